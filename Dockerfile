@@ -1,0 +1,16 @@
+# Airflow with this project inside: the image of every Airflow and Spark service in docker-compose.yaml.
+FROM apache/airflow:3.3.2-python3.11
+
+WORKDIR /opt/airflow/omnigraph
+COPY --chown=airflow:root requirements.txt pyproject.toml README.md LICENSE ./
+# The database drivers belong to this image only: on a laptop Airflow runs on SQLite.
+RUN pip install --no-cache-dir -r requirements.txt psycopg2-binary asyncpg
+
+COPY --chown=airflow:root omnigraph_ops omnigraph_ops
+COPY --chown=airflow:root plugins plugins
+COPY --chown=airflow:root dags dags
+RUN pip install --no-cache-dir --no-deps . \
+    && JAVA_HOME= python -m omnigraph_ops.edges.java /home/airflow
+ENV JAVA_HOME=/home/airflow/java \
+    AIRFLOW__CORE__DAGS_FOLDER=/opt/airflow/omnigraph/dags \
+    AIRFLOW__CORE__LOAD_EXAMPLES=False

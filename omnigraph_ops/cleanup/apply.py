@@ -1,0 +1,125 @@
+"""Apply a cleanup plan: what it listed, less whatever became protected since, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from omnigraph_ops.cleanup.forks import is_orphaned
+from omnigraph_ops.cleanup.plan import refusal, verify_digest
+from omnigraph_ops.cleanup.protect import protect
+from omnigraph_ops.cleanup.view import GraphView, look
+from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_branch, remove_versions
+from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.models import CleanupPlan, CleanupReport, CleanupStats, OrphanedFork, TableCleanupPlan
+from omnigraph_ops.window import refuse_pending
+
+
+def cleanup_all(
+    graph: Graph, plan: CleanupPlan, *, on_progress: Callable[[CleanupStats], None] | None = None
+) -> CleanupReport:
+    """Reclaim orphaned forks, then old versions of every table; faults stay in their table's row. Destroys."""
+    forks = remove_orphaned_forks(graph, plan)
+    stats = []
+    for table in plan.tables:
+        outcome = _isolated(graph, plan, table)
+        if on_progress is not None:
+            on_progress(outcome)
+        stats.append(outcome)
+    return CleanupReport(
+        uri=graph.uri,
+        keep_versions=plan.policy.keep_versions,
+        older_than_secs=plan.policy.older_than_secs,
+        tables=tuple(stats),
+        orphaned_forks_removed=forks,
+    )
+
+
+def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupStats:
+    """Remove the planned versions of one table that are still unprotected. Destroys.
+
+    Raises:
+        StalePlan: the plan was altered, or the table is not what it was; nothing was deleted.
+        RecoveryPending: something is pending; nothing was deleted.
+    """
+    verify_digest(plan)
+    table = next((t for t in plan.tables if t.table_key == table_key), None)
+    if table is None:
+        raise UnknownTable(f"the cleanup plan has no table {table_key!r}; nothing was deleted")
+    if table.refused is not None:
+        raise StalePlan(f"{table_key} was refused: {table.refused}; nothing was deleted")
+    with committer_lease(
+        graph.storage,
+        purpose=f"cleanup {table_key}",
+        ttl_seconds=graph.settings.lease_ttl_seconds,
+        wait_seconds=graph.settings.lease_wait_seconds,
+    ):
+        return _remove(graph, table)
+
+
+def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
+    """Delete the planned forks that are still orphans, children first; those removed. Destroys."""
+    verify_digest(plan)
+    removed = []
+    for fork in plan.orphaned_forks:
+        refuse_pending(graph)
+        if is_orphaned(graph, fork, look(graph)):
+            remove_branch(graph.lance.open(graph.context.location.uri(fork.table_path)), fork.branch)
+            removed.append(fork)
+    return tuple(removed)
+
+
+def _isolated(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> CleanupStats:
+    try:
+        return cleanup_table(graph, plan, table.table_key)
+    except OpsError as error:
+        return CleanupStats(table_key=table.table_key, error=table.refused or str(error))
+
+
+def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
+    refuse_pending(graph)
+    view = look(graph)
+    entry = _same_table(graph, view, table)
+    refused = refusal(graph, entry, view, ignoring=set())
+    if refused is not None:
+        raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
+    head = graph.open_head(entry)
+    protection = protect(graph.lance, entry, head, view)
+    existing = {v.version for v in existing_versions(head)}
+    wanted = [v for v in table.versions if v in existing]
+    spared = tuple(v for v in wanted if v >= protection.floor or protection.holds(v))
+    doomed = tuple(v for v in wanted if v not in spared)
+    if not doomed:
+        return CleanupStats(table_key=table.table_key, skipped_since_protected=spared)
+    removed = remove_versions(head, doomed)
+    _prove_readable(graph, entry, view)
+    return CleanupStats(
+        table_key=table.table_key,
+        bytes_removed=removed.bytes_removed,
+        old_versions_removed=removed.old_versions,
+        versions=doomed,
+        skipped_since_protected=spared,
+    )
+
+
+def _same_table(graph: Graph, view: GraphView, table: TableCleanupPlan) -> TableEntry:
+    entry = view.main.get(table.table_key)
+    if entry is None or entry.path != table.table_path:
+        raise StalePlan(f"{table.table_key} was dropped or replaced since the plan; nothing was deleted")
+    return entry
+
+
+def _prove_readable(graph: Graph, entry: TableEntry, view: GraphView) -> None:
+    """Open every version of this table that a branch publishes. Reads."""
+    for state in (view.main, *view.branches):
+        for other in state.entries:
+            if other.path == entry.path:
+                try:
+                    graph.open_pinned(other)
+                except OpsError as error:
+                    raise CorruptGraph(
+                        f"after the cleanup of {entry.table_key} branch {state.branch or 'main'} cannot open "
+                        f"version {other.version}: {error}; stop cleanups of this graph and restore it"
+                    ) from error

@@ -1,0 +1,46 @@
+"""Run one verb: parse, call the stage, print, translate errors into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from omnigraph_ops.cli.parser import build_parser
+from omnigraph_ops.errors import OpsError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `omnigraph-ops`; returns the exit code."""
+    arguments = build_parser().parse_args(argv)
+    # Stages import Lance, which takes a second: not for `--help` and usage errors.
+    from omnigraph_ops.cli.verbs import VERBS
+
+    try:
+        return VERBS[arguments.verb](arguments)
+    except OpsError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("Interrupted; run `omnigraph-ops check` to see whether anything is pending", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        return _unexpected(error)
+
+
+def _unexpected(error: BaseException) -> int:
+    if os.environ.get("OMNIGRAPH_OPS_TRACEBACK"):
+        traceback.print_exception(error)
+    print(
+        f"Error: unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; "
+        "run `omnigraph-ops check` to see whether anything is pending; "
+        "set OMNIGRAPH_OPS_TRACEBACK=1 for the traceback",
+        file=sys.stderr,
+    )
+    return 1

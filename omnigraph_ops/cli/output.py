@@ -1,0 +1,29 @@
+"""The target line on stderr, and results on stdout as JSON or text."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from omnigraph_ops import serde
+from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.location import locate
+
+
+def echo_target(args: argparse.Namespace) -> None:
+    """Say what is about to be touched, before it is opened, as the engine does. Writes to stderr."""
+    if args.quiet:
+        return
+    place = "local" if locate(args.graph).is_local else "remote"
+    print(f"omnigraph-ops {args.verb} → {args.graph} (direct, {place})", file=sys.stderr, flush=True)
+
+
+def open_target(args: argparse.Namespace) -> Graph:
+    """Echo the target and open it. Reads."""
+    echo_target(args)
+    return open_graph(args.graph)
+
+
+def emit(args: argparse.Namespace, value: object, text: str) -> None:
+    """Print a result on stdout in the chosen form. Writes to stdout."""
+    print(serde.dumps(value) if args.json else text, flush=True)

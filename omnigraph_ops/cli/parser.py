@@ -1,0 +1,136 @@
+"""The command line: verbs, options and help texts that teach."""
+
+from __future__ import annotations
+
+import argparse
+
+from omnigraph_ops import __version__
+
+_VERBS = """\
+verbs, in the order of a night:
+  check       what stands between this graph and maintenance (exit 0 clean, 3 pending, 4 needs a person)
+  recover     finish crashed optimize runs, the engine's or ours
+  plan        what optimize would do; writes nothing
+  optimize    fold indexes, rewrite small fragments, publish; rows never change
+  repair      preview drifted tables; --confirm publishes verified ones, --force the others too
+  cleanup     preview which old versions go; --confirm removes them
+  demo-graph  write a graph to try all this on
+
+A first round on a graph you do not know:
+  omnigraph-ops check GRAPH && omnigraph-ops plan GRAPH && omnigraph-ops optimize GRAPH
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `omnigraph-ops`. Pure."""
+    parser = argparse.ArgumentParser(
+        prog="omnigraph-ops",
+        description="Unattended, safe maintenance for Omnigraph graphs.",
+        epilog=_VERBS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for add in (_check, _recover, _plan, _optimize, _repair, _cleanup, _demo_graph):
+        add(verbs)
+    return parser
+
+
+def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=text, description=text)
+    parser.add_argument("graph", metavar="GRAPH", help="path, file:// or s3:// URI of the graph")
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout, with the engine's field names")
+    parser.add_argument("--quiet", action="store_true", help="no target line and no progress on stderr")
+    return parser
+
+
+def _check(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _verb(verbs, "check", "Report sidecars, staging files, locks and drift. Exit 0 clean, 3 pending, 4 needs a person.")
+
+
+def _recover(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(verbs, "recover", "Finish single-table Optimize sidecars that a crash left behind.")
+    parser.add_argument(
+        "--grace",
+        metavar="DURATION",
+        help="leave foreign sidecars younger than this alone (default 15m)",
+    )
+
+
+def _plan(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _tables(_verb(verbs, "plan", "Show what optimize would do. Writes nothing."))
+
+
+def _optimize(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(verbs, "optimize", "Fold indexes, rewrite small fragments and publish. Rows never change.")
+    _tables(parser)
+    parser.add_argument(
+        "--exclusive",
+        action="store_true",
+        help="nobody else publishes meanwhile: compact the internal tables too",
+    )
+
+
+def _repair(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(verbs, "repair", "Preview drifted tables, or publish their heads. Rewrites no data.")
+    _tables(parser)
+    parser.add_argument("--confirm", action="store_true", help="publish verified maintenance drift")
+    parser.add_argument(
+        "--force", action="store_true", help="with --confirm: publish suspicious and unverifiable drift too"
+    )
+
+
+def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(
+        verbs,
+        "cleanup",
+        "Remove old versions. Without --confirm it prints the plan and deletes nothing.",
+    )
+    _tables(parser)
+    parser.add_argument("--keep", type=_count, metavar="N", help="keep exactly the N newest versions of each table")
+    parser.add_argument("--older-than", metavar="DURATION", help="only versions older than this, e.g. 7d, 12h")
+    parser.add_argument("--confirm", action="store_true", help="delete what the plan lists")
+    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
+    parser.add_argument(
+        "--plan", metavar="FILE", help="apply this approved plan (from `cleanup --json`) and nothing else"
+    )
+
+
+def _demo_graph(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Write a genuine graph into an empty directory."
+    parser = verbs.add_parser("demo-graph", help=text, description=text)
+    parser.add_argument("graph", metavar="DIR", help="an empty or new directory")
+    parser.add_argument("--stamp", type=int, choices=(3, 6), default=6, help="generation to write (default 6)")
+    for option, default, text in (
+        ("--types", 3, "node types"),
+        ("--loads", 6, "loads, each one fragment per table"),
+        ("--rows", 100, "rows of the first node type per load"),
+        ("--deletes", 0, "rows deleted per table after the loads"),
+        ("--updates", 0, "rows updated per table after the loads"),
+        ("--lazy-branches", 0, "branches that nobody wrote to"),
+        ("--written-branches", 0, "branches with a fork and a write"),
+        ("--seed", 7, "seed of the generated rows"),
+    ):
+        parser.add_argument(option, type=_count, default=default, metavar="N", help=f"{text} (default {default})")
+    parser.add_argument("--no-vectors", action="store_true", help="leave the vector column null")
+    parser.add_argument("--drift", metavar="TABLE_KEY", action="append", default=[], help="leave this table drifted")
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+
+def _tables(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--table",
+        metavar="KEY",
+        action="append",
+        default=[],
+        dest="tables",
+        help="only this table, e.g. node:Person; may be repeated",
+    )
+
+
+def _count(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return value

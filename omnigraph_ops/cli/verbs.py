@@ -1,0 +1,109 @@
+"""One function per verb: settings from flags, the stage call, the output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from omnigraph_ops import render, serde
+from omnigraph_ops.cli.cleanup_verb import cleanup_verb
+from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.durations import parse_duration
+from omnigraph_ops.errors import OpsError, UsageError
+from omnigraph_ops.models import RepairReport
+from omnigraph_ops.optimize import optimize_all, plan_optimize
+from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.repair import apply_repair, preview_repair
+
+
+def check_verb(args: argparse.Namespace) -> int:
+    report = check(open_target(args))
+    emit(args, report, render.check_text(report))
+    return report.status.exit_code
+
+
+def recover_verb(args: argparse.Namespace) -> int:
+    grace = float(parse_duration(args.grace)) if args.grace is not None else None
+    report = recover(open_target(args), grace_seconds=grace)
+    emit(args, report, render.recover_text(report))
+    return report.status.exit_code
+
+
+def plan_verb(args: argparse.Namespace) -> int:
+    plan = plan_optimize(open_target(args), tables=tuple(args.tables))
+    emit(args, plan, render.plan_text(plan))
+    return 0
+
+
+def optimize_verb(args: argparse.Namespace) -> int:
+    graph = open_target(args)
+    if args.exclusive:
+        graph.settings = replace(graph.settings, exclusive=True)
+    report = optimize_all(graph, tables=tuple(args.tables), on_progress=None if args.quiet else _table_progress)
+    emit(args, report, render.optimize_text(report))
+    if report.failed:
+        keys = ", ".join(t.table_key for t in report.failed)
+        raise OpsError(
+            f"optimize failed for {len(report.failed)} table(s): {keys}; the others are done; "
+            "run `omnigraph-ops check`, then optimize again"
+        )
+    return 0
+
+
+def repair_verb(args: argparse.Namespace) -> int:
+    if args.force and not args.confirm:
+        raise UsageError("repair --force requires --confirm; nothing was read or written")
+    graph = open_target(args)
+    preview = preview_repair(graph, tables=tuple(args.tables))
+    if args.confirm:
+        report = apply_repair(graph, preview, force=args.force)
+    else:
+        report = RepairReport(uri=preview.uri, confirm=False, force=False, manifest_version=None, tables=preview.rows)
+    emit(args, report, render.repair_text(report))
+    if report.refused:
+        raise OpsError(
+            f"repair refused {len(report.refused)} suspicious or unverifiable table(s); review the preview "
+            "output and rerun with --force --confirm only if publishing that drift is intentional"
+        )
+    return 0
+
+
+def demo_graph_verb(args: argparse.Namespace) -> int:
+    spec = DemoSpec(
+        stamp=args.stamp,
+        node_types=args.types,
+        loads=args.loads,
+        rows=args.rows,
+        deletes=args.deletes,
+        updates=args.updates,
+        vectors=not args.no_vectors,
+        lazy_branches=args.lazy_branches,
+        written_branches=args.written_branches,
+        drift_tables=tuple(args.drift),
+        seed=args.seed,
+    )
+    summary = write_demo_graph(args.graph, spec, on_progress=None if args.quiet else _progress)
+    print(serde.dumps(summary) if args.json else f"wrote {summary.root} (stamp {summary.stamp})")
+    return 0
+
+
+def _table_progress(table_key: str, text: str) -> None:
+    _progress(f"  {table_key}: {text}")
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "check": check_verb,
+    "recover": recover_verb,
+    "plan": plan_verb,
+    "optimize": optimize_verb,
+    "repair": repair_verb,
+    "cleanup": cleanup_verb,
+    "demo-graph": demo_graph_verb,
+}

@@ -1,0 +1,24 @@
+"""Durations in the engine's grammar: an unsigned integer and one unit of s, m, h, d, w."""
+
+from __future__ import annotations
+
+from omnigraph_ops.errors import InvalidInput
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_LIMIT = 2**64
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of `90`, `30m`, `7d`; `InvalidInput` in the engine's words otherwise. Pure."""
+    stripped = text.strip()
+    if not stripped:
+        raise InvalidInput("duration is empty")
+    letters = [i for i, c in enumerate(stripped) if c.isascii() and c.isalpha()]
+    split = letters[-1] if letters else len(stripped)
+    number, unit = stripped[:split], stripped[split:]
+    if unit not in _UNITS:
+        raise InvalidInput(f"unknown duration unit '{unit}'. Supported: s, m, h, d, w")
+    digits = number.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()) or int(digits) >= _LIMIT:
+        raise InvalidInput(f"invalid duration '{text}': expected a whole number and one unit, e.g. 7d")
+    return int(digits) * _UNITS[unit]

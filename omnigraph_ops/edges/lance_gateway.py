@@ -1,0 +1,115 @@
+"""Opening Lance datasets and the few calls every stage shares. Only `edges/` imports lance."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
+
+Dataset = lance.LanceDataset
+AUTO_CLEANUP_PREFIX = "lance.auto_cleanup."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchRef:
+    """A Lance branch of a dataset: where it forked and the identity of this lifetime of the name."""
+
+    name: str
+    parent_branch: str | None
+    parent_version: int
+    identifier: tuple[tuple[int, str], ...]
+
+
+class LanceGateway:
+    """Opens datasets with the storage options of one graph."""
+
+    def __init__(self, storage_options: dict[str, str] | None) -> None:
+        self.storage_options = storage_options
+
+    def open(self, uri: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
+        """The dataset at its HEAD, or at one version, of main or of a branch. Reads."""
+        with lance_errors(f"open {_spelled(uri, branch, version)}"):
+            if branch is None:
+                return lance.dataset(uri, version=version, storage_options=self.storage_options)
+            main = lance.dataset(uri, storage_options=self.storage_options)
+            return main.checkout_version((branch, version))
+
+    def exists(self, uri: str) -> bool:
+        """Whether a dataset can be opened there. Reads."""
+        try:
+            self.open(uri)
+        except DatasetMissing:
+            return False
+        return True
+
+    def create(self, uri: str, table: pa.Table) -> Dataset:
+        """A new dataset with the parameters the engine uses for every dataset it creates. Writes."""
+        with lance_errors(f"create {uri}"):
+            return lance.write_dataset(
+                table,
+                uri,
+                mode="create",
+                enable_stable_row_ids=True,
+                data_storage_version="2.2",
+                storage_options=self.storage_options,
+            )
+
+    def append(self, dataset: Dataset, table: pa.Table) -> Dataset:
+        """Append rows to the dataset (and branch) that is open. Writes."""
+        with lance_errors(f"append to {dataset.uri}"):
+            return lance.write_dataset(table, dataset, mode="append", storage_options=self.storage_options)
+
+    def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
+        """The Lance branches of a dataset, sorted by name, without main. Reads."""
+        with lance_errors(f"list the branches of {dataset.uri}"):
+            listed: dict[str, Any] = dict(dataset.branches.list())
+        return tuple(
+            BranchRef(
+                name=name,
+                parent_branch=info["parent_branch"],
+                parent_version=info["parent_version"],
+                identifier=tuple((int(v), str(u)) for v, u in info["branch_identifier"]),
+            )
+            for name, info in sorted(listed.items())
+        )
+
+    def tags(self, dataset: Dataset) -> tuple[tuple[str, str | None, int], ...]:
+        """Tags as (name, branch, version), sorted by name. Reads."""
+        with lance_errors(f"list the tags of {dataset.uri}"):
+            listed: dict[str, Any] = dict(dataset.tags.list())
+        return tuple((name, info.get("branch"), int(info["version"])) for name, info in sorted(listed.items()))
+
+    def strip_auto_cleanup(self, dataset: Dataset) -> bool:
+        """Delete `lance.auto_cleanup.*` config, one commit if any was set; whether it was. Writes.
+
+        With those keys any commit may collect versions that the graph manifest still pins.
+        """
+        keys = auto_cleanup_keys(dataset)
+        if not keys:
+            return False
+        with lance_errors(f"remove auto-cleanup from {dataset.uri}"):
+            dataset.delete_config_keys(list(keys))
+        return True
+
+
+def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
+    """The `lance.auto_cleanup.*` keys of a dataset's config. Reads."""
+    with lance_errors(f"read the config of {dataset.uri}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return tuple(sorted(k for k in dataset.config() if k.startswith(AUTO_CLEANUP_PREFIX)))
+
+
+def live_rows(dataset: Dataset) -> int:
+    """Rows that are not deleted, at the version that is open. Reads."""
+    with lance_errors(f"count the rows of {dataset.uri}"):
+        return int(dataset.count_rows())
+
+
+def _spelled(uri: str, branch: str | None, version: int | None) -> str:
+    at = "" if version is None else f" at version {version}"
+    return uri + (f" branch {branch}" if branch else "") + at

@@ -1,0 +1,181 @@
+"""What optimize needs from Lance: facts about a table version, and the commits of the units F and R."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lance import optimize as lance_optimize
+
+from omnigraph_ops.edges.lance_errors import lance_errors
+from omnigraph_ops.edges.lance_gateway import Dataset, auto_cleanup_keys
+
+# Shapes of index details that the engine accepts as "this column is indexed", by requested type.
+_DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": "VectorIndexDetails"}
+_SYSTEM_PREFIX = "__lance"
+# The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
+_Compaction: Any = lance_optimize.Compaction
+_CompactionTask: Any = lance_optimize.CompactionTask
+_RewriteResult: Any = lance_optimize.RewriteResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentFacts:
+    """One fragment: physical rows, deleted rows, bytes of its data files."""
+
+    fragment_id: int
+    physical_rows: int
+    deleted_rows: int
+    data_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFacts:
+    """One index by name: what it covers is the union over its segments."""
+
+    name: str
+    columns: tuple[str, ...]
+    details: str
+    """The last part of the details type, e.g. `BTreeIndexDetails`."""
+    segments: int
+    covered: frozenset[int]
+
+    def serves(self, column: str, index_type: str) -> bool:
+        """Whether the engine would count this as the index of that type on exactly that column. Pure."""
+        return self.columns == (column,) and self.details == _DETAILS[index_type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """A table at one version, as far as planning needs it."""
+
+    version: int
+    rows: int
+    fragments: tuple[FragmentFacts, ...]
+    indexes: tuple[IndexFacts, ...]
+    compaction_tasks: tuple[tuple[int, ...], ...]
+    """Fragment ids per task that Lance itself would run at this version, with its current coverage."""
+    auto_cleanup_keys: tuple[str, ...]
+
+
+def table_facts(dataset: Dataset, target_rows: int) -> TableFacts:
+    """Fragments, indexes and Lance's own compaction plan of the open version. Reads."""
+    with lance_errors(f"inspect {dataset.uri}"):
+        fragments = tuple(_fragment(f.metadata) for f in dataset.get_fragments())
+        indexes = tuple(_indexes(dataset))
+        rows = int(dataset.count_rows())
+    return TableFacts(
+        version=dataset.version,
+        rows=rows,
+        fragments=fragments,
+        indexes=indexes,
+        compaction_tasks=tuple(task.fragment_ids for task in plan_tasks(dataset, target_rows)),
+        auto_cleanup_keys=auto_cleanup_keys(dataset),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteTask:
+    """One Lance compaction task as JSON, so that any process can execute it."""
+
+    payload: str
+    fragment_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteMetrics:
+    """What a rewrite commit replaced."""
+
+    fragments_removed: int
+    fragments_added: int
+
+
+def plan_tasks(dataset: Dataset, target_rows: int) -> tuple[RewriteTask, ...]:
+    """Lance's compaction plan at the open version, the engine's options. Reads."""
+    with lance_errors(f"plan the compaction of {dataset.uri}"):
+        plan = _Compaction.plan(dataset, {"target_rows_per_fragment": target_rows})
+        return tuple(
+            RewriteTask(payload=task.json(), fragment_ids=tuple(f.id for f in task.fragments)) for task in plan.tasks
+        )
+
+
+def execute_task(dataset: Dataset, payload: str) -> str:
+    """Run one compaction task: writes data files, makes no version. Returns the result as JSON. Writes."""
+    with lance_errors(f"rewrite fragments of {dataset.uri}"):
+        return str(_CompactionTask.from_json(payload).execute(dataset).json())
+
+
+def commit_results(dataset: Dataset, results: Sequence[str]) -> RewriteMetrics:
+    """Commit finished rewrites: ReserveFragments and Rewrite, two versions. Writes."""
+    with lance_errors(f"commit the compaction of {dataset.uri}"):
+        metrics = _Compaction.commit(dataset, [_RewriteResult.from_json(r) for r in results])
+    return RewriteMetrics(fragments_removed=metrics.fragments_removed, fragments_added=metrics.fragments_added)
+
+
+def fold_index(dataset: Dataset, name: str, segments: int) -> None:
+    """Fold uncovered fragments into one index and merge its segments; at most one commit. Writes.
+
+    Merging all `segments` leaves one; merging none is never asked for, it serves stale rows on
+    tables with stable row ids.
+    """
+    with lance_errors(f"fold index {name} of {dataset.uri}"):
+        dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=max(segments, 1))
+
+
+def build_index(dataset: Any, column: str, index_type: str, name: str) -> None:
+    """Build a declared index with the engine's parameters; one commit. Writes."""
+    with lance_errors(f"build index {name} of {dataset.uri}"):
+        if index_type == "IVF_FLAT":
+            dataset.create_index(column, "IVF_FLAT", name=name, metric="L2", num_partitions=1, replace=True)
+        else:
+            dataset.create_scalar_index(column, index_type, name=name, replace=True)
+
+
+def has_values(dataset: Dataset, column: str) -> bool:
+    """Whether any live row has a non-null value there. Reads."""
+    with lance_errors(f"look at column {column} of {dataset.uri}"):
+        return int(dataset.count_rows(filter=f"`{column}` IS NOT NULL")) > 0
+
+
+def _fragment(metadata: object) -> FragmentFacts:
+    files = getattr(metadata, "files", ())
+    deletion = getattr(metadata, "deletion_file", None)
+    return FragmentFacts(
+        fragment_id=int(getattr(metadata, "id")),  # noqa: B009 - untyped native object
+        physical_rows=int(getattr(metadata, "physical_rows", 0)),
+        deleted_rows=int(getattr(deletion, "num_deleted_rows", 0) or 0) if deletion else 0,
+        data_bytes=sum(int(f.file_size_bytes or 0) for f in files),
+    )
+
+
+def _indexes(dataset: Dataset) -> list[IndexFacts]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        described = dataset.describe_indices()
+    return [
+        IndexFacts(
+            name=index.name,
+            columns=tuple(index.field_names),
+            details=str(index.type_url).rsplit(".", 1)[-1],
+            segments=len(index.segments),
+            covered=frozenset(int(f) for s in index.segments for f in s.fragment_ids),
+        )
+        for index in described
+        if not index.name.startswith(_SYSTEM_PREFIX)
+    ]
+
+
+def surviving_results(dataset: Dataset, results: Sequence[str]) -> tuple[str, ...]:
+    """The results whose source fragments are still exactly what the open version holds. Reads.
+
+    A delete or update since the plan changes a fragment's deletion file, another rewrite removes it;
+    committing such a result could only fail.
+    """
+    current = {f.fragment_id: f.metadata.to_json() for f in dataset.get_fragments()}
+    return tuple(
+        payload
+        for payload in results
+        if all(current.get(f.id) == f.to_json() for f in _RewriteResult.from_json(payload).original_fragments)
+    )

@@ -1,0 +1,44 @@
+"""Storage options for S3 from the environment, as the engine reads it: one place for both clients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+_TRUTHY = {"1", "true", "TRUE", "True", "yes", "YES", "on", "ON"}
+
+
+def endpoint(env: Mapping[str, str]) -> str | None:
+    """The S3 endpoint, the service-specific variable first, None for AWS itself. Pure."""
+    return env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or None
+
+
+def lance_options(root: str, environment: Mapping[str, str] | None = None) -> dict[str, str] | None:
+    """`storage_options` for pylance, None for local paths. Credentials stay in the environment. Reads."""
+    if not root.startswith("s3://"):
+        return None
+    env = os.environ if environment is None else environment
+    options: dict[str, str] = {}
+    url = endpoint(env)
+    if url is not None:
+        options["aws_endpoint"] = url
+        if url.startswith("http://") or env.get("AWS_ALLOW_HTTP", "") in _TRUTHY:
+            options["allow_http"] = "true"
+    region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
+    options["aws_region"] = region or "us-east-1"
+    return options
+
+
+def s3fs_options(root: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Keyword arguments for `s3fs.S3FileSystem`, empty for local paths. Reads."""
+    if not root.startswith("s3://"):
+        return {}
+    env = os.environ if environment is None else environment
+    options: dict[str, Any] = {"use_listings_cache": False}
+    url = endpoint(env)
+    if url is not None:
+        options["endpoint_url"] = url
+    if env.get("AWS_S3_FORCE_PATH_STYLE", "") in _TRUTHY:
+        options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
+    return options

@@ -1,0 +1,167 @@
+"""The object-store edge: small files of a graph through fsspec, local paths and `s3://` alike.
+
+Only JSON-sized objects pass through here; table data belongs to Lance. Writes are atomic: a
+temporary file, fsync and rename on local disk, one PutObject on S3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import fsspec
+
+from omnigraph_ops.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """One stored object: its size in bytes, e_tag as the engine spells it, and age reference."""
+
+    path: str
+    size: int
+    e_tag: str | None
+    modified_at: float | None
+    """Seconds since the epoch, None where the store does not say."""
+
+
+@contextlib.contextmanager
+def _translated(action: str, path: str) -> Iterator[None]:
+    """Turn whatever the store raises, except a missing or existing file, into `StorageError`."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot {action} {path}: {error}") from error
+
+
+class Storage:
+    """Small-object access below one root. Relative paths in, never a leading slash."""
+
+    def __init__(self, root: str, options: Mapping[str, Any] | None = None) -> None:
+        self.root = root
+        self.is_local = not root.startswith("s3://")
+        protocol = "file" if self.is_local else "s3"
+        self._fs = fsspec.filesystem(protocol, **dict(options or {}))
+        self._base = root if self.is_local else root.removeprefix("s3://")
+
+    def full(self, path: str) -> str:
+        """The path as the underlying file system spells it. Pure."""
+        return posixpath.join(self._base, path) if path else self._base
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder is there. Reads."""
+        with _translated("look at", path):
+            return bool(self._fs.exists(self.full(path)))
+
+    def read(self, path: str) -> bytes:
+        """The whole object; `FileNotFoundError` when absent. Reads."""
+        with _translated("read", path):
+            data: bytes = self._fs.cat_file(self.full(path))
+            return data
+
+    def list(self, folder: str) -> tuple[str, ...]:
+        """Sorted names of the files directly below `folder`, empty when it is absent. Reads."""
+        with _translated("list", folder):
+            try:
+                self._fs.invalidate_cache()
+                entries = self._fs.ls(self.full(folder), detail=True)
+            except FileNotFoundError:
+                return ()
+        return tuple(sorted(posixpath.basename(e["name"]) for e in entries if e["type"] == "file"))
+
+    def stat(self, path: str) -> FileInfo:
+        """Size and e_tag of one object; `FileNotFoundError` when absent. Reads."""
+        with _translated("stat", path):
+            if self.is_local:
+                found = os.stat(self.full(path))
+                tag = f"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"
+                return FileInfo(path=path, size=found.st_size, e_tag=tag, modified_at=found.st_mtime)
+            self._fs.invalidate_cache()
+            info = self._fs.info(self.full(path))
+        modified = info.get("LastModified")
+        stamp = modified.timestamp() if isinstance(modified, datetime) else None
+        return FileInfo(path=path, size=int(info["size"]), e_tag=info.get("ETag"), modified_at=stamp)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put the object, replacing it atomically. Writes."""
+        with _translated("write", path):
+            if self.is_local:
+                self._replace(self.full(path), self._temporary(path, data))
+            else:
+                self._fs.pipe_file(self.full(path), data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Put the object only if nothing is there; False when something is. Writes.
+
+        `data` must not be empty: an empty exclusive create is a plain touch on S3.
+        """
+        with _translated("create", path):
+            if self.is_local:
+                return self._link(self._temporary(path, data), self.full(path))
+            return self._create_remote(path, data)
+
+    def delete(self, path: str) -> None:
+        """Remove the object; a missing one is success. Destroys."""
+        with _translated("delete", path), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self.full(path))
+
+    def delete_tree(self, folder: str) -> None:
+        """Remove a folder and everything below it; a missing one is success. Destroys."""
+        with _translated("delete", folder), contextlib.suppress(FileNotFoundError):
+            self._fs.rm(self.full(folder), recursive=True)
+
+    def _temporary(self, path: str, data: bytes) -> str:
+        # The suffix keeps half-written files out of every `*.json` listing, the engine's included.
+        target = self.full(path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        temporary = f"{target}.{uuid.uuid4().hex}.tmp"
+        with open(temporary, "xb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        return temporary
+
+    @staticmethod
+    def _replace(target: str, temporary: str) -> None:
+        os.replace(temporary, target)
+        _sync_folder(os.path.dirname(target))
+
+    @staticmethod
+    def _link(temporary: str, target: str) -> bool:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        _sync_folder(os.path.dirname(target))
+        return True
+
+    def _create_remote(self, path: str, data: bytes) -> bool:
+        # A lost reply is retried by the client and then meets our own object, and some servers
+        # answer 412 in a form that is not FileExistsError: what is stored decides.
+        try:
+            self._fs.pipe_file(self.full(path), data, mode="create")
+        except (FileExistsError, OSError):
+            self._fs.invalidate_cache()
+            if not self._fs.exists(self.full(path)):
+                raise
+            return bool(self._fs.cat_file(self.full(path)) == data)
+        return True
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a rename or link durable; only POSIX folders can be synced. Writes."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,106 @@
+"""Every error this package raises on purpose, classified by what the caller may do next.
+
+    OpsError                    exit code 1; the message is one sentence for a person
+    ├── UsageError              the command line does not hold together (exit code 2); nothing was read
+    ├── InvalidInput            a value, file or setting that was given is malformed; nothing was written
+    ├── GraphError              the target is not a graph this tool may touch; nothing was written
+    │   ├── NotAGraph           no Omnigraph graph at that path
+    │   ├── UnsupportedStamp    a graph of a generation this tool does not maintain
+    │   ├── UnknownTable        no live table of that key
+    │   ├── ContractError       schema files missing, corrupt or disagreeing
+    │   └── CorruptGraph        the graph manifest or a table cannot be read as specified
+    ├── OperatorNeeded          a person (or the engine) has to act first; nothing was written
+    │   ├── RecoveryPending     a recovery sidecar, staging file or schema-apply lock is present
+    │   ├── DriftFound          the Lance HEAD is not what the graph manifest publishes
+    │   ├── StalePlan           the graph moved since the plan was made
+    │   └── ApprovalMissing     a destructive step without the approval of its exact plan
+    ├── TransientError          the same call may succeed later; nothing of ours was left behind
+    │   ├── LeaseHeld           another maintenance run holds the committer lease
+    │   └── PublishConflict     every retry of the publish lost against other writers
+    ├── StorageError            the store refused or failed (permissions, connection)
+    └── OutcomeUnknown          effects may have landed; re-read (`check`) before anything else
+
+A class never authorises a blind replay: only `TransientError` may be retried as it is.
+"""
+
+from __future__ import annotations
+
+
+class OpsError(Exception):
+    """Base of all errors raised on purpose; the message is written for a person."""
+
+    exit_code = 1
+
+
+class UsageError(OpsError):
+    """The command line does not hold together."""
+
+    exit_code = 2
+
+
+class InvalidInput(OpsError):
+    """A value, file or setting that was given is malformed."""
+
+
+class GraphError(OpsError):
+    """The target is not a graph this tool may touch."""
+
+
+class NotAGraph(GraphError):
+    """No Omnigraph graph at that path."""
+
+
+class UnsupportedStamp(GraphError):
+    """The graph belongs to a generation this tool does not maintain."""
+
+
+class UnknownTable(GraphError):
+    """No live table of that key."""
+
+
+class ContractError(GraphError):
+    """Schema files are missing, corrupt or disagree."""
+
+
+class CorruptGraph(GraphError):
+    """The graph manifest or a table cannot be read as the format specifies."""
+
+
+class OperatorNeeded(OpsError):
+    """A person, or the engine, has to act first."""
+
+
+class RecoveryPending(OperatorNeeded):
+    """A recovery sidecar, a schema staging file or the schema-apply lock is present."""
+
+
+class DriftFound(OperatorNeeded):
+    """The Lance HEAD is not what the graph manifest publishes."""
+
+
+class StalePlan(OperatorNeeded):
+    """The graph moved since the plan was made."""
+
+
+class ApprovalMissing(OperatorNeeded):
+    """A destructive step was called without the approval of its exact plan."""
+
+
+class TransientError(OpsError):
+    """The same call may succeed later; nothing of ours was left behind."""
+
+
+class LeaseHeld(TransientError):
+    """Another maintenance run holds the committer lease."""
+
+
+class PublishConflict(TransientError):
+    """Every retry of a publish lost against other writers."""
+
+
+class StorageError(OpsError):
+    """The object store refused or failed."""
+
+
+class OutcomeUnknown(OpsError):
+    """Effects may have landed although the call failed; re-read before anything else."""

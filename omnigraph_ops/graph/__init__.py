@@ -1,0 +1,1 @@
+"""The graph format: what the engine writes on disk, and nothing else."""

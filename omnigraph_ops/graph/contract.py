@@ -1,0 +1,96 @@
+"""The schema contract files: both present, well formed, of a known version, and agreeing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import ContractError
+from omnigraph_ops.graph.catalog import Property
+from omnigraph_ops.graph.layout import SCHEMA_FILES, STAGING_SUFFIX
+
+# A JSON string is kept whole; white space outside of strings goes. Number tokens stay as written,
+# which a parse and re-print in another language would not guarantee.
+_COMPACT = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """The parsed schema IR and state of a graph whose files agree."""
+
+    ir: Any
+    ir_hash: str
+    format_version: int
+
+
+def staging_files(storage: Storage) -> tuple[str, ...]:
+    """Schema staging files: present only inside a schema apply, or after one crashed. Reads."""
+    names = set(storage.list(""))
+    return tuple(name + STAGING_SUFFIX for name in SCHEMA_FILES if name + STAGING_SUFFIX in names)
+
+
+def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Contract:
+    """Check and parse the contract files; `ContractError` names the file that is wrong. Reads."""
+    ir_text = _read_text(storage, "_schema.ir.json")
+    state = _object(storage, "__schema_state.json", _read_text(storage, "__schema_state.json"))
+    ir = _object(storage, "_schema.ir.json", ir_text)
+    _read_text(storage, "_schema.pg")
+    _expect(storage, "__schema_state.json", state, "format_version", format_version)
+    _expect(storage, "_schema.ir.json", ir, "ir_version", ir_version)
+    ir_hash = "sha256:" + hashlib.sha256(_COMPACT.sub(r"\1", ir_text).encode()).hexdigest()
+    if state.get("schema_ir_hash") != ir_hash:
+        raise ContractError(
+            f"{storage.root}/_schema.ir.json does not match the hash in __schema_state.json; nothing was "
+            "written; restore both files from the same backup, or open the graph with omnigraph for its diagnosis"
+        )
+    return Contract(ir=ir, ir_hash=ir_hash, format_version=format_version)
+
+
+def parse_properties(table_key: str, raw: Any) -> tuple[Property, ...]:
+    """Properties of one IR node or edge; `ContractError` for a shape no engine writes. Pure."""
+    try:
+        return tuple(_property(p) for p in raw["properties"])
+    except (KeyError, TypeError) as error:
+        raise ContractError(f"_schema.ir.json: {table_key} has a malformed property ({error})") from None
+
+
+def _property(raw: Any) -> Property:
+    kind = raw["prop_type"]
+    scalar = kind["scalar"]
+    return Property(
+        name=str(raw["name"]),
+        scalar=scalar if isinstance(scalar, str) else str(next(iter(scalar))),
+        is_list=bool(kind["list"]),
+        is_enum=kind["enum_values"] is not None,
+    )
+
+
+def _read_text(storage: Storage, name: str) -> str:
+    try:
+        return storage.read(name).decode()
+    except FileNotFoundError:
+        raise ContractError(f"{storage.root}/{name} is missing; nothing was written") from None
+    except UnicodeDecodeError:
+        raise ContractError(f"{storage.root}/{name} is not UTF-8 text; nothing was written") from None
+
+
+def _object(storage: Storage, name: str, text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ContractError(f"{storage.root}/{name} is not valid JSON ({error}); nothing was written") from None
+    if not isinstance(data, dict):
+        raise ContractError(f"{storage.root}/{name} is not a JSON object; nothing was written")
+    return data
+
+
+def _expect(storage: Storage, name: str, data: dict[str, Any], key: str, value: int) -> None:
+    found = data.get(key)
+    if type(found) is not int or found != value:
+        raise ContractError(
+            f"{storage.root}/{name} has {key} {found!r}, this generation uses {value}; nothing was written"
+        )

@@ -1,0 +1,139 @@
+"""An open graph: the read face that every stage starts from."""
+
+from __future__ import annotations
+
+from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset, LanceGateway
+from omnigraph_ops.edges.options import lance_options, s3fs_options
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
+from omnigraph_ops.graph.catalog import Catalog
+from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, STAMP_KEY
+from omnigraph_ops.graph.location import locate
+from omnigraph_ops.graph.stamp import GraphContext, StampFormat
+from omnigraph_ops.graph.stamp3 import Stamp3
+from omnigraph_ops.graph.stamp6 import Stamp6
+from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.settings import Settings
+
+_FORMATS: dict[int, type[Stamp3] | type[Stamp6]] = {3: Stamp3, 6: Stamp6}
+
+
+class Graph:
+    """One graph at one place. Every read is fresh; nothing is cached but the accepted catalog."""
+
+    def __init__(self, context: GraphContext, stamp_format: StampFormat, settings: Settings) -> None:
+        self.context = context
+        self.format = stamp_format
+        self.settings = settings
+        self.catalog: Catalog = stamp_format.read_catalog(context.storage)
+
+    @property
+    def uri(self) -> str:
+        """The root as this tool opens it."""
+        return self.context.location.root
+
+    @property
+    def stamp(self) -> int:
+        return self.format.stamp
+
+    @property
+    def storage(self) -> Storage:
+        return self.context.storage
+
+    @property
+    def lance(self) -> LanceGateway:
+        return self.context.lance
+
+    def manifest(self, branch: str | None = None) -> Dataset:
+        """The graph manifest of a branch at its newest version. Reads."""
+        return self.lance.open(self.context.location.uri(MANIFEST_DIR), branch=branch)
+
+    def state(self, branch: str | None = None) -> BranchState:
+        """What the branch publishes right now; raises `CorruptGraph`. Reads."""
+        return self.decode(self.manifest(branch), branch)
+
+    def decode(self, manifest: Dataset, branch: str | None) -> BranchState:
+        """The state in an open graph manifest; raises `CorruptGraph`. Reads."""
+        with lance_errors(f"read the graph manifest of {self.uri}"):
+            rows = manifest.to_table()
+        return self.format.decode(self.context, rows, branch, manifest.version)
+
+    def lance_branches(self) -> tuple[BranchRef, ...]:
+        """Every Lance branch of the graph manifest, the schema-apply lock included. Reads."""
+        return self.lance.branches(self.manifest())
+
+    def branches(self) -> tuple[str, ...]:
+        """The names of the graph's own branches, without main and without internal ones. Reads."""
+        return tuple(b.name for b in self.lance_branches() if b.name.lstrip("/") != SCHEMA_APPLY_LOCK)
+
+    def is_locked(self) -> bool:
+        """Whether a schema apply (or a fence) keeps writers away. Reads."""
+        return any(b.name.lstrip("/") == SCHEMA_APPLY_LOCK for b in self.lance_branches())
+
+    def table_uri(self, entry: TableEntry) -> str:
+        return self.context.location.uri(entry.path)
+
+    def open_head(self, entry: TableEntry) -> Dataset:
+        """The Lance HEAD of a table's main chain. Reads."""
+        return self.lance.open(self.table_uri(entry))
+
+    def open_pinned(self, entry: TableEntry) -> Dataset:
+        """The table at exactly its published version and Lance branch. Reads."""
+        return self.lance.open(self.table_uri(entry), branch=entry.branch, version=entry.version)
+
+    def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
+        """Live tables that the accepted catalog also declares, sorted by key. Pure."""
+        return tuple(e for e in state.entries if self.catalog.get(e.table_key) is not None)
+
+
+def open_graph(target: str, settings: Settings | None = None) -> Graph:
+    """Open a graph for maintenance after checking its stamp and schema contract. Reads.
+
+    Raises:
+        InvalidInput: the target is not a path or an s3:// URI.
+        NotAGraph, UnsupportedStamp, ContractError: it cannot be maintained; nothing was written.
+    """
+    location = locate(target)
+    storage = Storage(location.root, s3fs_options(location.root))
+    lance = LanceGateway(lance_options(location.root))
+    context = GraphContext(location=location, storage=storage, lance=lance)
+    stamp_format = _FORMATS[_read_stamp(context)]()
+    return Graph(context, stamp_format, settings or Settings.from_env())
+
+
+def _read_stamp(context: GraphContext) -> int:
+    root = context.location.root
+    if not context.storage.exists(""):
+        raise NotAGraph(f"there is nothing at {root}")
+    try:
+        manifest = context.lance.open(context.location.uri(MANIFEST_DIR))
+    except DatasetMissing:
+        raise NotAGraph(f"{root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}") from None
+    except LanceFailure as error:
+        raise CorruptGraph(f"{root}/{MANIFEST_DIR} cannot be read; nothing was written: {error}") from None
+    raw = (manifest.schema.metadata or {}).get(STAMP_KEY.encode(), b"1")
+    stamp = int(raw) if raw.isdigit() else None
+    if stamp in _FORMATS:
+        return stamp
+    raise UnsupportedStamp(_stamp_message(root, raw.decode(errors="replace"), stamp))
+
+
+def _stamp_message(root: str, raw: str, stamp: int | None) -> str:
+    if stamp is None:
+        return f"{root}/{MANIFEST_DIR} carries an unreadable stamp {raw!r}; nothing was written"
+    newest = max(_FORMATS)
+    if stamp > newest:
+        return (
+            f"{root} is stamped at internal schema v{stamp} but this tool expects v{newest} — "
+            "upgrade omnigraph-ops before maintaining this graph"
+        )
+    if stamp < min(_FORMATS):
+        return (
+            f"{root} is stamped at internal schema v{stamp}; open it once read-write with omnigraph 0.7.2 "
+            "(for example `omnigraph optimize`), which migrates it to v3"
+        )
+    return (
+        f"{root} is stamped at internal schema v{stamp}, a generation between releases that is not maintained; "
+        "export it with the omnigraph release that wrote it and load it with 0.9.0"
+    )

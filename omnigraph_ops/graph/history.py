@@ -1,0 +1,35 @@
+"""Which Lance operations made the versions of a table after its pin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, operation_of
+
+# Operations that change no row: all that a maintenance unit may commit under its sidecar.
+CONTENT_PRESERVING = frozenset({"UpdateConfig", "CreateIndex", "ReserveFragments", "Rewrite"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Operation names in version order, up to the first version that cannot be read."""
+
+    operations: tuple[str, ...]
+    problem: str | None = None
+
+    @property
+    def preserves_content(self) -> bool:
+        """Whether every version is known and none changed a row. Unknown is not. Pure."""
+        return self.problem is None and CONTENT_PRESERVING.issuperset(self.operations)
+
+
+def history(storage: Storage, table_path: str, *, after: int, upto: int) -> History:
+    """Operations of the versions `after + 1 ... upto` of a table's main chain. Reads."""
+    operations: list[str] = []
+    for version in range(after + 1, upto + 1):
+        try:
+            operations.append(operation_of(storage, table_path, version))
+        except UnreadableTransaction as error:
+            return History(operations=tuple(operations), problem=str(error))
+    return History(operations=tuple(operations))

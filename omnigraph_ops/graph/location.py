@@ -1,0 +1,66 @@
+"""Where a graph is: one spelling of its root, used for everything this tool writes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from omnigraph_ops.errors import InvalidInput, NotAGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphLocation:
+    """A graph as the caller gave it and as this tool opens it."""
+
+    given: str
+    root: str
+    """Absolute plain path, or `s3://bucket/prefix`; never a trailing slash."""
+
+    @property
+    def is_local(self) -> bool:
+        return not self.root.startswith("s3://")
+
+    def uri(self, path: str) -> str:
+        """The dataset URI of a graph-relative path: always the plain spelling. Pure.
+
+        Lance compares URIs as strings when it decides which files a branch protects, so no
+        `file://` form and no relative path may ever reach it.
+        """
+        return f"{self.root}/{path}"
+
+
+def locate(target: str) -> GraphLocation:
+    """Resolve a path, `file://` or `s3://` URI; `InvalidInput` for anything else. Reads the working directory."""
+    text = target.strip()
+    if not text:
+        raise InvalidInput("no graph addressed: give a path or an s3:// URI")
+    scheme = text.split("://", 1)[0].lower() if "://" in text else ""
+    if scheme in {"http", "https"}:
+        raise InvalidInput(
+            f"{text} is a server address; maintenance needs direct storage access, give the graph's file or s3:// URI"
+        )
+    if scheme == "s3":
+        return GraphLocation(given=target, root=text.rstrip("/"))
+    if scheme == "file":
+        text = unquote(urlsplit(text).path)
+    elif scheme:
+        raise InvalidInput(f"{text} has an unsupported scheme {scheme!r}; use a path or an s3:// URI")
+    return GraphLocation(given=target, root=os.path.abspath(text))
+
+
+def checked_table_path(location: GraphLocation, path: str) -> str:
+    """A table path from the graph manifest, refused when it leaves the graph. Reads links.
+
+    The graph manifest is foreign input: an absolute, climbing or linked path would let it point
+    our deletes at somebody else's files.
+    """
+    parts = path.split("/")
+    if len(parts) != 2 or parts[0] not in {"nodes", "edges"} or parts[1] in {"", ".", ".."} or "\\" in path:
+        raise NotAGraph(f"the graph manifest of {location.root} places a table at {path!r}, outside the graph")
+    if location.is_local:
+        full = os.path.join(location.root, path)
+        real_root = os.path.realpath(location.root)
+        if os.path.realpath(full) != os.path.join(real_root, *parts):
+            raise NotAGraph(f"{full} is a link that leads out of the graph; it is not touched")
+    return path

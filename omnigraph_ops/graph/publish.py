@@ -1,0 +1,158 @@
+"""Publish table versions: one row-level compare-and-swap on the graph manifest per logical publish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph_ops.edges.lance_errors import CommitContention, LanceFailure, lance_errors
+from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
+from omnigraph_ops.errors import OutcomeUnknown, PublishConflict, StalePlan
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.layout import version_path
+from omnigraph_ops.graph.rows import VersionMetadata
+from omnigraph_ops.graph.stamp import Lineage
+from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A publish that landed."""
+
+    manifest_version: int
+    commit_id: str
+
+
+def table_update(graph: Graph, entry: TableEntry, dataset: Dataset) -> TableUpdate:
+    """The update that publishes the open version of a table's main chain. Reads."""
+    relative = version_path(entry.path, dataset.version, None)
+    info = graph.storage.stat(relative)
+    metadata = VersionMetadata(
+        manifest_path=graph.format.manifest_path(graph.context, relative),
+        manifest_size=info.size,
+        e_tag=info.e_tag,
+        naming_scheme="V2",
+    )
+    return TableUpdate(
+        entry=entry,
+        version=dataset.version,
+        row_count=live_rows(dataset),
+        metadata_json=metadata.to_json(),
+    )
+
+
+def publish(
+    graph: Graph, updates: tuple[TableUpdate, ...], *, actor: str | None, branch: str | None = None
+) -> Published:
+    """Publish all updates as one graph commit, each expecting the pin it was made from. Writes.
+
+    Commit id and time are minted once; every attempt starts from a fresh scan.
+
+    Raises:
+        StalePlan: a pin is not what its update expects; nothing was published.
+        PublishConflict: every attempt lost; nothing was published.
+        OutcomeUnknown: the store failed and re-reading could not settle whether it landed.
+    """
+    lineage = Lineage(commit_id=new_ulid(), created_at_us=now_us(), actor=actor)
+    for _ in range(graph.settings.publish_attempts):
+        version = _attempt(graph, updates, lineage, branch)
+        if version is not None:
+            graph.format.append_lineage(graph.context, branch, version, lineage)
+            return Published(manifest_version=version, commit_id=lineage.commit_id)
+    raise PublishConflict(
+        f"manifest publish exhausted {graph.settings.publish_attempts - 1} retries against concurrent "
+        f"writers on {graph.uri}; nothing was published; run again when it is quieter"
+    )
+
+
+def publish_monotonic(graph: Graph, entry: TableEntry, dataset: Dataset, *, actor: str | None) -> Published | None:
+    """Publish one table version unless the pin is already there or past it; None then. Writes.
+
+    Raises as `publish` does; a pin that moves in between is read again and decided anew.
+    """
+    for _ in range(graph.settings.publish_attempts):
+        current = graph.state().get(entry.table_key)
+        if current is None or current.path != entry.path:
+            raise StalePlan(f"{entry.table_key} was dropped or replaced while it was maintained; check the graph")
+        if current.version >= dataset.version:
+            return None
+        try:
+            return publish(graph, (table_update(graph, current, dataset),), actor=actor)
+        except StalePlan:
+            continue
+    raise PublishConflict(f"the pin of {entry.table_key} kept moving; nothing was published; run again")
+
+
+def _attempt(graph: Graph, updates: tuple[TableUpdate, ...], lineage: Lineage, branch: str | None) -> int | None:
+    """One attempt; the graph manifest's version when it landed, None when it lost the swap. Writes."""
+    manifest = graph.manifest(branch)
+    if graph.lance.strip_auto_cleanup(manifest):
+        manifest = graph.manifest(branch)
+    state = graph.decode(manifest, branch)
+    _check_expectations(state, updates)
+    rows = graph.format.publish_rows(state, updates, lineage)
+    if rows is None:
+        return state.manifest_version
+    try:
+        with lance_errors(f"publish to {graph.uri}"):
+            (
+                manifest.merge_insert(["object_id"])
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .conflict_retries(0)
+                .use_index(False)
+                .execute(rows)
+            )
+    except CommitContention:
+        return None
+    except LanceFailure as error:
+        return _settle(graph, updates, lineage, branch, error)
+    # The handle advanced to the version that our merge made; rebased or not, our rows must be in it.
+    if not _landed(graph, manifest, updates, lineage):
+        raise OutcomeUnknown(
+            f"the publish to {graph.uri} reported success but its rows are not there; "
+            "run `omnigraph-ops check` before anything else"
+        )
+    return int(manifest.version)
+
+
+def _check_expectations(state: BranchState, updates: tuple[TableUpdate, ...]) -> None:
+    for update in updates:
+        current = state.get(update.entry.table_key)
+        actual = current.version if current else 0
+        if current is None or actual != update.entry.version or current.identity != update.entry.identity:
+            raise StalePlan(
+                f"stale view of '{update.entry.table_key}': expected manifest table version "
+                f"{update.entry.version} but current is {actual} — refresh and retry"
+            )
+
+
+def _settle(
+    graph: Graph,
+    updates: tuple[TableUpdate, ...],
+    lineage: Lineage,
+    branch: str | None,
+    error: LanceFailure,
+) -> int:
+    """Decide an unknown outcome by our own rows; never retries blind. Reads."""
+    try:
+        manifest = graph.manifest(branch)
+        if _landed(graph, manifest, updates, lineage):
+            return int(manifest.version)
+    except LanceFailure:
+        raise OutcomeUnknown(
+            f"{error}; whether the publish to {graph.uri} landed could not be read back; "
+            "run `omnigraph-ops check` before anything else"
+        ) from error
+    raise error
+
+
+def _landed(
+    graph: Graph,
+    manifest: Dataset,
+    updates: tuple[TableUpdate, ...],
+    lineage: Lineage,
+) -> bool:
+    with lance_errors(f"read the graph manifest of {graph.uri}"):
+        rows = manifest.to_table()
+    return graph.format.has_published(rows, updates, lineage)

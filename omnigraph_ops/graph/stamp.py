@@ -1,0 +1,70 @@
+"""The interface between the stages and a graph generation: one implementation per stamp, no stage asks which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from omnigraph_ops.edges.lance_gateway import LanceGateway
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.graph.catalog import Catalog
+from omnigraph_ops.graph.location import GraphLocation
+from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The graph commit of one logical publish, minted once before its first attempt."""
+
+    commit_id: str
+    created_at_us: int
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphContext:
+    """What a stamp implementation needs to touch its graph."""
+
+    location: GraphLocation
+    storage: Storage
+    lance: LanceGateway
+
+
+class StampFormat(Protocol):
+    """Everything that differs between graph generations."""
+
+    stamp: int
+    compacts_blobs: bool
+    sidecar_version: int
+    """The newest sidecar schema version this generation reads."""
+
+    def read_catalog(self, storage: Storage) -> Catalog:
+        """The accepted catalog; raises `ContractError`. Reads."""
+
+    def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
+        """The branch state from all rows of its graph manifest; raises `CorruptGraph`. Pure but for links."""
+
+    def publish_rows(self, state: BranchState, updates: tuple[TableUpdate, ...], lineage: Lineage) -> pa.Table | None:
+        """The rows to merge into the graph manifest, None when lineage lives elsewhere and nothing moves. Pure."""
+
+    def append_lineage(
+        self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
+    ) -> None:
+        """Append lineage where it is a dataset of its own, after a look for the id. Writes."""
+
+    def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
+        """Whether the rows of a graph manifest hold exactly this publish. Pure."""
+
+    def manifest_path(self, context: GraphContext, relative: str) -> str:
+        """A Lance manifest file as this generation spells it in version metadata. Pure."""
+
+    def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
+        """The single-pin Optimize sidecar document of this generation. Pure."""
+
+    def internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
+        """(table key, graph-relative path) of internal tables that optimize compacts, in order. Reads."""
+
+    def branched_internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
+        """Internal tables whose Lance branches shadow graph branches and can be orphaned. Reads."""

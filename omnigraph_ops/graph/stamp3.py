@@ -1,0 +1,199 @@
+"""Stamp 3 (engine 0.6.2-0.7.x): tables named by hash, lineage in datasets of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import ContractError, CorruptGraph
+from omnigraph_ops.graph.catalog import Catalog, TableSpec
+from omnigraph_ops.graph.contract import parse_properties, read_contract
+from omnigraph_ops.graph.decode import (
+    check_metadata,
+    entry_of,
+    is_live,
+    newest,
+    of_type,
+    sorted_entries,
+    typed_rows,
+)
+from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
+from omnigraph_ops.graph.rows import (
+    ACTORS_SCHEMA,
+    COMMITS_SCHEMA,
+    MANIFEST_SCHEMA_3,
+    ManifestRow,
+    manifest_table,
+)
+from omnigraph_ops.graph.stamp import GraphContext, Lineage
+from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+
+
+def version_object_id(table_key: str, version: int) -> str:
+    """The merge key of a `table_version` row. Pure."""
+    return f"{table_key}${version:020d}"
+
+
+class Stamp3:
+    """The format of generation 3."""
+
+    stamp = 3
+    compacts_blobs = False
+    sidecar_version = 2
+
+    def read_catalog(self, storage: Storage) -> Catalog:
+        contract = read_contract(storage, format_version=1, ir_version=1)
+        try:
+            specs = [_spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
+        return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
+
+    def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
+        root = context.location.root
+        data = typed_rows(rows, MANIFEST_SCHEMA_3, root)
+        locations = {r["table_key"]: r["location"] for r in of_type(data, "table")}
+        versions = newest(of_type(data, "table_version"), lambda r: r["table_key"])
+        tombstones = newest(of_type(data, "table_tombstone"), lambda r: r["table_key"])
+        entries = []
+        for key, row in versions.items():
+            check_metadata(row)
+            if key not in locations:
+                raise CorruptGraph(f"{root}/__manifest has versions of an unregistered table {key!r}")
+            if is_live(row, tombstones.get(key)):
+                entries.append(entry_of(context.location, key, locations[key], row))
+        return BranchState(
+            branch=branch,
+            manifest_version=manifest_version,
+            entries=sorted_entries(entries, root),
+            head_commit_id=None,
+        )
+
+    def publish_rows(self, state: BranchState, updates: tuple[TableUpdate, ...], lineage: Lineage) -> pa.Table | None:
+        rows = [
+            ManifestRow(
+                object_id=version_object_id(update.entry.table_key, update.version),
+                object_type="table_version",
+                table_key=update.entry.table_key,
+                metadata=update.metadata_json,
+                table_version=update.version,
+                table_branch=update.entry.branch,
+                row_count=update.row_count,
+            )
+            for update in updates
+        ]
+        return manifest_table(rows, MANIFEST_SCHEMA_3) if rows else None
+
+    def append_lineage(
+        self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
+    ) -> None:
+        """Append the commit row, then the actor row, each after a look for its id. Writes.
+
+        Graphs older than the commit graph have neither dataset; the engine does without, so do we.
+        """
+        created = datetime.fromtimestamp(0, UTC).replace(tzinfo=None) + timedelta(microseconds=lineage.created_at_us)
+        commits = _open_optional(context, COMMITS_DIR, branch)
+        if commits is None:
+            return
+        with lance_errors("read the commit graph"):
+            known = commits.to_table().to_pylist()
+        if all(row["graph_commit_id"] != lineage.commit_id for row in known):
+            row = {
+                "graph_commit_id": lineage.commit_id,
+                "manifest_branch": branch,
+                "manifest_version": manifest_version,
+                "parent_commit_id": _head_commit(known),
+                "merged_parent_commit_id": None,
+                "created_at": created,
+            }
+            _append(context, commits, row, COMMITS_SCHEMA)
+        if lineage.actor is None:
+            return
+        actors = _open_optional(context, ACTORS_DIR, None)
+        if actors is not None and not _has_commit_id(actors, lineage.commit_id):
+            actor = {"graph_commit_id": lineage.commit_id, "actor_id": lineage.actor, "created_at": created}
+            _append(context, actors, actor, ACTORS_SCHEMA)
+
+    def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
+        """Stamp 3 rows carry no commit id: the exact version rows decide. Pure."""
+        found = {(r["object_id"], r["metadata"]) for r in rows.select(["object_id", "metadata"]).to_pylist()}
+        return all((version_object_id(u.entry.table_key, u.version), u.metadata_json) in found for u in updates)
+
+    def manifest_path(self, context: GraphContext, relative: str) -> str:
+        # The object-store path: no leading slash on local disk, no bucket on S3.
+        root = context.location.root
+        if context.location.is_local:
+            return f"{root}/{relative}".lstrip("/")
+        _, _, prefix = root.removeprefix("s3://").partition("/")
+        return f"{prefix}/{relative}" if prefix else relative
+
+    def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
+        return {
+            "schema_version": self.sidecar_version,
+            "operation_id": operation_id,
+            "started_at": str(started_at_us),
+            "branch": None,
+            "actor_id": None,
+            "writer_kind": "Optimize",
+            "tables": [
+                {
+                    "table_key": entry.table_key,
+                    "table_path": table_uri,
+                    "expected_version": entry.version,
+                    "post_commit_pin": entry.version + 1,
+                }
+            ],
+        }
+
+    def internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
+        optional = (("_graph_commits", COMMITS_DIR), ("_graph_commit_actors", ACTORS_DIR))
+        present = tuple((key, path) for key, path in optional if _open_optional(context, path, None) is not None)
+        return (("__manifest", MANIFEST_DIR), *present)
+
+    def branched_internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
+        if _open_optional(context, COMMITS_DIR, None) is None:
+            return ()
+        return (("_graph_commits", COMMITS_DIR),)
+
+
+def _spec(kind: str, raw: dict[str, Any]) -> TableSpec:
+    table_key = f"{kind}:{raw['name']}"
+    indexed = []
+    for constraint in raw["constraints"]:
+        ((tag, columns),) = constraint.items()
+        if tag in {"Key", "Index"} and len(columns) == 1:
+            indexed.append(str(columns[0]))
+    return TableSpec(
+        table_key=table_key,
+        path=f"{kind}s/{fnv1a64(str(raw['name']))}",
+        properties=parse_properties(table_key, raw),
+        indexed=tuple(indexed),
+    )
+
+
+def _open_optional(context: GraphContext, path: str, branch: str | None) -> Dataset | None:
+    try:
+        return context.lance.open(context.location.uri(path), branch=branch)
+    except DatasetMissing:
+        return None
+
+
+def _append(context: GraphContext, dataset: Dataset, row: Mapping[str, object], schema: pa.Schema) -> None:
+    context.lance.strip_auto_cleanup(dataset)
+    context.lance.append(dataset, pa.Table.from_pylist([row], schema=schema))
+
+
+def _head_commit(rows: list[dict[str, Any]]) -> str | None:
+    ranked = [(r["manifest_version"], r["created_at"], r["graph_commit_id"]) for r in rows]
+    return max(ranked)[2] if ranked else None
+
+
+def _has_commit_id(actors: Dataset, commit_id: str) -> bool:
+    with lance_errors("read the commit actors"):
+        return commit_id in actors.to_table(columns=["graph_commit_id"]).column(0).to_pylist()

@@ -1,0 +1,210 @@
+"""Stamp 6 (engine 0.9.0 and its successor): identities, lineage inside the graph manifest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import ContractError, CorruptGraph
+from omnigraph_ops.graph.catalog import Catalog, TableIdentity, TableSpec
+from omnigraph_ops.graph.contract import parse_properties, read_contract
+from omnigraph_ops.graph.decode import (
+    Row,
+    check_metadata,
+    entry_of,
+    is_live,
+    newest,
+    of_type,
+    sorted_entries,
+    typed_rows,
+)
+from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.graph.rows import (
+    MANIFEST_SCHEMA_6,
+    ManifestRow,
+    commit_metadata,
+    head_metadata,
+    manifest_table,
+    parse_commit_created_at,
+)
+from omnigraph_ops.graph.stamp import GraphContext, Lineage
+from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+
+
+def table_folder(kind: str, identity: TableIdentity) -> str:
+    """The canonical path of a table lifetime; a name never decides it. Pure."""
+    return f"{kind}s/{identity.stable_table_id:016x}-{identity.table_incarnation_id:016x}"
+
+
+def version_object_id(identity: TableIdentity, version: int) -> str:
+    """The merge key of a `table_version` row. Pure."""
+    return f"table_version:{identity.stable_table_id:016x}:{identity.table_incarnation_id:016x}:{version:020d}"
+
+
+class Stamp6:
+    """The format of generation 6."""
+
+    stamp = 6
+    compacts_blobs = True
+    sidecar_version = 9
+
+    def read_catalog(self, storage: Storage) -> Catalog:
+        contract = read_contract(storage, format_version=2, ir_version=2)
+        try:
+            specs = [_spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
+        return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
+
+    def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
+        root = context.location.root
+        data = typed_rows(rows, MANIFEST_SCHEMA_6, root)
+        registrations = {_identity(r): r for r in of_type(data, "table")}
+        versions = newest(of_type(data, "table_version"), _identity)
+        tombstones = newest(of_type(data, "table_tombstone"), _identity)
+        entries = []
+        for identity, row in versions.items():
+            check_metadata(row)
+            registration = registrations.get(identity)
+            if registration is None:
+                raise CorruptGraph(f"{root}/__manifest has versions of an unregistered table {row['table_key']!r}")
+            if is_live(row, tombstones.get(identity)):
+                entries.append(_entry(context, registration, row, identity))
+        return BranchState(
+            branch=branch,
+            manifest_version=manifest_version,
+            entries=sorted_entries(entries, root),
+            head_commit_id=_lineage_head(of_type(data, "graph_commit")),
+        )
+
+    def publish_rows(self, state: BranchState, updates: tuple[TableUpdate, ...], lineage: Lineage) -> pa.Table | None:
+        rows = [_version_row(update) for update in updates]
+        rows.append(
+            ManifestRow(
+                object_id=lineage.commit_id,
+                object_type="graph_commit",
+                table_key="",
+                metadata=commit_metadata(state.head_commit_id, lineage.actor, lineage.created_at_us),
+                table_version=state.manifest_version + 1,
+                table_branch=state.branch,
+            )
+        )
+        rows.append(
+            ManifestRow(
+                object_id=f"graph_head:{state.branch or 'main'}",
+                object_type="graph_head",
+                table_key="",
+                metadata=head_metadata(lineage.commit_id, state.head_commit_id),
+            )
+        )
+        return manifest_table(rows, MANIFEST_SCHEMA_6)
+
+    def append_lineage(
+        self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
+    ) -> None:
+        """Nothing: lineage was part of the publish."""
+
+    def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
+        return lineage.commit_id in rows.column("object_id").to_pylist()
+
+    def manifest_path(self, context: GraphContext, relative: str) -> str:
+        # Local: as 0.9.0 writes it, with the leading slash; S3: the key without its bucket.
+        root = context.location.root
+        if context.location.is_local:
+            return f"{root}/{relative}"
+        _, _, prefix = root.removeprefix("s3://").partition("/")
+        return f"{prefix}/{relative}" if prefix else relative
+
+    def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
+        identity = _required(entry)
+        pin = {
+            "identity": {
+                "stable_table_id": identity.stable_table_id,
+                "table_incarnation_id": identity.table_incarnation_id,
+            },
+            "table_key": entry.table_key,
+            "table_path": table_uri,
+            "expected_version": entry.version,
+            "post_commit_pin": entry.version + 1,
+        }
+        return {
+            "schema_version": self.sidecar_version,
+            "operation_id": operation_id,
+            "started_at": str(started_at_us),
+            "branch": None,
+            "actor_id": None,
+            "writer_kind": "Optimize",
+            "tables": [pin],
+            "schema_apply_manifest_published": False,
+        }
+
+    def internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
+        return (("__manifest", MANIFEST_DIR),)
+
+    def branched_internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
+        return ()
+
+
+def _spec(kind: str, raw: dict[str, Any]) -> TableSpec:
+    identity = TableIdentity(stable_table_id=int(raw["type_id"]), table_incarnation_id=int(raw["table_incarnation_id"]))
+    table_key = f"{kind}:{raw['name']}"
+    return TableSpec(
+        table_key=table_key,
+        path=table_folder(kind, identity),
+        properties=parse_properties(table_key, raw),
+        indexed=tuple(_single_columns(raw["constraints"])),
+        identity=identity,
+    )
+
+
+def _single_columns(constraints: list[dict[str, Any]]) -> list[str]:
+    columns = []
+    for constraint in constraints:
+        fields = constraint.get("fields", ())
+        if constraint["kind"] in {"key", "index"} and len(fields) == 1 and fields[0]["kind"] == "property":
+            columns.append(str(fields[0]["property_name"]))
+    return columns
+
+
+def _identity(row: Row) -> TableIdentity:
+    if not row["stable_table_id"] or not row["table_incarnation_id"]:
+        raise CorruptGraph(f"__manifest row {row['object_id']!r} has no table identity; nothing was written")
+    return TableIdentity(stable_table_id=row["stable_table_id"], table_incarnation_id=row["table_incarnation_id"])
+
+
+def _entry(context: GraphContext, registration: Row, row: Row, identity: TableIdentity) -> TableEntry:
+    kind = str(registration["table_key"]).partition(":")[0]
+    if registration["location"] != table_folder(kind, identity):
+        raise CorruptGraph(
+            f"{context.location.root}/__manifest places {registration['table_key']!r} at "
+            f"{registration['location']!r} instead of {table_folder(kind, identity)!r}; nothing was written"
+        )
+    return entry_of(context.location, registration["table_key"], registration["location"], row, identity=identity)
+
+
+def _lineage_head(commits: list[Row]) -> str | None:
+    """The head commit: greatest (manifest version, time, id) over the commits this branch can see. Pure."""
+    ranked = [(r["table_version"] or 0, parse_commit_created_at(r["metadata"]), r["object_id"]) for r in commits]
+    return max(ranked)[2] if ranked else None
+
+
+def _version_row(update: TableUpdate) -> ManifestRow:
+    identity = _required(update.entry)
+    return ManifestRow(
+        object_id=version_object_id(identity, update.version),
+        object_type="table_version",
+        table_key=update.entry.table_key,
+        metadata=update.metadata_json,
+        identity=identity,
+        table_version=update.version,
+        table_branch=update.entry.branch,
+        row_count=update.row_count,
+    )
+
+
+def _required(entry: TableEntry) -> TableIdentity:
+    if entry.identity is None:
+        raise CorruptGraph(f"{entry.table_key} has no identity in the graph manifest")
+    return entry.identity

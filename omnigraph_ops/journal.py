@@ -1,0 +1,49 @@
+"""The journal of our own operations: which sidecars are ours, and which of their runs are still alive.
+
+Kept under `__maintenance/operations/`; losing it never harms a graph, it only makes our own sidecars
+look foreign, which delays their recovery by the grace period.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+
+_FOLDER = f"{MAINTENANCE_DIR}/operations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One armed unit of ours."""
+
+    operation_id: str
+    table_key: str
+    unit: str
+    owner: str
+    started_at_us: int
+
+
+def record(storage: Storage, operation: Operation) -> None:
+    """Note an operation before its sidecar is armed. Writes under `__maintenance/`."""
+    storage.write(_path(operation.operation_id), serde.dumps(operation).encode())
+
+
+def lookup(storage: Storage, operation_id: str) -> Operation | None:
+    """Our record of an operation, None when it is not ours (or the record is lost). Reads."""
+    try:
+        return serde.from_json(Operation, storage.read(_path(operation_id)))
+    except (FileNotFoundError, InvalidInput):
+        return None
+
+
+def forget(storage: Storage, operation_id: str) -> None:
+    """Drop the record of a finished operation. Destroys only the record."""
+    storage.delete(_path(operation_id))
+
+
+def _path(operation_id: str) -> str:
+    return f"{_FOLDER}/{operation_id}.json"

@@ -1,0 +1,141 @@
+"""The committer lease: one maintenance writer at a time on a graph, held per effect.
+
+The lease is a small file under `__maintenance/`, created exclusively and renewed by a thread. A
+holder that stops renewing for one TTL is dead and may be replaced. The lease is a courtesy between
+maintenance processes; the compare-and-swap of the graph manifest and the sidecars are what keeps a
+graph correct if it is ever broken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+
+LEASE_PATH = f"{MAINTENANCE_DIR}/lease.json"
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who may commit, until when. Times are seconds since the epoch."""
+
+    token: str
+    owner: str
+    purpose: str
+    expires_at: float
+
+
+class LeaseKeeper:
+    """Renews one lease until it is released; `assert_held` is the check right before an effect."""
+
+    def __init__(self, storage: Storage, lease: Lease, ttl: float) -> None:
+        self._storage, self._lease, self._ttl = storage, lease, ttl
+        self._lost = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew_forever, name="lease", daemon=True)
+        self._thread.start()
+
+    def assert_held(self) -> None:
+        """Raise `LeaseHeld` if another process took the lease over. Reads."""
+        if self._lost.is_set() or not _is_ours(read_lease(self._storage), self._lease):
+            raise LeaseHeld(
+                f"the committer lease of {self._storage.root} was taken over by another run; "
+                "nothing was changed since; run again"
+            )
+
+    def release(self) -> None:
+        """Stop renewing and give the lease back if it is still ours. Destroys the lease."""
+        self._stop.set()
+        self._thread.join()
+        if _is_ours(read_lease(self._storage), self._lease):
+            self._storage.delete(LEASE_PATH)
+
+    def _renew_forever(self) -> None:
+        while not self._stop.wait(self._ttl / 3):
+            try:
+                if not _is_ours(read_lease(self._storage), self._lease):
+                    self._lost.set()
+                    return
+                self._lease = replace(self._lease, expires_at=time.time() + self._ttl)
+                self._storage.write(LEASE_PATH, serde.dumps(self._lease).encode())
+            except OpsError:
+                # A store that fails for a moment costs one renewal; the TTL allows two.
+                continue
+
+
+@contextlib.contextmanager
+def committer_lease(
+    storage: Storage, *, purpose: str, ttl_seconds: float, wait_seconds: float
+) -> Iterator[LeaseKeeper]:
+    """Hold the committer lease of a graph for the block. Writes under `__maintenance/`.
+
+    Raises:
+        LeaseHeld: another live holder kept it for longer than `wait_seconds`.
+    """
+    keeper = _acquire(storage, purpose, ttl_seconds, time.monotonic() + wait_seconds)
+    try:
+        yield keeper
+    finally:
+        keeper.release()
+
+
+def read_lease(storage: Storage) -> Lease | None:
+    """The current lease, None when nobody holds it or the file is unreadable. Reads."""
+    try:
+        return serde.from_json(Lease, storage.read(LEASE_PATH))
+    except (FileNotFoundError, InvalidInput):
+        return None
+
+
+def lease_is_alive(lease: Lease | None) -> bool:
+    """Whether somebody holds the lease right now. Reads the clock."""
+    return lease is not None and lease.expires_at > time.time()
+
+
+def _acquire(storage: Storage, purpose: str, ttl: float, deadline: float) -> LeaseKeeper:
+    while True:
+        lease = Lease(
+            token=uuid.uuid4().hex,
+            owner=f"{socket.gethostname()}:{os.getpid()}",
+            purpose=purpose,
+            expires_at=time.time() + ttl,
+        )
+        if storage.create(LEASE_PATH, serde.dumps(lease).encode()):
+            return LeaseKeeper(storage, lease, ttl)
+        holder = read_lease(storage)
+        if storage.exists(LEASE_PATH) and not lease_is_alive(holder):
+            _evict(storage, holder)
+            continue
+        if time.monotonic() >= deadline:
+            raise LeaseHeld(_held_message(storage, holder))
+        time.sleep(_POLL_SECONDS)
+
+
+def _evict(storage: Storage, dead: Lease | None) -> None:
+    """Remove a dead holder's lease unless it changed since it was read. Destroys the lease.
+
+    Two evictors may both get here; the exclusive create that follows lets one of them win, and the
+    loser of a takeover notices in `assert_held` before its first effect.
+    """
+    if read_lease(storage) == dead:
+        storage.delete(LEASE_PATH)
+
+
+def _held_message(storage: Storage, holder: Lease | None) -> str:
+    who = f"{holder.owner} ({holder.purpose})" if holder else "another run"
+    return f"{who} holds the committer lease of {storage.root}; nothing was changed; run again when it is done"
+
+
+def _is_ours(current: Lease | None, ours: Lease) -> bool:
+    return current is not None and current.token == ours.token

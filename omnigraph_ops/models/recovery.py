@@ -1,0 +1,92 @@
+"""What `check` and `recover` report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CheckStatus(StrEnum):
+    """What `check` found: 0 clean, 3 pending (recover can finish it), 4 a person is needed."""
+
+    CLEAN = "clean"
+    PENDING = "pending"
+    NEEDS_PERSON = "needs_person"
+
+    @property
+    def exit_code(self) -> int:
+        return {"clean": 0, "pending": 3, "needs_person": 4}[self.value]
+
+
+class SidecarClass(StrEnum):
+    """What a read-write open by the engine would do with a recovery sidecar."""
+
+    ROLL_FORWARD = "roll_forward"
+    ROLL_BACK = "roll_back"
+    STALE = "stale"
+    ORPHANED_BRANCH = "orphaned_branch"
+    NEEDS_REVIEW = "needs_review"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarFinding:
+    """One recovery sidecar and what can be done about it."""
+
+    operation_id: str
+    path: str
+    writer_kind: str
+    branch: str | None
+    table_keys: tuple[str, ...]
+    started_at_us: int | None
+    classification: SidecarClass
+    recoverable: bool
+    """Whether `recover` may finish it: single-pin Optimize sidecars only."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftFinding:
+    """A table whose Lance HEAD is not its pin."""
+
+    table_key: str
+    manifest_version: int
+    lance_head_version: int
+    covered: bool
+    """A recovery sidecar names this table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What stands between this graph and maintenance."""
+
+    uri: str
+    stamp: int
+    status: CheckStatus
+    sidecars: tuple[SidecarFinding, ...]
+    staging_files: tuple[str, ...]
+    schema_apply_lock: bool
+    drift: tuple[DriftFinding, ...]
+    advice: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryOutcome:
+    """What `recover` did with one sidecar."""
+
+    operation_id: str
+    table_key: str
+    action: str
+    """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young) or `left_to_engine`."""
+    from_version: int | None = None
+    to_version: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverReport:
+    """All sidecars that `recover` looked at."""
+
+    uri: str
+    outcomes: tuple[RecoveryOutcome, ...]
+    status: CheckStatus
+    """The state afterwards."""

@@ -1,0 +1,37 @@
+"""Is the graph quiet: nothing pending, nobody maintaining it, no publish for a while."""
+
+from __future__ import annotations
+
+import time
+
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import MANIFEST_DIR, version_path
+from omnigraph_ops.lease import lease_is_alive, read_lease
+from omnigraph_ops.models import QuietState
+
+
+def quiet_state(graph: Graph, quiet_seconds: float) -> QuietState:
+    """Whether the last publish is at least `quiet_seconds` old and no other run holds the lease. Reads.
+
+    Pending recovery does not count: the recovery check comes next and decides about it.
+    """
+    age = seconds_since_publish(graph)
+    lease = read_lease(graph.storage)
+    if lease is not None and lease_is_alive(lease):
+        return _state(graph, quiet=False, reason=f"{lease.owner} is maintaining it ({lease.purpose})", age=age)
+    if graph.is_locked():
+        return _state(graph, quiet=False, reason="a schema apply is in progress", age=age)
+    if age < quiet_seconds:
+        return _state(graph, quiet=False, reason=f"last publish {age:.0f} s ago", age=age)
+    return _state(graph, quiet=True, reason=f"no publish for {age:.0f} s", age=age)
+
+
+def seconds_since_publish(graph: Graph) -> float:
+    """Age of the newest graph manifest version in seconds. Reads the clock."""
+    manifest = graph.manifest()
+    info = graph.storage.stat(version_path(MANIFEST_DIR, manifest.version, None))
+    return max(0.0, time.time() - info.modified_at) if info.modified_at else 0.0
+
+
+def _state(graph: Graph, *, quiet: bool, reason: str, age: float) -> QuietState:
+    return QuietState(uri=graph.uri, quiet=quiet, reason=reason, seconds_since_publish=round(age, 1))

@@ -1,0 +1,59 @@
+"""Compact the internal tables, last and only when nobody else publishes."""
+
+from __future__ import annotations
+
+from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention
+from omnigraph_ops.edges.lance_tables import commit_results, execute_task, plan_tasks
+from omnigraph_ops.errors import PublishConflict
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.window import refuse_pending
+
+_ATTEMPTS = 5
+
+
+def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
+    """Compact the graph manifest and its companions, or skip them with a token. Writes.
+
+    A foreign commit between a publisher's scan and its merge makes it record a graph version that is
+    too low, and nothing repairs that: so this runs only when the settings say that nobody else
+    publishes. No index, no sidecar, no lineage, as in the engine.
+
+    Raises:
+        PublishConflict: somebody else did publish, again and again.
+    """
+    keys = graph.format.internal_tables(graph.context)
+    if not graph.settings.exclusive:
+        return tuple(TableStats(table_key=key, skipped=SkipReason.NOT_EXCLUSIVE) for key, _ in keys)
+    with committer_lease(
+        graph.storage,
+        purpose="compact internal tables",
+        ttl_seconds=graph.settings.lease_ttl_seconds,
+        wait_seconds=graph.settings.lease_wait_seconds,
+    ):
+        refuse_pending(graph)
+        return tuple(_compact(graph, key, path) for key, path in keys)
+
+
+def _compact(graph: Graph, key: str, path: str) -> TableStats:
+    for _ in range(_ATTEMPTS):
+        dataset = graph.lance.open(graph.context.location.uri(path))
+        graph.lance.strip_auto_cleanup(dataset)
+        tasks = plan_tasks(dataset, graph.settings.target_rows_per_fragment)
+        if not tasks:
+            return TableStats(table_key=key)
+        try:
+            metrics = commit_results(dataset, [execute_task(dataset, t.payload) for t in tasks])
+        except (CommitConflict, CommitContention):
+            continue
+        return TableStats(
+            table_key=key,
+            fragments_removed=metrics.fragments_removed,
+            fragments_added=metrics.fragments_added,
+            committed=True,
+        )
+    raise PublishConflict(
+        f"internal-table compaction of {key} exhausted {_ATTEMPTS} retries against concurrent writers; "
+        "nothing is lost; run again when nobody else publishes"
+    )

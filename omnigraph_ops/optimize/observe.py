@@ -1,0 +1,77 @@
+"""Look at tables for planning. Reads only; nothing here decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omnigraph_ops.edges.lance_tables import has_values, table_facts
+from omnigraph_ops.errors import CorruptGraph, UnknownTable
+from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation
+
+
+def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:
+    """The optimize policy of a graph under its settings. Pure."""
+    settings = graph.settings
+    threshold = settings.spark_threshold_bytes if spark_threshold_bytes is None else spark_threshold_bytes
+    return OptimizePolicy(
+        target_rows=settings.target_rows_per_fragment,
+        spark_threshold_bytes=threshold,
+        compacts_blobs=graph.format.compacts_blobs,
+    )
+
+
+def select_entries(graph: Graph, state: BranchState, tables: Sequence[str]) -> tuple[TableEntry, ...]:
+    """The maintained tables, or exactly those named; `UnknownTable` for a key that is not live. Pure."""
+    entries = graph.maintained(state)
+    known = {e.table_key for e in entries}
+    unknown = [key for key in tables if key not in known]
+    if unknown:
+        raise UnknownTable(
+            f"{graph.uri} has no table {unknown[0]!r}; it has {', '.join(sorted(known)) or 'none'}; nothing was written"
+        )
+    return tuple(e for e in entries if not tables or e.table_key in tables)
+
+
+def spec_of(graph: Graph, entry: TableEntry) -> TableSpec:
+    """The catalog's view of a maintained table. Pure."""
+    spec = graph.catalog.get(entry.table_key)
+    if spec is None:
+        raise UnknownTable(f"{entry.table_key} is not in the accepted schema of {graph.uri}")
+    return spec
+
+
+def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableObservation:
+    """Facts about one table at its HEAD; drifted and skipped tables are not looked into. Reads.
+
+    Raises:
+        CorruptGraph: the HEAD is behind the pin.
+    """
+    spec = spec_of(graph, entry)
+    head = graph.open_head(entry)
+    if head.version < entry.version:
+        raise CorruptGraph(
+            f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
+            f"{entry.version}; nothing was written; restore the table from a backup"
+        )
+    wanted = head.version == entry.version and (policy.compacts_blobs or not spec.blob_columns)
+    if not wanted:
+        return TableObservation(spec=spec, pinned_version=entry.version, lance_head_version=head.version, facts=None)
+    facts = table_facts(head, policy.target_rows)
+    untrainable = frozenset(
+        build.column
+        for build in spec.declared_indexes()
+        if build.index_type == "IVF_FLAT"
+        and facts.rows
+        and not any(i.serves(build.column, build.index_type) for i in facts.indexes)
+        and not has_values(head, build.column)
+    )
+    return TableObservation(
+        spec=spec,
+        pinned_version=entry.version,
+        lance_head_version=head.version,
+        facts=facts,
+        columns_without_values=untrainable,
+    )

@@ -1,0 +1,178 @@
+"""Decide what optimize does with one table. Pure: facts in, plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.models import (
+    Decision,
+    Executor,
+    IndexBuild,
+    IndexFold,
+    PendingIndex,
+    SkipReason,
+    TablePlan,
+)
+
+NO_VECTORS = "column has no non-null vectors to train on yet"
+# Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
+_DELETION_THRESHOLD = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableObservation:
+    """Everything a decision about one table rests on."""
+
+    spec: TableSpec
+    pinned_version: int
+    lance_head_version: int
+    facts: TableFacts | None
+    """None when the table is drifted or skipped and was not looked into."""
+    columns_without_values: frozenset[str] = frozenset()
+    """Vector columns with a declared, missing index and no non-null value yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizePolicy:
+    """What to want; the same for every table of a run."""
+
+    target_rows: int
+    spark_threshold_bytes: int
+    compacts_blobs: bool
+
+
+def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
+    """The plan for one table. Pure."""
+    skipped = _skip_reason(seen, policy)
+    if skipped is not None or seen.facts is None:
+        return TablePlan(
+            table_key=seen.spec.table_key,
+            decision=Decision.SKIPPED,
+            skipped=skipped,
+            read_version=seen.pinned_version,
+            lance_head_version=seen.lance_head_version,
+            reason=_SKIP_SENTENCES.get(skipped, "") if skipped else "",
+        )
+    return _plan_facts(seen, seen.facts, policy)
+
+
+def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
+    folds = index_folds(facts.indexes, facts.fragments)
+    builds, pending = index_builds(seen, facts)
+    groups = _groups(facts, policy.target_rows, folding=bool(folds or builds))
+    rewritten = [f for group in groups for f in group]
+    productive = bool(folds or builds or facts.compaction_tasks or groups)
+    rewrite_bytes = sum(f.data_bytes for f in rewritten)
+    spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
+    return TablePlan(
+        table_key=seen.spec.table_key,
+        decision=Decision.OPTIMIZE if productive else Decision.NO_OP,
+        read_version=seen.pinned_version,
+        lance_head_version=seen.lance_head_version,
+        executor=Executor.SPARK if spark else Executor.IN_PROCESS,
+        rows=facts.rows,
+        fragments=len(facts.fragments),
+        fragments_after=len(facts.fragments) - len(rewritten) + len(groups),
+        data_bytes=sum(f.data_bytes for f in facts.fragments),
+        rewrite_bytes=rewrite_bytes,
+        folds=folds,
+        builds=builds,
+        pending_indexes=pending,
+        compaction_tasks=len(groups),
+        strip_auto_cleanup=productive and bool(facts.auto_cleanup_keys),
+        reason=_reason(folds, builds, len(rewritten)),
+    )
+
+
+_SKIP_SENTENCES = {
+    SkipReason.DRIFT: "manifest/head drift — run omnigraph-ops repair",
+    SkipReason.BLOBS: "blob columns — Lance compaction unsupported by this engine generation",
+}
+
+
+def _skip_reason(seen: TableObservation, policy: OptimizePolicy) -> SkipReason | None:
+    if seen.spec.blob_columns and not policy.compacts_blobs:
+        return SkipReason.BLOBS
+    if seen.lance_head_version != seen.pinned_version:
+        return SkipReason.DRIFT
+    return None
+
+
+def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts]) -> tuple[IndexFold, ...]:
+    """Indexes with an uncovered fragment or more than one segment, by name. Pure.
+
+    Coverage is judged per index name, over the union of its segments: a vector index with delta
+    segments covers what they cover together.
+    """
+    current = frozenset(f.fragment_id for f in fragments)
+    folds = []
+    for index in indexes:
+        uncovered = len(current - index.covered)
+        if uncovered or index.segments > 1:
+            folds.append(
+                IndexFold(
+                    name=index.name,
+                    columns=index.columns,
+                    segments=index.segments,
+                    uncovered_fragments=uncovered,
+                )
+            )
+    return tuple(sorted(folds, key=lambda fold: fold.name))
+
+
+def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:
+    """Declared indexes that are missing: those to build, and those that cannot be built yet. Pure.
+
+    Empty tables get no index work, as in the engine.
+    """
+    if facts.rows == 0:
+        return (), ()
+    missing = [
+        build
+        for build in seen.spec.declared_indexes()
+        if not any(index.serves(build.column, build.index_type) for index in facts.indexes)
+    ]
+    pending = tuple(
+        PendingIndex(column=b.column, reason=NO_VECTORS) for b in missing if b.column in seen.columns_without_values
+    )
+    return tuple(b for b in missing if b.column not in seen.columns_without_values), pending
+
+
+def _groups(facts: TableFacts, target_rows: int, *, folding: bool) -> tuple[tuple[FragmentFacts, ...], ...]:
+    """Fragment runs that get rewritten: Lance's own plan, or what it will be once indexes are folded. Pure."""
+    by_id = {f.fragment_id: f for f in facts.fragments}
+    if not folding:
+        return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
+    groups = []
+    for run in _candidate_runs(facts.fragments, target_rows):
+        if len(run) > 1 or _mostly_deleted(run[0]):
+            groups.append(tuple(run))
+    return tuple(groups)
+
+
+def _candidate_runs(fragments: Sequence[FragmentFacts], target_rows: int) -> list[list[FragmentFacts]]:
+    runs: list[list[FragmentFacts]] = [[]]
+    for fragment in fragments:
+        if fragment.physical_rows < target_rows or _mostly_deleted(fragment):
+            runs[-1].append(fragment)
+        else:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _mostly_deleted(fragment: FragmentFacts) -> bool:
+    return fragment.deleted_rows > _DELETION_THRESHOLD * max(fragment.physical_rows, 1)
+
+
+def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewritten: int) -> str:
+    parts = []
+    if folds:
+        parts.append(f"fold {', '.join(f.name for f in folds)}")
+    if builds:
+        parts.append(f"build {', '.join(b.name for b in builds)}")
+    if rewritten:
+        parts.append(f"rewrite {rewritten} fragments")
+    return "; ".join(parts) or "nothing to do"

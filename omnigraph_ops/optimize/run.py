@@ -1,0 +1,200 @@
+"""Run optimize: plan from a fresh look, execute in parallel, commit one table at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from omnigraph_ops.edges.lance_errors import CommitConflict
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_tables import commit_results, plan_tasks, surviving_results
+from omnigraph_ops.errors import OpsError, PublishConflict
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.models import Decision, OptimizePlan, OptimizeReport, TablePlan, TableStats, UnitWindow
+from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.optimize.internal import optimize_internal
+from omnigraph_ops.optimize.observe import observe_table, policy_of, select_entries
+from omnigraph_ops.optimize.plan import plan_table
+from omnigraph_ops.optimize.units import Effort, Progress, compact_here, fold
+from omnigraph_ops.window import refuse_pending, run_unit
+
+T = TypeVar("T")
+R = TypeVar("R")
+_REWRITE_ROUNDS = 5
+
+
+def plan_optimize(
+    graph: Graph, *, tables: Sequence[str] = (), spark_threshold_bytes: int | None = None
+) -> OptimizePlan:
+    """The plan for every maintained table (or those named), in key order. Reads."""
+    state = graph.state()
+    policy = policy_of(graph, spark_threshold_bytes)
+    entries = select_entries(graph, state, tables)
+    look = partial(observe_table, graph, policy=policy)
+    seen = _in_parallel(graph, look, entries)
+    return OptimizePlan(
+        uri=graph.uri,
+        stamp=graph.stamp,
+        graph_version=state.manifest_version,
+        tables=tuple(plan_table(observation, policy) for observation in seen),
+    )
+
+
+def optimize_all(
+    graph: Graph,
+    *,
+    tables: Sequence[str] = (),
+    executor: TaskExecutor | None = None,
+    on_progress: Callable[[str, str], None] | None = None,
+) -> OptimizeReport:
+    """Optimize every maintained table (or those named), then the internal tables. Writes.
+
+    A table that fails carries its error in its row and does not stop the others.
+
+    Raises:
+        RecoveryPending: something is pending; nothing was written.
+        UnknownTable: a named table is not live; nothing was written.
+    """
+    refuse_pending(graph)
+    keys = [e.table_key for e in select_entries(graph, graph.state(), tables)]
+    report = on_progress or (lambda _key, _text: None)
+
+    def one(key: str) -> TableStats:
+        try:
+            return optimize_table(graph, key, executor=executor, on_progress=partial(report, key))
+        except OpsError as error:
+            return TableStats(table_key=key, error=str(error))
+
+    stats = _in_parallel(graph, one, keys)
+    internal = optimize_internal(graph) if not tables else ()
+    return OptimizeReport(uri=graph.uri, tables=(*stats, *internal))
+
+
+def optimize_table(
+    graph: Graph,
+    table_key: str,
+    *,
+    executor: TaskExecutor | None = None,
+    on_progress: Progress | None = None,
+) -> TableStats:
+    """Plan one table afresh and bring it to one covered fragment per target size. Writes.
+
+    Raises:
+        OpsError: what happened, and that the table is either untouched or finished by `recover`.
+    """
+    refuse_pending(graph)
+    policy = policy_of(graph)
+    (entry,) = select_entries(graph, graph.state(), (table_key,))
+    plan = plan_table(observe_table(graph, entry, policy), policy)
+    if plan.decision is not Decision.OPTIMIZE:
+        return _untouched(plan)
+    effort = Effort()
+    run = _TableRun(graph, plan, executor or InProcessExecutor(), effort, on_progress or (lambda _text: None))
+    windows = run.in_one_window(entry) if run.is_small else run.in_two_windows(entry)
+    after = graph.state().get(table_key)
+    return TableStats(
+        table_key=table_key,
+        fragments_removed=effort.fragments_removed,
+        fragments_added=effort.fragments_added,
+        committed=bool(windows),
+        pending_indexes=plan.pending_indexes,
+        executor=run.executor.kind,
+        rows=plan.rows,
+        bytes_rewritten=plan.rewrite_bytes if effort.fragments_removed else 0,
+        indexes_folded=tuple(effort.folded),
+        indexes_built=tuple(effort.built),
+        windows=windows,
+        published_version=after.version if after else None,
+    )
+
+
+class _TableRun:
+    """One table's way through its units."""
+
+    def __init__(
+        self, graph: Graph, plan: TablePlan, executor: TaskExecutor, effort: Effort, progress: Progress
+    ) -> None:
+        self.graph, self.plan, self.executor = graph, plan, executor
+        self.effort, self.progress = effort, progress
+        self.target_rows = graph.settings.target_rows_per_fragment
+
+    @property
+    def is_small(self) -> bool:
+        local = isinstance(self.executor, InProcessExecutor)
+        return local and self.plan.data_bytes < self.graph.settings.small_table_bytes
+
+    def in_one_window(self, entry: TableEntry) -> tuple[UnitWindow, ...]:
+        """Fold and rewrite in one armed window, as the engine does. Writes."""
+
+        def effects(dataset: Dataset) -> None:
+            fold(self.graph.lance, dataset, self.plan, self.effort, self.progress)
+            compact_here(dataset, self.target_rows, self.effort, self.progress)
+
+        result = run_unit(self.graph, entry, unit="fold+rewrite", effects=effects)
+        return (result.window,) if result.committed else ()
+
+    def in_two_windows(self, entry: TableEntry) -> tuple[UnitWindow, ...]:
+        """Unit F with its window as long as the index work, then unit R with a short one. Writes."""
+        windows: list[UnitWindow] = []
+        if self.plan.folds or self.plan.builds or self.plan.strip_auto_cleanup:
+            effects = partial(self._fold)
+            folded = run_unit(self.graph, entry, unit="fold", effects=effects)
+            entry = folded.entry
+            windows += [folded.window] if folded.committed else []
+        for _ in range(_REWRITE_ROUNDS):
+            window, entry, done = self._rewrite_round(entry)
+            windows += [window] if window else []
+            if done:
+                return tuple(windows)
+        raise PublishConflict(
+            f"the rewrite of {self.plan.table_key} was preempted {_REWRITE_ROUNDS} times by other writers; "
+            "what was published stays good; run again when it is quieter"
+        )
+
+    def _fold(self, dataset: Dataset) -> None:
+        fold(self.graph.lance, dataset, self.plan, self.effort, self.progress)
+
+    def _rewrite_round(self, entry: TableEntry) -> tuple[UnitWindow | None, TableEntry, bool]:
+        """Plan and execute without a lock, then commit what is still current. Writes."""
+        pinned = self.graph.open_pinned(entry)
+        tasks = plan_tasks(pinned, self.target_rows)
+        if not tasks:
+            return None, entry, True
+        results: list[str] = []
+        for result in self.executor.execute(pinned, tasks):
+            results.append(result)
+            self.progress(f"rewrote {len(results)} of {len(tasks)} fragment groups")
+        current = self.graph.state().get(entry.table_key) or entry
+        survivors = surviving_results(self.graph.open_pinned(current), results)
+        if not survivors:
+            return None, current, False
+
+        def commit(dataset: Dataset) -> None:
+            self.effort.add(commit_results(dataset, survivors))
+
+        try:
+            unit = run_unit(self.graph, current, unit="rewrite", effects=commit)
+        except CommitConflict:
+            return None, self.graph.state().get(entry.table_key) or entry, False
+        return unit.window, unit.entry, len(survivors) == len(results)
+
+
+def _untouched(plan: TablePlan) -> TableStats:
+    drift = plan.skipped is not None and plan.lance_head_version != plan.read_version
+    return TableStats(
+        table_key=plan.table_key,
+        skipped=plan.skipped,
+        manifest_version=plan.read_version if drift else None,
+        lance_head_version=plan.lance_head_version if drift else None,
+        pending_indexes=plan.pending_indexes,
+        rows=plan.rows or None,
+    )
+
+
+def _in_parallel(graph: Graph, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    workers = max(1, min(graph.settings.concurrency, len(items)))
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="table") as pool:
+        return list(pool.map(work, items))

@@ -1,0 +1,121 @@
+"""Finish single-pin Optimize sidecars, the engine's or ours, exactly as an open by the engine would."""
+
+from __future__ import annotations
+
+import time
+
+from omnigraph_ops import journal
+from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome, append_audit
+from omnigraph_ops.graph.contract import staging_files
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.publish import Published, publish, table_update
+from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, sidecar_names
+from omnigraph_ops.lease import committer_lease, lease_is_alive, read_lease
+from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
+from omnigraph_ops.recovery.check import check, inspect_sidecar
+
+RECOVERY_ACTOR = "omnigraph:recovery"
+
+
+def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverReport:
+    """Finish every sidecar that may be finished, oldest first; say what is left and why. Writes.
+
+    A foreign sidecar younger than the grace period may belong to a writer at work and is deferred;
+    one that our journal knows is finished as soon as its run's lease is dead.
+    """
+    grace = graph.settings.recovery_grace_seconds if grace_seconds is None else grace_seconds
+    outcomes: list[RecoveryOutcome] = []
+    for file in list_sidecars(graph.storage, graph.format.sidecar_version):
+        outcomes.append(_recover_one(graph, file, grace))
+    return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
+
+
+def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutcome:
+    finding = inspect_sidecar(graph, file)
+    sidecar = file.sidecar
+    if sidecar is None or not finding.recoverable or staging_files(graph.storage):
+        return _left(finding, "left_to_engine", finding.detail)
+    young = _too_young(graph, sidecar, grace)
+    if young is not None:
+        return _left(finding, "deferred", young)
+    with committer_lease(
+        graph.storage,
+        purpose=f"recover {sidecar.operation_id}",
+        ttl_seconds=graph.settings.lease_ttl_seconds,
+        wait_seconds=graph.settings.lease_wait_seconds,
+    ):
+        return _finish(graph, file, sidecar)
+
+
+def _too_young(graph: Graph, sidecar: Sidecar, grace: float) -> str | None:
+    if journal.lookup(graph.storage, sidecar.operation_id) is not None:
+        alive = lease_is_alive(read_lease(graph.storage))
+        return "its maintenance run is still alive" if alive else None
+    age = time.time() - (sidecar.started_at_us or 0) / 1e6
+    if age < grace:
+        return f"armed {max(age, 0):.0f} s ago, its writer may be at work; deferred for {grace:.0f} s"
+    return None
+
+
+def _finish(graph: Graph, file: SidecarFile, sidecar: Sidecar) -> RecoveryOutcome:
+    """Decide again under the lease, then act. Writes."""
+    if file.path.rsplit("/", 1)[-1] not in sidecar_names(graph.storage):
+        return RecoveryOutcome(
+            operation_id=sidecar.operation_id,
+            table_key=sidecar.tables[0].table_key,
+            action="stale",
+            detail="another process finished it",
+        )
+    finding = inspect_sidecar(graph, file)
+    if not finding.recoverable:
+        return _left(finding, "left_to_engine", finding.detail)
+    action, outcomes, published = _act(graph, sidecar, finding.classification)
+    kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
+    append_audit(
+        graph,
+        sidecar,
+        commit_id=published.commit_id,
+        kind=kind,
+        outcomes=outcomes,
+        created_at_us=now_us(),
+    )
+    graph.storage.delete(file.path)
+    journal.forget(graph.storage, sidecar.operation_id)
+    first = outcomes[0] if outcomes else None
+    return RecoveryOutcome(
+        operation_id=sidecar.operation_id,
+        table_key=sidecar.tables[0].table_key,
+        action=action,
+        from_version=first.from_version if first else None,
+        to_version=first.to_version if first else None,
+        detail=finding.detail,
+    )
+
+
+def _act(
+    graph: Graph, sidecar: Sidecar, classification: SidecarClass
+) -> tuple[str, tuple[AuditOutcome, ...], Published]:
+    """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes."""
+    (pin,) = sidecar.tables
+    entry = graph.state().get(pin.table_key)
+    assert entry is not None  # inspect_sidecar read it a moment ago, under the lease
+    if classification is SidecarClass.ROLL_FORWARD:
+        head = graph.open_head(entry)
+        published = publish(graph, (table_update(graph, entry, head),), actor=RECOVERY_ACTOR)
+        outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=head.version)
+        return "rolled_forward", (outcome,), published
+    published = publish(graph, (), actor=RECOVERY_ACTOR)
+    if classification is SidecarClass.STALE:
+        outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=entry.version)
+        return "stale", (outcome,), published
+    return "rolled_back", (), published
+
+
+def _left(finding: SidecarFinding, action: str, detail: str) -> RecoveryOutcome:
+    return RecoveryOutcome(
+        operation_id=finding.operation_id,
+        table_key=finding.table_keys[0] if finding.table_keys else "",
+        action=action,
+        detail=detail,
+    )

@@ -1,0 +1,181 @@
+"""Plans and reports as text for a terminal: the engine's lines, ours beside them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from omnigraph_ops.models import (
+    CheckReport,
+    CleanupPlan,
+    CleanupReport,
+    Decision,
+    OptimizePlan,
+    OptimizeReport,
+    PendingIndex,
+    RecoverReport,
+    RepairReport,
+    RepairRow,
+    RetentionPolicy,
+    SkipReason,
+    TableStats,
+)
+
+_SKIP_TEXT = {
+    SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
+    SkipReason.DRIFT: "manifest/head drift — run omnigraph-ops repair",
+    SkipReason.NOT_EXCLUSIVE: "others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive",
+}
+
+
+def size_text(count: int) -> str:
+    """Bytes in the largest unit that keeps one decimal readable. Pure."""
+    value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB")
+    for unit in units:
+        if value < 1024 or unit == units[-1]:
+            return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def ranges_text(versions: Iterable[int]) -> str:
+    """`1-4, 7` for 1, 2, 3, 4, 7. Pure."""
+    runs: list[list[int]] = []
+    for version in sorted(versions):
+        if runs and version == runs[-1][-1] + 1:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+
+
+def check_text(report: CheckReport) -> str:
+    """What `check` found, one line per finding, then what to do. Pure."""
+    lines = [f"check {report.uri} — stamp {report.stamp}, {report.status.value}"]
+    for s in report.sidecars:
+        who = ", ".join(s.table_keys) or "?"
+        lines.append(f"  {s.path}  {s.writer_kind} {who}: {s.classification.value} — {s.detail}")
+    lines += [f"  {name}  schema staging file" for name in report.staging_files]
+    if report.schema_apply_lock:
+        lines.append("  __schema_apply_lock__  writers are kept away")
+    for d in report.drift:
+        state = "covered by a sidecar" if d.covered else "uncovered"
+        lines.append(f"  {d.table_key:<40} {d.manifest_version} → {d.lance_head_version} drift, {state}")
+    lines += [f"  next: {advice}" for advice in report.advice]
+    return "\n".join(lines)
+
+
+def recover_text(report: RecoverReport) -> str:
+    """What `recover` did with each sidecar. Pure."""
+    lines = [f"recover {report.uri} — {len(report.outcomes)} sidecars, now {report.status.value}"]
+    for o in report.outcomes:
+        moved = f" {o.from_version} → {o.to_version}" if o.to_version is not None else ""
+        lines.append(f"  {o.table_key:<40} {o.action}{moved} ({o.operation_id}) {o.detail}".rstrip())
+    return "\n".join(lines)
+
+
+def plan_text(plan: OptimizePlan) -> str:
+    """The optimize plan as a table. Pure."""
+    lines = [f"plan {plan.uri} — {len(plan.tables)} tables, {len(plan.productive())} to optimize"]
+    for t in plan.tables:
+        if t.decision is Decision.OPTIMIZE:
+            frags = f"frags {t.fragments} → {t.fragments_after}"
+            detail = f"{frags}, {size_text(t.rewrite_bytes)}, {t.executor.value}: {t.reason}"
+        else:
+            detail = t.reason if t.decision is Decision.SKIPPED else "no-op"
+        lines.append(f"  {t.table_key:<40} {t.decision.value:<9} {detail}")
+        lines += _pending_lines(t.pending_indexes)
+    return "\n".join(lines)
+
+
+def optimize_text(report: OptimizeReport) -> str:
+    """The engine's optimize lines, failures added. Pure."""
+    lines = [f"optimize {report.uri} — {len(report.tables)} tables"]
+    for table in report.tables:
+        lines.append(f"  {table.table_key:<40} {_optimize_cell(table)}")
+        lines += _pending_lines(table.pending_indexes)
+    return "\n".join(lines)
+
+
+def repair_text(report: RepairReport) -> str:
+    """The engine's repair lines. Pure."""
+    mode = "confirm" if report.confirm else "preview"
+    lines = [f"repair {report.uri} — {mode} mode, {len(report.tables)} tables"]
+    lines += [_repair_line(row) for row in report.tables]
+    if not report.confirm:
+        lines.append("rerun with --confirm to publish verified maintenance drift")
+    return "\n".join(lines)
+
+
+def cleanup_plan_text(plan: CleanupPlan) -> str:
+    """The cleanup plan: what goes, what holds the rest, and the digest to approve. Pure."""
+    lines = [
+        f"cleanup plan {plan.uri} ({policy_text(plan.policy)}) — {plan.total_versions} versions, "
+        f"{size_text(plan.total_bytes)} across {len(plan.tables)} tables"
+    ]
+    for t in plan.tables:
+        lines.append(f"  {t.table_key:<40} {_cleanup_cell(t.refused, t.versions, t.estimated_bytes)}")
+        if t.blocked_by:
+            lines.append(f"    ↳ stops at {t.blocked_by}")
+    lines += [f"  {f.table_key:<40} orphaned fork {f.branch}" for f in plan.orphaned_forks]
+    lines.append(f"digest {plan.digest}")
+    return "\n".join(lines)
+
+
+def cleanup_text(report: CleanupReport) -> str:
+    """The engine's cleanup lines, errors named. Pure."""
+    policy = RetentionPolicy(keep_versions=report.keep_versions, older_than_secs=report.older_than_secs)
+    done = [t for t in report.tables if t.error is None]
+    lines = [
+        f"cleanup {report.uri} ({policy_text(policy)}) — removed {sum(t.old_versions_removed for t in done)} "
+        f"versions ({sum(t.bytes_removed for t in done)} bytes) across {len(done)} tables"
+    ]
+    lines += [f"  reclaimed orphaned fork {f.branch} of {f.table_key}" for f in report.orphaned_forks_removed]
+    if report.failed:
+        keys = ", ".join(t.table_key for t in report.failed)
+        lines.append(f"  {len(report.failed)} table(s) failed and will be retried on the next cleanup: {keys}")
+        lines += [f"    {t.table_key}: {t.error}" for t in report.failed]
+    return "\n".join(lines)
+
+
+def policy_text(policy: RetentionPolicy) -> str:
+    """A retention policy in the engine's words. Pure."""
+    parts = []
+    if policy.keep_versions is not None:
+        parts.append(f"keep {policy.keep_versions} versions")
+    if policy.older_than_secs is not None:
+        span = f"{policy.older_than_secs}s" if policy.older_than_secs else "0ns"
+        parts.append(f"remove anything older than {span}")
+    return ", ".join(parts)
+
+
+def _pending_lines(pending: Iterable[PendingIndex]) -> Iterator[str]:
+    for index in pending:
+        yield f"    ↳ index pending on '{index.column}': {index.reason}"
+
+
+def _optimize_cell(table: TableStats) -> str:
+    if table.error is not None:
+        return f"failed: {table.error}"
+    if table.skipped is not None:
+        return f"skipped ({_SKIP_TEXT[table.skipped]})"
+    if table.committed:
+        return f"frags {table.fragments_removed} → {table.fragments_added} ✓"
+    return "no-op"
+
+
+def _repair_line(row: RepairRow) -> str:
+    drift = str(row.manifest_version)
+    if row.lance_head_version != row.manifest_version:
+        drift += f" → {row.lance_head_version}"
+    operations = f" [{', '.join(row.operations)}]" if row.operations else ""
+    error = f" ({row.error})" if row.error else ""
+    head = f"  {row.table_key:<40} {row.action.value:<12} {row.classification.value:<22}"
+    return f"{head} {drift}{operations}{error}"
+
+
+def _cleanup_cell(refused: str | None, versions: tuple[int, ...], estimated: int) -> str:
+    if refused is not None:
+        return f"refused: {refused}"
+    if not versions:
+        return "nothing to remove"
+    return f"remove {ranges_text(versions)} ({len(versions)} versions, {size_text(estimated)})"

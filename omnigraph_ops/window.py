@@ -1,0 +1,186 @@
+"""The armed window: lease, sidecar, effects, publish, disarm. The only way a table's HEAD is ever moved.
+
+After a kill at any point either nothing moved, or a single-pin Optimize sidecar says what `recover`
+(or the engine's next read-write open) publishes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from omnigraph_ops import journal
+from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
+from omnigraph_ops.errors import DriftFound, OutcomeUnknown, RecoveryPending, StalePlan
+from omnigraph_ops.graph.contract import staging_files
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.history import history
+from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.publish import publish_monotonic
+from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lease import LeaseKeeper, committer_lease
+from omnigraph_ops.models import UnitWindow
+
+_FOREIGN_PUBLISH_SECONDS = 10.0
+
+Effects = Callable[[Dataset], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitResult:
+    """What one armed unit did: the entry as published afterwards, and its window."""
+
+    entry: TableEntry
+    committed: bool
+    window: UnitWindow
+
+
+def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) -> UnitResult:
+    """Run content-preserving `effects` on a table's HEAD under a sidecar and publish them. Writes.
+
+    `effects` gets the dataset open at its HEAD, which equals the pin, and commits what it needs.
+
+    Raises:
+        RecoveryPending: something foreign is in flight; nothing was armed.
+        StalePlan, DriftFound: the pin or the HEAD is not what the plan saw; nothing was armed.
+        OutcomeUnknown: effects landed but could not be published; the sidecar is left for `recover`.
+        Whatever `effects` raises, after the table was disarmed or its leftovers were published.
+    """
+    settings = graph.settings
+    with committer_lease(
+        graph.storage,
+        purpose=f"optimize {entry.table_key} ({unit})",
+        ttl_seconds=settings.lease_ttl_seconds,
+        wait_seconds=settings.lease_wait_seconds,
+    ) as keeper:
+        refuse_pending(graph)
+        dataset = _head_at_pin(graph, entry)
+        operation_id = new_ulid()
+        started = time.monotonic()
+        _arm(graph, entry, operation_id, unit, keeper)
+        try:
+            effects(dataset)
+        except BaseException:
+            _finish(graph, entry, operation_id)
+            raise
+        committed = _finish(graph, entry, operation_id)
+        window = UnitWindow(unit=unit, seconds=round(time.monotonic() - started, 4))
+    published = graph.state().get(entry.table_key)
+    if published is None:
+        raise StalePlan(f"{entry.table_key} was dropped while it was maintained; nothing of it is lost")
+    return UnitResult(entry=published, committed=committed, window=window)
+
+
+def refuse_pending(graph: Graph) -> None:
+    """Raise `RecoveryPending` on any sidecar, schema staging file or schema-apply lock. Reads."""
+    staged = staging_files(graph.storage)
+    if staged:
+        raise RecoveryPending(
+            f"{graph.uri} has schema staging files ({', '.join(staged)}); nothing was written; "
+            "let the schema apply finish or open the graph read-write with omnigraph"
+        )
+    names = sidecar_names(graph.storage)
+    if names:
+        raise RecoveryPending(
+            f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
+            "run `omnigraph-ops check`, then `omnigraph-ops recover`"
+        )
+    if graph.is_locked():
+        raise RecoveryPending(
+            f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written"
+        )
+
+
+def _head_at_pin(graph: Graph, entry: TableEntry) -> Dataset:
+    current = graph.state().get(entry.table_key)
+    if current is None or current.version != entry.version or current.path != entry.path:
+        found = current.version if current else "none"
+        raise StalePlan(
+            f"{entry.table_key} was published at {entry.version} when it was planned and is at {found} now; "
+            "nothing was written; plan again"
+        )
+    dataset = graph.open_head(entry)
+    if dataset.version != entry.version:
+        raise DriftFound(
+            f"table '{entry.table_key}' has Lance HEAD version {dataset.version} ahead of manifest version "
+            f"{entry.version}; nothing was written; run `omnigraph-ops repair`"
+        )
+    return dataset
+
+
+def _arm(graph: Graph, entry: TableEntry, operation_id: str, unit: str, keeper: LeaseKeeper) -> None:
+    owner = f"{socket.gethostname()}:{os.getpid()}"
+    journal.record(
+        graph.storage,
+        journal.Operation(
+            operation_id=operation_id,
+            table_key=entry.table_key,
+            unit=unit,
+            owner=owner,
+            started_at_us=now_us(),
+        ),
+    )
+    keeper.assert_held()
+    path = write_sidecar(graph, entry, operation_id)
+    foreign = sidecar_names(graph.storage) - {path.rsplit("/", 1)[-1]}
+    if foreign or graph.is_locked():
+        _disarm(graph, operation_id)
+        what = f"sidecar {min(foreign)}" if foreign else "the schema-apply lock"
+        raise RecoveryPending(f"{what} appeared on {graph.uri} while arming; nothing was written; run again later")
+
+
+def _finish(graph: Graph, entry: TableEntry, operation_id: str) -> bool:
+    """Publish whatever moved and disarm; whether anything moved. Writes.
+
+    Even after a failed effect: a conflict can leave a ReserveFragments version behind, and a table
+    is never disarmed with its HEAD ahead of its pin.
+    """
+    head = graph.open_head(entry)
+    if head.version == entry.version:
+        _disarm(graph, operation_id)
+        return False
+    if history(graph.storage, entry.path, after=entry.version, upto=head.version).preserves_content:
+        _check_rows(graph, entry, head, operation_id)
+        publish_monotonic(graph, entry, head, actor=None)
+    else:
+        _await_foreign_publish(graph, entry, head.version)
+    _disarm(graph, operation_id)
+    return True
+
+
+def _check_rows(graph: Graph, entry: TableEntry, head: Dataset, operation_id: str) -> None:
+    """Refuse to publish a rewrite that lost or gained a row: it becomes drift for a person to see. Reads."""
+    before, after = live_rows(graph.open_pinned(entry)), live_rows(head)
+    if before != after:
+        _disarm(graph, operation_id)
+        raise DriftFound(
+            f"{entry.table_key} has {after} rows after the rewrite and {before} before; it was not published, "
+            f"readers stay at version {entry.version}; keep the table as it is and report this"
+        )
+
+
+def _await_foreign_publish(graph: Graph, entry: TableEntry, head_version: int) -> None:
+    """Another writer committed inside our window: its own publish covers our commits too. Reads.
+
+    We never publish rows that are not ours; if the other writer does not, the sidecar stays and the
+    table is somebody's decision.
+    """
+    deadline = time.monotonic() + _FOREIGN_PUBLISH_SECONDS
+    while time.monotonic() < deadline:
+        current = graph.state().get(entry.table_key)
+        if current is not None and current.version >= head_version:
+            return
+        time.sleep(0.1)
+    raise OutcomeUnknown(
+        f"another writer committed to {entry.table_key} at version {head_version} and has not published it; "
+        "no row was lost and the sidecar is kept; run `omnigraph-ops check` when that writer is done"
+    )
+
+
+def _disarm(graph: Graph, operation_id: str) -> None:
+    graph.storage.delete(sidecar_path(operation_id))
+    journal.forget(graph.storage, operation_id)

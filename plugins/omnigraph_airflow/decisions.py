@@ -1,0 +1,103 @@
+"""What an approval says and when none needs to be asked for: pure values, no Airflow.
+
+The repairing and deleting operators call `refusal` themselves. Being reached is no permission: a
+person can mark the approval task as a success, and a Reject inside a mapped task group was seen not
+to stop the task behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph_ops import serde
+from omnigraph_ops.errors import UsageError
+from omnigraph_ops.models import Classification, CleanupPlan, RepairPreview
+
+APPROVE = "Approve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An answer, bound to the digest of what the person was shown."""
+
+    chosen_options: tuple[str, ...]
+    digest: str
+    decided_by: str
+    timed_out: bool = False
+
+    @property
+    def approved(self) -> bool:
+        """Whether this is exactly one Approve that a person or a standing approval gave."""
+        return self.chosen_options == (APPROVE,) and not self.timed_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much an approval given in advance covers."""
+
+    max_versions: int = 1000
+    max_bytes: int = 10 * 1024**3
+
+    def __post_init__(self) -> None:
+        if self.max_versions < 0 or self.max_bytes < 0:
+            raise UsageError("the bounds of a standing approval must not be negative")
+
+
+def decision_of(value: Mapping[str, Any] | None) -> Decision | None:
+    """The decision an approval task left in XCom; None when it left none. Pure."""
+    return None if value is None else serde.from_json(Decision, dict(value))
+
+
+def refusal(decision: Decision | None, digest: str) -> str | None:
+    """Why this plan may not be carried out, or None when it was approved as it is. Pure."""
+    if decision is None:
+        return "nobody approved this plan: the approval task left no decision"
+    if decision.timed_out:
+        return "nobody answered in time, which counts as Reject"
+    if not decision.approved:
+        return f"{decision.decided_by} answered {', '.join(decision.chosen_options) or 'nothing'}"
+    if decision.digest != digest:
+        return f"{decision.decided_by} approved another plan ({decision.digest}, this one is {digest})"
+    return None
+
+
+def bounds_of(value: Mapping[str, Any] | None) -> Bounds | None:
+    """The bounds of the param `standing_approval`; None when there is none. Pure."""
+    if value is None:
+        return None
+    if unknown := sorted(set(value) - {"max_versions", "max_bytes"}):
+        raise UsageError(f"standing_approval: unknown bound {', '.join(unknown)}")
+    return serde.from_json(Bounds, dict(value))
+
+
+def outside(plan: CleanupPlan, bounds: Bounds) -> str | None:
+    """Which bound the plan exceeds, as a phrase; None when it is inside. Pure."""
+    if plan.total_versions > bounds.max_versions:
+        return f"{plan.total_versions} versions are more than the {bounds.max_versions} approved in advance"
+    if plan.total_bytes > bounds.max_bytes:
+        return f"{plan.total_bytes} bytes are more than the {bounds.max_bytes} approved in advance"
+    return None
+
+
+def cleanup_in_advance(plan: CleanupPlan, *, confirmed: bool, standing: Bounds | None) -> str | None:
+    """Who approved this cleanup before it was planned, or None when a person has to. Pure."""
+    bounds = standing or (Bounds() if confirmed else None)
+    if bounds is None or outside(plan, bounds):
+        return None
+    return "confirm_cleanup of the person who triggered the run" if confirmed else "the standing approval"
+
+
+def repair_in_advance(preview: RepairPreview, *, confirmed: bool) -> str | None:
+    """Who approved this repair before it was previewed, or None when a person has to. Pure.
+
+    Only verified maintenance is covered: what changed rows is decided by somebody who saw it.
+    """
+    verified = all(row.classification is Classification.VERIFIED_MAINTENANCE for row in preview.drifted)
+    return "confirm_repair of the person who triggered the run" if confirmed and verified else None
+
+
+def repairable(preview: RepairPreview, *, force: bool) -> bool:
+    """Whether an approved repair would publish anything. Pure."""
+    return any(force or r.classification is Classification.VERIFIED_MAINTENANCE for r in preview.drifted)

@@ -1,0 +1,183 @@
+"""A private Airflow for the demo: starts it, talks to its REST API, stops all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+PROJECT = Path(__file__).resolve().parents[2]
+DAG_ID = "omnigraph_maintenance"
+USER = PASSWORD = "admin"
+START_SECONDS = 180
+STOP_SECONDS = 20
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message is one sentence for a person."""
+
+
+def free_port(wanted: int) -> int:
+    """`wanted` if nothing listens there, else a port that the system picks. Reads."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise DemoError("no free port on 127.0.0.1")
+
+
+def airflow_environment(home: Path, port: int, graph: Path, java: dict[str, str]) -> dict[str, str]:
+    """The environment of a private Airflow on SQLite with local Spark. Reads."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("AIRFLOW")}
+    bin_dir = str(Path(sys.executable).parent)
+    url = f"http://localhost:{port}"
+    settings = {
+        "CORE__DAGS_FOLDER": PROJECT / "dags",
+        "CORE__PLUGINS_FOLDER": PROJECT / "plugins",
+        "CORE__LOAD_EXAMPLES": False,
+        "CORE__PARALLELISM": 4,
+        "CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": home / "passwords.json",
+        "API__HOST": "127.0.0.1",
+        "API__PORT": port,
+        "API__BASE_URL": url,
+        "API__WORKERS": 1,
+        # Unpausing would start last night's run beside the one the demo triggers.
+        "SCHEDULER__USE_JOB_SCHEDULE": False,
+        "SCHEDULER__ENABLE_HEALTH_CHECK": False,
+        "LOGGING__WORKER_LOG_SERVER_PORT": free_port(8793),
+        "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(8794),
+        "CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+    }
+    airflow = {
+        f"AIRFLOW_{name}" if name.startswith("CONN") else f"AIRFLOW__{name}": str(v)
+        for name, v in settings.items()
+    }
+    return {
+        **inherited,
+        **java,
+        **airflow,
+        "AIRFLOW_HOME": str(home),
+        "OMNIGRAPH_GRAPH": str(graph),
+        "PATH": f"{bin_dir}{os.pathsep}{inherited.get('PATH', '')}",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+class DemoAirflow:
+    """`airflow standalone` in a process group of its own, so that stopping it leaves nothing behind."""
+
+    def __init__(self, home: Path, port: int, environment: dict[str, str]) -> None:
+        self.home = home
+        self.url = f"http://localhost:{port}"
+        self.log_file = home / "standalone.log"
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._token = ""
+
+    def start(self) -> None:
+        """Start all components and wait until they are healthy. Writes."""
+        self.home.mkdir(parents=True)
+        (self.home / "passwords.json").write_text(json.dumps({USER: PASSWORD}))
+        command = [sys.executable, "-m", "airflow", "standalone"]
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._wait("Airflow", self._healthy)
+        login = self.call("POST", "/auth/token", {"username": USER, "password": PASSWORD})
+        self._token = login["access_token"]
+        self._wait(f"the DAG {DAG_ID}", self._parsed)
+
+    def stop(self) -> None:
+        """End every process of the group, first politely. Writes."""
+        if self._process is None:
+            return
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, how)
+            except ProcessLookupError:
+                break
+            if self._group_ends(STOP_SECONDS if how == signal.SIGTERM else 5):
+                break
+        self._process.wait()
+        self._process = None
+
+    def alive(self) -> bool:
+        """Whether Airflow is still running. Reads."""
+        return self._process is not None and self._process.poll() is None
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """One REST call; `DemoError` when Airflow refuses it."""
+        request = urllib.request.Request(self.url + path, method=method)
+        request.add_header("accept", "application/json")
+        if self._token:
+            request.add_header("authorization", f"Bearer {self._token}")
+        if body is not None:
+            request.add_header("content-type", "application/json")
+            request.data = json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            text = error.read().decode(errors="replace")[:300]
+            raise DemoError(f"Airflow answered {error.code} to {method} {path}: {text}") from None
+
+    def run_path(self, run_id: str) -> str:
+        """REST path of a run of the maintenance DAG. Pure."""
+        return f"/api/v2/dags/{DAG_ID}/dagRuns/{quote(run_id, safe='')}"
+
+    def _healthy(self) -> bool:
+        health = self.call("GET", "/api/v2/monitor/health")
+        parts = ("metadatabase", "scheduler", "dag_processor")
+        return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
+
+    def _parsed(self) -> bool:
+        errors = self.call("GET", "/api/v2/importErrors")["import_errors"]
+        if errors:
+            raise DemoError(f"the DAG does not load: {errors[0]['stack_trace'].strip().splitlines()[-1]}")
+        return any(dag["dag_id"] == DAG_ID for dag in self.call("GET", "/api/v2/dags")["dags"])
+
+    def _wait(self, what: str, ready: Any) -> None:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            if not self.alive():
+                raise DemoError(f"Airflow stopped while starting, see {self.log_file}")
+            try:
+                if ready():
+                    return
+            except OSError:
+                pass  # nothing listens yet
+            time.sleep(0.5)
+        raise DemoError(f"{what} was not ready after {START_SECONDS} s, see {self.log_file}")
+
+    def _group_ends(self, seconds: float) -> bool:
+        assert self._process is not None
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._process.poll()
+            try:
+                os.killpg(self._process.pid, 0)
+            except ProcessLookupError:
+                return True
+            time.sleep(0.2)
+        return False

@@ -1,0 +1,1 @@
+"""How tasks reach a graph."""

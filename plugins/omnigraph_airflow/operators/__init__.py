@@ -1,0 +1,1 @@
+"""One module per stage, with the stem of its module in omnigraph_ops."""

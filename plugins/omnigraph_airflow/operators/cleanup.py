@@ -1,0 +1,88 @@
+"""Cleanup: plan what goes, remove what was approved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from omnigraph_airflow import decisions
+from omnigraph_airflow.operators.approve import DECISION
+from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_ops import serde
+from omnigraph_ops.errors import ApprovalMissing
+from omnigraph_ops.models import CleanupPlan, RetentionPolicy
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.graph.graph import Graph
+
+PLAN = "plan"
+"""XCom key of the plan; `return_value` is the list that the next task is mapped over."""
+ORPHANED_FORKS = "orphaned forks"
+
+
+class PlanCleanupOperator(OmnigraphOperator):
+    """Decides which versions go; writes nothing. Returns the tables with work, the plan as XCom `plan`.
+
+    :param after: JSON that the stage before this one left (templated); None: that stage did not run,
+        then this skips.
+    :param keep: newest versions to keep per table (templated).
+    :param older_than: remove only versions older than this, as in `7d` (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "after", "keep", "older_than")
+
+    def __init__(
+        self, *, after: Any, keep: int | str | None = None, older_than: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.after = after
+        self.keep = keep
+        self.older_than = older_than
+
+    def run_stage(self, graph: Graph, context: Context) -> list[str]:
+        if self.after is None:
+            raise AirflowSkipException("the stages before this one did not finish")
+        from omnigraph_ops.cleanup import plan_cleanup
+
+        from omnigraph_ops.durations import parse_duration
+
+        policy = RetentionPolicy(
+            keep_versions=None if self.keep is None else int(self.keep),
+            older_than_secs=None if self.older_than is None else parse_duration(str(self.older_than)),
+        )
+        plan = plan_cleanup(graph, policy)
+        context["ti"].xcom_push(key=PLAN, value=to_xcom(plan))
+        forks = [ORPHANED_FORKS] if plan.orphaned_forks else []
+        return [table.table_key for table in plan.tables if table.versions] + forks
+
+
+class CleanupTableOperator(OmnigraphOperator):
+    """Removes the approved versions of one table, after checking the approval itself.
+
+    :param table_key: the table, or `orphaned forks` (templated).
+    :param plan: JSON of the plan that was shown (templated).
+    :param approval: id of the approval task.
+    """
+
+    template_fields: Sequence[str] = ("graph", "table_key", "plan")
+
+    def __init__(self, *, table_key: str, plan: Any, approval: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table_key = table_key
+        self.plan = plan
+        self.approval = approval
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        plan = serde.from_json(CleanupPlan, self.plan)
+        decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
+        if why := decisions.refusal(decision, plan.digest):
+            raise ApprovalMissing(f"cleanup of {self.table_key} refused: {why}")
+        from omnigraph_ops import cleanup
+
+        if self.table_key == ORPHANED_FORKS:
+            return [to_xcom(fork) for fork in cleanup.remove_orphaned_forks(graph, plan)]
+        return to_xcom(cleanup.cleanup_table(graph, plan, self.table_key))

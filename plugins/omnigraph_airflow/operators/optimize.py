@@ -1,0 +1,137 @@
+"""Optimize: plan it, split the tables by executor, do one table, sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from omnigraph_airflow.operators.base import FAILURE, OmnigraphOperator, pull_list, to_xcom
+from omnigraph_ops import serde
+from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, TableStats
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.graph.graph import Graph
+
+
+class PlanOptimizeOperator(OmnigraphOperator):
+    """Decides per table what to do and where it runs; writes nothing.
+
+    :param spark_threshold: rewrites of at least this many bytes go to Spark (templated); None means
+        the deployment's setting.
+    """
+
+    template_fields: Sequence[str] = ("graph", "spark_threshold")
+
+    def __init__(self, *, spark_threshold: int | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.spark_threshold = spark_threshold
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.optimize import plan_optimize
+
+        threshold = None if self.spark_threshold is None else int(self.spark_threshold)
+        plan = plan_optimize(graph, spark_threshold_bytes=threshold)
+        for table in plan.tables:
+            self.log.info("%s: %s, %s %s", table.table_key, table.decision, table.executor, table.reason)
+        return to_xcom(plan)
+
+
+class SelectTablesOperator(OmnigraphOperator):
+    """The tables of an optimize plan that one executor takes: what the next task is mapped over.
+
+    :param plan: the plan's JSON (templated).
+    :param runs_on: `in_process` or `spark`.
+    """
+
+    template_fields: Sequence[str] = ("plan",)
+
+    def __init__(self, *, plan: Any, runs_on: Executor, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.runs_on = runs_on
+
+    def execute(self, context: Context) -> list[str]:
+        """List the table keys of this executor, in key order. Pure."""
+        plan = serde.from_json(OptimizePlan, self.plan)
+        return [table.table_key for table in plan.productive(self.runs_on)]
+
+
+class OptimizeTableOperator(OmnigraphOperator):
+    """Folds indexes and compacts one table in this process.
+
+    :param table_key: the table (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "table_key")
+
+    def __init__(self, *, table_key: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.table_key = table_key
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.optimize import optimize_table
+
+        stats = optimize_table(graph, self.table_key, on_progress=self.log.info)
+        self.log.info(
+            "%s: %d fragments became %d", self.table_key, stats.fragments_removed, stats.fragments_added
+        )
+        return to_xcom(stats)
+
+
+class SummarizeOptimizeOperator(OmnigraphOperator):
+    """Compacts the internal tables (only when the graph is exclusive) and sums all tables up.
+
+    Runs whatever the tables did, so that one failing table blocks nothing; the report ends the run red.
+
+    :param plan: the optimize plan's JSON (templated); None when nothing was planned: then this skips.
+    :param table_tasks: ids of the tasks that did the tables.
+    """
+
+    template_fields: Sequence[str] = ("graph", "plan")
+
+    def __init__(self, *, plan: Any, table_tasks: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.table_tasks = tuple(table_tasks)
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        if self.plan is None:
+            raise AirflowSkipException("no plan was made, see the tasks before this one")
+        from omnigraph_ops.optimize import optimize_internal
+
+        plan = serde.from_json(OptimizePlan, self.plan)
+        stats = [s for task in self.table_tasks for s in pull_list(context, task)]
+        failures = [f for task in self.table_tasks for f in pull_list(context, task, FAILURE)]
+        tables = summarize(plan, stats, failures)
+        return to_xcom(OptimizeReport(uri=plan.uri, tables=(*tables, *optimize_internal(graph))))
+
+
+def summarize(
+    plan: OptimizePlan, stats: Sequence[Any], failures: Sequence[Mapping[str, Any]]
+) -> tuple[TableStats, ...]:
+    """One row per planned table: its outcome, its error, or why it was left alone. Pure."""
+    done = {s.table_key: s for s in (serde.from_json(TableStats, raw) for raw in stats)}
+    errors = {str(f["table_key"]): str(f["message"]) for f in failures}
+    work = {table.table_key for table in plan.productive()}
+    rows = []
+    for table in plan.tables:
+        key = table.table_key
+        missing = "the task left no result, see its log" if key in work else None
+        rows.append(
+            done.get(key)
+            or TableStats(
+                table_key=key,
+                skipped=table.skipped,
+                manifest_version=table.read_version,
+                lance_head_version=table.lance_head_version,
+                pending_indexes=table.pending_indexes,
+                executor=table.executor,
+                rows=table.rows,
+                error=errors.get(key, missing),
+            )
+        )
+    return tuple(rows)

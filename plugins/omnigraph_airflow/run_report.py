@@ -1,0 +1,212 @@
+"""The report of one run, from what its tasks left behind: pure, no Airflow.
+
+Skipped is never counted as done: what did not happen is listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from omnigraph_airflow.decisions import Decision
+from omnigraph_ops.approval import human_bytes, ranges
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupStats,
+    OptimizeReport,
+    OrphanedFork,
+    RepairAction,
+    RepairPreview,
+    RepairReport,
+    TableStats,
+)
+
+BAD_STATES = ("failed", "upstream_failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A task that failed and the sentence it left."""
+
+    task_id: str
+    table_key: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """Everything the tasks of a run left; None where a task did not get to leave it."""
+
+    graph: str
+    states: Mapping[str, str | None] = field(default_factory=dict)
+    """State per task, mapped ones as `task_index`."""
+    failures: tuple[Failure, ...] = ()
+    optimize: OptimizeReport | None = None
+    preview: RepairPreview | None = None
+    repair_decision: Decision | None = None
+    repair: RepairReport | None = None
+    cleanup_plan: CleanupPlan | None = None
+    cleanup_decision: Decision | None = None
+    cleanup: tuple[CleanupStats, ...] = ()
+    forks: tuple[OrphanedFork, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What the operator reads in the morning."""
+
+    graph: str
+    outcome: str
+    """`done`, `nothing_done` or `failed`."""
+    failed: tuple[str, ...]
+    attention: tuple[str, ...]
+    markdown: str
+
+
+def build(facts: RunFacts) -> RunReport:
+    """Roll everything up. Pure."""
+    failed = _failed(facts)
+    attention = _attention(facts)
+    outcome = "failed" if failed else "done" if _anything_done(facts) else "nothing_done"
+    sections = [
+        f"# Maintenance of {facts.graph}",
+        f"Outcome: **{outcome.replace('_', ' ')}**",
+        *_list("Failed", failed),
+        *_list("Needs attention", attention),
+        "## Optimize",
+        *_optimize(facts.optimize),
+        "## Repair",
+        *_repair(facts),
+        "## Cleanup",
+        *_cleanup(facts),
+    ]
+    return RunReport(
+        graph=facts.graph,
+        outcome=outcome,
+        failed=failed,
+        attention=attention,
+        markdown="\n".join(sections),
+    )
+
+
+def _failed(facts: RunFacts) -> tuple[str, ...]:
+    named = [_sentence(f) for f in facts.failures]
+    # A task that died without leaving a sentence (killed, lost worker) still makes the run red.
+    silent = [task for task, state in facts.states.items() if state == "failed"]
+    known = {f.task_id for f in facts.failures}
+    named += [f"{task}: failed, see its log" for task in silent if not _belongs(task, known)]
+    named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
+    if not named and any(state in BAD_STATES for state in facts.states.values()):
+        named.append("a task before this one did not finish")
+    return tuple(named)
+
+
+def _belongs(task: str, known: Iterable[str]) -> bool:
+    return any(task == k or (task.startswith(f"{k}_") and task[len(k) + 1 :].isdigit()) for k in known)
+
+
+def _sentence(failure: Failure) -> str:
+    where = f"{failure.task_id} {failure.table_key}" if failure.table_key else failure.task_id
+    return f"{where}: {failure.message}"
+
+
+def _attention(facts: RunFacts) -> tuple[str, ...]:
+    healed = {RepairAction.HEALED, RepairAction.FORCED}
+    done = {r.table_key for r in facts.repair.tables if r.action in healed} if facts.repair else set()
+    drifted = facts.preview.drifted if facts.preview else ()
+    lines = [
+        f"{r.table_key} is still drifted ({r.manifest_version} → {r.lance_head_version}, {r.classification})"
+        for r in drifted
+        if r.table_key not in done
+    ]
+    tables = facts.cleanup_plan.tables if facts.cleanup_plan else ()
+    lines += [f"{t.table_key} was not cleaned: {t.refused}" for t in tables if t.refused]
+    return tuple(lines)
+
+
+def _anything_done(facts: RunFacts) -> bool:
+    optimized = facts.optimize is not None and any(t.committed for t in facts.optimize.tables)
+    repaired = facts.repair is not None and facts.repair.manifest_version is not None
+    cleaned = any(s.old_versions_removed for s in facts.cleanup) or bool(facts.forks)
+    return optimized or repaired or cleaned
+
+
+def _optimize(report: OptimizeReport | None) -> list[str]:
+    if report is None:
+        return ["Not reached."]
+    work = [t for t in report.tables if t.committed or t.error or t.skipped]
+    rest = len(report.tables) - len(work)
+    lines = _table(("Table", "Outcome", "Fragments", "Where", "Indexes"), (_optimize_cells(t) for t in work))
+    return [*lines, f"{rest} of {len(report.tables)} tables had nothing to do."]
+
+
+def _optimize_cells(stats: TableStats) -> tuple[str, ...]:
+    if stats.error:
+        outcome = f"FAILED: {stats.error}"
+    elif stats.skipped:
+        outcome = f"skipped: {stats.skipped}"
+    else:
+        outcome = f"published {stats.manifest_version} → {stats.published_version}"
+    fragments = f"-{stats.fragments_removed} +{stats.fragments_added}" if stats.committed else ""
+    indexes = ", ".join((*stats.indexes_folded, *stats.indexes_built))
+    return (stats.table_key, outcome, fragments, str(stats.executor) if stats.committed else "", indexes)
+
+
+def _repair(facts: RunFacts) -> list[str]:
+    if facts.preview is None:
+        return ["Not reached."]
+    if not facts.preview.drifted:
+        return ["No table has drifted."]
+    return [
+        _decision(facts.repair_decision),
+        *_table(("Table", "Published → newest", "Evidence", "Outcome"), _repair_rows(facts)),
+    ]
+
+
+def _repair_rows(facts: RunFacts) -> Iterable[tuple[str, ...]]:
+    drifted = facts.preview.drifted if facts.preview else ()
+    actions = {r.table_key: r.action for r in facts.repair.tables} if facts.repair else {}
+    for row in drifted:
+        moved = f"{row.manifest_version} → {row.lance_head_version}"
+        yield row.table_key, moved, str(row.classification), str(actions.get(row.table_key, "left as it is"))
+
+
+def _cleanup(facts: RunFacts) -> list[str]:
+    plan = facts.cleanup_plan
+    if plan is None:
+        return ["Not reached."]
+    if not plan.total_versions and not plan.orphaned_forks:
+        return ["Nothing to remove."]
+    lines = [_decision(facts.cleanup_decision)]
+    rows = [s for s in facts.cleanup if s.old_versions_removed or s.error]
+    lines += _table(
+        ("Table", "Versions removed", "Bytes", "Kept since protected"),
+        (
+            (
+                s.table_key,
+                s.error or ranges(s.versions),
+                human_bytes(s.bytes_removed),
+                ranges(s.skipped_since_protected),
+            )
+            for s in rows
+        ),
+    )
+    lines += [f"Removed the orphaned fork {f.branch} of {f.table_key}." for f in facts.forks]
+    return lines if rows or facts.forks else [*lines, "Nothing was removed."]
+
+
+def _decision(decision: Decision | None) -> str:
+    if decision is None:
+        return "Nobody was asked, or nobody answered."
+    if decision.timed_out:
+        return "Nobody answered in time, which counts as Reject."
+    return f"{', '.join(decision.chosen_options)} by {decision.decided_by}."
+
+
+def _list(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"## {title}", *(f"- {line}" for line in lines)] if lines else []
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header), *body] if body else []

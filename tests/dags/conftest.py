@@ -1,0 +1,88 @@
+"""Hermetic Airflow for these tests: its own home and database, set before the first airflow import."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(tempfile.mkdtemp(prefix="omnigraph-airflow-test-"))
+os.environ.update(
+    AIRFLOW_HOME=str(HOME),
+    AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
+    AIRFLOW__CORE__PLUGINS_FOLDER=str(ROOT / "plugins"),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="True",
+    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{HOME}/airflow.db",
+    AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2]"}',
+)
+PENDING = {"response_received": False, "state": "awaiting_input"}
+DAG_ID = "omnigraph_maintenance"
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    """A fresh metadata database."""
+    from airflow.utils import db
+
+    db.initdb()
+
+
+@pytest.fixture(scope="session")
+def api(airflow_db: None) -> Any:
+    """The public REST API in this process: no server, no port."""
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    client = TestClient(create_app(apps="core"), base_url="http://testserver")
+    token = client.get("/auth/token").json()["access_token"]
+    client.headers["authorization"] = f"Bearer {token}"
+    return client
+
+
+@pytest.fixture(scope="session")
+def dag(airflow_db: None) -> Any:
+    """The maintenance DAG, parsed the way the DAG processor does it."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(str(ROOT / "dags"))
+    assert not bag.import_errors
+    return bag.dags[DAG_ID]
+
+
+@pytest.fixture
+def answer_hitl(api: Any) -> Iterator[Callable[[str, str], list[dict[str, Any]]]]:
+    """Answers approvals of a running `dag.test()` through the REST API, from a thread, as a person would."""
+    stop, answers, seen = threading.Event(), dict[str, str](), list[dict[str, Any]]()
+
+    def loop() -> None:
+        while not stop.is_set():
+            pending = api.get("/api/v2/dags/~/dagRuns/~/hitlDetails", params=PENDING).json()
+            for request in pending["hitl_details"]:
+                ti = request["task_instance"]
+                if ti["task_id"] in answers:
+                    run = quote(ti["dag_run_id"], safe="")
+                    path = f"/api/v2/dags/{DAG_ID}/dagRuns/{run}/taskInstances/{ti['task_id']}"
+                    body = {"chosen_options": [answers[ti["task_id"]]], "params_input": {}}
+                    seen.append(request)
+                    api.patch(f"{path}/{ti['map_index']}/hitlDetails", json=body).raise_for_status()
+            time.sleep(0.2)
+
+    def add(task_id: str, option: str) -> list[dict[str, Any]]:
+        answers[task_id] = option
+        return seen
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    yield add
+    stop.set()
+    thread.join(5)

@@ -1,0 +1,149 @@
+"""Documents, Makefile, pins and settings say the same thing, and nothing is tied to one machine."""
+
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = ROOT / "docs/settings.md"
+SKIPPED_DIRS = {
+    ".git",
+    ".venv",
+    ".demo",
+    "__pycache__",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+}
+# Spelled in pieces so that this file passes its own test.
+MACHINE_PATHS = re.compile(
+    "|".join(rf"(?<![\w.}}-])/{name}/" for name in ("work", "opt/play", "root", "farm"))
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def repository_files() -> list[Path]:
+    """What git would take, or every file outside caches where this is no clone."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    if (ROOT / ".git").exists():
+        names = subprocess.run(command, check=True, capture_output=True).stdout.split(b"\0")
+        return sorted(path for name in names if name and (path := ROOT / os.fsdecode(name)).is_file())
+    return sorted(_walk())
+
+
+def _walk() -> Iterator[Path]:
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in SKIPPED_DIRS]
+        yield from (Path(folder) / name for name in files)
+
+
+def text_of(path: Path) -> str:
+    return path.read_bytes().decode(errors="replace")
+
+
+MARKDOWN = [path for path in repository_files() if path.suffix == ".md"]
+
+
+def in_repository(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", MARKDOWN, ids=in_repository)
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    targets = [target.split("#")[0] for target in LINK.findall(text_of(document)) if "://" not in target]
+    dead = [target for target in targets if target and not (document.parent / target).exists()]
+    assert dead == []
+
+
+@pytest.mark.parametrize("document", MARKDOWN, ids=in_repository)
+def test_makefile_has_every_target_that_documents_name(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", text_of(ROOT / "Makefile"), re.MULTILINE))
+    text = text_of(document)
+    commands = re.findall(r"^make ([a-z -]+)", text, re.MULTILINE) + re.findall(r"`make ([a-z -]+)", text)
+    assert {word for command in commands for word in command.split()} <= targets
+
+
+def test_every_make_target_has_a_line_of_help() -> None:
+    makefile = text_of(ROOT / "Makefile")
+    phony = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    described = set(re.findall(r"^([a-z][a-z-]*):.* ## .", makefile, re.MULTILINE))
+    assert described == {target for line in phony for target in line.split()}
+
+
+@pytest.mark.parametrize(
+    "test", sorted(set(re.findall(r"`(tests/[\w/.]+)`", text_of(ROOT / "docs/invariants.md"))))
+)
+def test_invariants_name_tests_that_exist(test: str) -> None:
+    assert (ROOT / test).is_file()
+
+
+def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
+    pattern = r"OMNIGRAPH_[A-Z0-9_]*[A-Z0-9]"
+    in_code = set(re.findall(rf"`({pattern})`", text_of(ROOT / "omnigraph_ops/settings.py")))
+    maintenance = text_of(SETTINGS).split("## Maintenance")[1].split("## ")[0]
+    assert set(re.findall(rf"^\| `({pattern})`", maintenance, re.MULTILINE)) == in_code
+    assert set(re.findall(pattern, text_of(ROOT / "README.md"))) <= set(
+        re.findall(pattern, text_of(SETTINGS))
+    )
+
+
+def pins() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for line in text_of(ROOT / "requirements.txt").splitlines():
+        name, version = line.split(";")[0].strip().split("==")
+        found.setdefault(name, set()).add(version)
+    return found
+
+
+def project() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    return table
+
+
+def test_requirements_hold_nothing_but_exact_pins() -> None:
+    exact = re.compile(r"[a-z0-9.-]+==[0-9][\w.+-]*( ; [^#@]+)?")
+    assert [
+        line for line in text_of(ROOT / "requirements.txt").splitlines() if not exact.fullmatch(line)
+    ] == []
+
+
+def test_requirements_cover_the_project_and_agree_with_its_pins() -> None:
+    wanted = [*project()["dependencies"], *project()["optional-dependencies"]["dev"]]
+    names = {re.split(r"[\[<>=]", requirement)[0] for requirement in wanted}
+    assert names <= set(pins())
+    exact = {name: {version} for name, version in (r.split("==") for r in wanted if "==" in r)}
+    assert {name: pins()[name] for name in exact} == exact
+
+
+def test_pyspark_and_its_client_are_one_version() -> None:
+    assert pins()["pyspark"] == pins()["pyspark-client"]
+
+
+def test_pylance_is_of_the_release_line_that_every_engine_reads() -> None:
+    assert {version.rsplit(".", 1)[0] for version in pins()["pylance"]} == {"13.0"}
+
+
+def test_no_file_holds_a_path_of_one_machine() -> None:
+    assert [in_repository(path) for path in repository_files() if MACHINE_PATHS.search(text_of(path))] == []
+
+
+def test_compose_refuses_to_start_without_its_secrets() -> None:
+    text = text_of(ROOT / "docker-compose.yaml")
+    required = set(re.findall(r"\$\{(\w+):\?", text))
+    assert required == set(re.findall(r"\$\{(\w+)", text))
+    assert required == set(re.findall(r"^(\w+)=$", text_of(ROOT / ".env.example"), re.MULTILINE))
+
+
+def test_every_compose_service_that_stays_has_a_health_check() -> None:
+    services = yaml.safe_load(text_of(ROOT / "docker-compose.yaml"))["services"]
+    assert {name for name, service in services.items() if "healthcheck" not in service} == {"init"}
+    waited_for = {name for service in services.values() for name in service.get("depends_on", {})}
+    assert waited_for <= set(services)
