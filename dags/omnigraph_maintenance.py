@@ -53,7 +53,7 @@ PARAMS = {
         None,
         type=["null", "string"],
         title="Graph",
-        description_md="Path or URI. Empty: the Airflow Variable `omnigraph_graph`.",
+        description_md="Path or URI. Empty: the deployment's graph.",
     ),
     "keep": Param(
         10,
@@ -73,7 +73,7 @@ PARAMS = {
         None,
         type=["null", "integer"],
         minimum=0,
-        title="Spark from this many bytes",
+        title="Spark from (bytes)",
         description_md="Rewrites of at least this many bytes run on Spark. Empty: the deployment's setting.",
     ),
     "quiet_seconds": Param(
@@ -112,7 +112,6 @@ PARAMS = {
             "max_versions": {"type": "integer", "minimum": 0},
             "max_bytes": {"type": "integer", "minimum": 0},
         },
-        required=["max_versions", "max_bytes"],
         additionalProperties=False,
         description_md='Bounds, as in `{"max_versions": 500, "max_bytes": 1000000000}`. '
         "A plan outside them waits for a person.",

@@ -82,18 +82,14 @@ def _rows(declared: DemoType, spec: DemoSpec, numbers: list[int], seed: str, peo
     return pa.Table.from_arrays([pa.array(ids, pa.string()), *columns], schema=schema)
 
 
-def _ends(
-    ends: tuple[str, str], numbers: list[int], draw: random.Random, people: int
-) -> tuple[pa.Array, pa.Array]:
+def _ends(ends: tuple[str, str], numbers: list[int], draw: random.Random, people: int) -> tuple[pa.Array, pa.Array]:
     """People know anyone loaded so far; companies and documents carry the number of their person."""
     targets = [draw.randrange(people) for _ in numbers] if ends[0] == ends[1] else numbers
     sources = [node_id(ends[0], n) for n in numbers]
     return pa.array(sources), pa.array([node_id(ends[1], n) for n in targets])
 
 
-def _column(
-    prop: DemoProperty, spec: DemoSpec, numbers: list[int], ids: list[str], draw: random.Random
-) -> pa.Array:
+def _column(prop: DemoProperty, spec: DemoSpec, numbers: list[int], ids: list[str], draw: random.Random) -> pa.Array:
     if prop.mark == "key":
         return pa.array(ids, pa.string())
     if prop.scalar == "Vector":

@@ -71,9 +71,7 @@ def _head(manifest: Dataset) -> str:
     """The newest commit visible on this branch, inherited ones included. Reads."""
     columns = ["object_id", "table_version", "metadata"]
     commits = manifest.to_table(columns=columns, filter="object_type = 'graph_commit'").to_pylist()
-    newest = max(
-        commits, key=lambda r: (r["table_version"], json.loads(r["metadata"])["created_at"], r["object_id"])
-    )
+    newest = max(commits, key=lambda r: (r["table_version"], json.loads(r["metadata"])["created_at"], r["object_id"]))
     return str(newest["object_id"])
 
 

@@ -115,9 +115,7 @@ _PERSON = DemoType(
         DemoProperty(name="age", scalar="I32", nullable=True),
         DemoProperty(name="bio", scalar="String", nullable=True, mark="index"),
         DemoProperty(name="joined", scalar="DateTime", nullable=True),
-        DemoProperty(
-            name="tier", scalar="String", nullable=True, enum_values=("free", "pro", "team"), mark="index"
-        ),
+        DemoProperty(name="tier", scalar="String", nullable=True, enum_values=("free", "pro", "team"), mark="index"),
     ),
 )
 _COMPANY = DemoType(name="Company", properties=(_KEYED_NAME,))

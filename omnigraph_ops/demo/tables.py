@@ -86,6 +86,4 @@ def move_past_pin(dataset: Dataset, table_key: str, kind: str) -> None:
     else:
         dataset.delete("id = 'no such row'")
     if lance.dataset(dataset.uri).version == before:
-        raise InvalidInput(
-            f"{table_key} has too few rows for drift by {kind}; give the demo graph more loads"
-        )
+        raise InvalidInput(f"{table_key} has too few rows for drift by {kind}; give the demo graph more loads")

@@ -24,9 +24,7 @@ _DOMAIN_MS = 1_795_000_000_000
 _WRITTEN_TABLE = "node:Person"
 
 
-def write_demo_graph(
-    root: str, spec: DemoSpec, *, on_progress: Callable[[str], None] | None = None
-) -> DemoSummary:
+def write_demo_graph(root: str, spec: DemoSpec, *, on_progress: Callable[[str], None] | None = None) -> DemoSummary:
     """Write a graph of either stamp that the real engine opens, loads into and optimizes. Writes.
 
     Raises:
@@ -152,9 +150,7 @@ class _History:
         changed = [table for table, own in ids if self._delete_from(table, ("id",), own)]
         # The engine takes the edges of a deleted node with it.
         changed += [table for table in edges if self._delete_from(table, ("src", "dst"), gone)]
-        self.publisher.publish(
-            tuple(table_version(table, tables.open_table(self.root, table)) for table in changed)
-        )
+        self.publisher.publish(tuple(table_version(table, tables.open_table(self.root, table)) for table in changed))
 
     def _delete_from(self, table: DemoTable, columns: tuple[str, ...], ids: tuple[str, ...]) -> bool:
         return tables.delete_ids(tables.open_table(self.root, table), columns, ids)

@@ -97,7 +97,7 @@ def _message_at(raw: bytes, position: int) -> bytes:
 
 def _fields(message: bytes) -> dict[int, object]:
     """Field number to last value; messages and strings as bytes. Pure."""
-    unknown: Any = UnknownFieldSet(Empty.FromString(message))  # type: ignore[no-untyped-call]
+    unknown: Any = UnknownFieldSet(Empty.FromString(message))
     return {f.field_number: f.data for f in unknown}
 
 

@@ -37,12 +37,16 @@ class Decision:
 class Bounds:
     """How much an approval given in advance covers."""
 
-    max_versions: int = 1000
-    max_bytes: int = 10 * 1024**3
+    max_versions: int
+    max_bytes: int
 
     def __post_init__(self) -> None:
         if self.max_versions < 0 or self.max_bytes < 0:
             raise UsageError("the bounds of a standing approval must not be negative")
+
+
+CONFIRM_BOUNDS = Bounds(max_versions=1000, max_bytes=10 * 1024**3)
+"""What `confirm_cleanup` covers when the run names no bounds."""
 
 
 def decision_of(value: Mapping[str, Any] | None) -> Decision | None:
@@ -64,8 +68,11 @@ def refusal(decision: Decision | None, digest: str) -> str | None:
 
 
 def bounds_of(value: Mapping[str, Any] | None) -> Bounds | None:
-    """The bounds of the param `standing_approval`; None when there is none. Pure."""
-    if value is None:
+    """The bounds of the param `standing_approval`; None when it is empty. Pure.
+
+    The trigger form turns an empty value into `{}`, so that must never count as an approval.
+    """
+    if not value:
         return None
     if unknown := sorted(set(value) - {"max_versions", "max_bytes"}):
         raise UsageError(f"standing_approval: unknown bound {', '.join(unknown)}")
@@ -83,7 +90,7 @@ def outside(plan: CleanupPlan, bounds: Bounds) -> str | None:
 
 def cleanup_in_advance(plan: CleanupPlan, *, confirmed: bool, standing: Bounds | None) -> str | None:
     """Who approved this cleanup before it was planned, or None when a person has to. Pure."""
-    bounds = standing or (Bounds() if confirmed else None)
+    bounds = standing or (CONFIRM_BOUNDS if confirmed else None)
     if bounds is None or outside(plan, bounds):
         return None
     return "confirm_cleanup of the person who triggered the run" if confirmed else "the standing approval"

@@ -90,9 +90,7 @@ def _demo(args: argparse.Namespace) -> int:
     )
     started = time.monotonic()
     airflow_home = args.home / "airflow"
-    airflow = DemoAirflow(
-        airflow_home, port, airflow_environment(airflow_home, port, graph, spark_environment())
-    )
+    airflow = DemoAirflow(airflow_home, port, airflow_environment(airflow_home, port, graph, spark_environment()))
     try:
         airflow.start()
         print(f"   ready after {time.monotonic() - started:.0f} s")
@@ -109,7 +107,8 @@ def _demo(args: argparse.Namespace) -> int:
 def _write_graph(graph: Path) -> None:
     from omnigraph_ops.demo import DemoSpec, write_demo_graph
 
-    write_demo_graph(graph, DemoSpec(stamp=6))
+    spec = DemoSpec(loads=30, rows=400, deletes=40, updates=60, drift_tables=("node:Company",), drift_kind="compaction")
+    write_demo_graph(graph, spec)
 
 
 def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.TableFacts]) -> int:
@@ -132,9 +131,7 @@ def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.Tabl
     return _verdict(state, before, demo_tables.observe(graph))
 
 
-def _verdict(
-    state: str, before: dict[str, demo_tables.TableFacts], after: dict[str, demo_tables.TableFacts]
-) -> int:
+def _verdict(state: str, before: dict[str, demo_tables.TableFacts], after: dict[str, demo_tables.TableFacts]) -> int:
     print("\n5. Before -> after\n")
     print("\n".join(f"   {line}" for line in demo_tables.comparison(before, after).splitlines()) + "\n")
     problems = demo_tables.complaints(before, after)

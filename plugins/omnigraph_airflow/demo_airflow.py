@@ -64,8 +64,7 @@ def airflow_environment(home: Path, port: int, graph: Path, java: dict[str, str]
         "CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
     airflow = {
-        f"AIRFLOW_{name}" if name.startswith("CONN") else f"AIRFLOW__{name}": str(v)
-        for name, v in settings.items()
+        f"AIRFLOW_{name}" if name.startswith("CONN") else f"AIRFLOW__{name}": str(v) for name, v in settings.items()
     }
     return {
         **inherited,

@@ -13,9 +13,9 @@ from omnigraph_ops.models import Decision
 class TableFacts:
     """One table, as the optimize plan sees it."""
 
-    rows: int
-    fragments: int
-    stale_indexes: int
+    rows: int | None
+    fragments: int | None
+    stale_indexes: int | None
     """Indexes that miss fragments or that are declared and do not exist."""
     pin: int
     head: int
@@ -29,16 +29,16 @@ class TableFacts:
 
 
 def observe(graph: Path) -> dict[str, TableFacts]:
-    """Facts of every table of the graph, in key order. Reads."""
+    """Facts of every table of the graph, in key order; a drifted one is not looked into. Reads."""
     from omnigraph_ops.graph.graph import open_graph
     from omnigraph_ops.optimize import plan_optimize
 
     plan = plan_optimize(open_graph(str(graph)))
     return {
         t.table_key: TableFacts(
-            rows=t.rows,
-            fragments=t.fragments,
-            stale_indexes=len(t.folds) + len(t.builds),
+            rows=None if t.skipped else t.rows,
+            fragments=None if t.skipped else t.fragments,
+            stale_indexes=None if t.skipped else len(t.folds) + len(t.builds),
             pin=t.read_version,
             head=t.lance_head_version,
             rewrite_bytes=t.rewrite_bytes,
@@ -72,8 +72,9 @@ def _cells(key: str, old: TableFacts, new: TableFacts) -> tuple[str, ...]:
     )
 
 
-def _change(old: int, new: int) -> str:
-    return str(old) if old == new else f"{old} -> {new}"
+def _change(old: int | None, new: int | None) -> str:
+    before, after = ("?" if count is None else str(count) for count in (old, new))
+    return before if before == after else f"{before} -> {after}"
 
 
 def _pin(facts: TableFacts) -> str:

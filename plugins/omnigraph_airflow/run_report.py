@@ -146,7 +146,7 @@ def _optimize_cells(stats: TableStats) -> tuple[str, ...]:
     elif stats.skipped:
         outcome = f"skipped: {stats.skipped}"
     else:
-        outcome = f"published {stats.manifest_version} → {stats.published_version}"
+        outcome = f"published version {stats.published_version}"
     fragments = f"-{stats.fragments_removed} +{stats.fragments_added}" if stats.committed else ""
     indexes = ", ".join((*stats.indexes_folded, *stats.indexes_built))
     return (stats.table_key, outcome, fragments, str(stats.executor) if stats.committed else "", indexes)

@@ -24,9 +24,7 @@ SKIPPED_DIRS = {
     ".hypothesis",
 }
 # Spelled in pieces so that this file passes its own test.
-MACHINE_PATHS = re.compile(
-    "|".join(rf"(?<![\w.}}-])/{name}/" for name in ("work", "opt/play", "root", "farm"))
-)
+MACHINE_PATHS = re.compile("|".join(rf"(?<![\w.}}-])/{name}/" for name in ("work", "opt/play", "root", "farm")))
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -78,9 +76,7 @@ def test_every_make_target_has_a_line_of_help() -> None:
     assert described == {target for line in phony for target in line.split()}
 
 
-@pytest.mark.parametrize(
-    "test", sorted(set(re.findall(r"`(tests/[\w/.]+)`", text_of(ROOT / "docs/invariants.md"))))
-)
+@pytest.mark.parametrize("test", sorted(set(re.findall(r"`(tests/[\w/.]+)`", text_of(ROOT / "docs/invariants.md")))))
 def test_invariants_name_tests_that_exist(test: str) -> None:
     assert (ROOT / test).is_file()
 
@@ -90,9 +86,7 @@ def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
     in_code = set(re.findall(rf"`({pattern})`", text_of(ROOT / "omnigraph_ops/settings.py")))
     maintenance = text_of(SETTINGS).split("## Maintenance")[1].split("## ")[0]
     assert set(re.findall(rf"^\| `({pattern})`", maintenance, re.MULTILINE)) == in_code
-    assert set(re.findall(pattern, text_of(ROOT / "README.md"))) <= set(
-        re.findall(pattern, text_of(SETTINGS))
-    )
+    assert set(re.findall(pattern, text_of(ROOT / "README.md"))) <= set(re.findall(pattern, text_of(SETTINGS)))
 
 
 def pins() -> dict[str, set[str]]:
@@ -110,9 +104,7 @@ def project() -> dict[str, Any]:
 
 def test_requirements_hold_nothing_but_exact_pins() -> None:
     exact = re.compile(r"[a-z0-9.-]+==[0-9][\w.+-]*( ; [^#@]+)?")
-    assert [
-        line for line in text_of(ROOT / "requirements.txt").splitlines() if not exact.fullmatch(line)
-    ] == []
+    assert [line for line in text_of(ROOT / "requirements.txt").splitlines() if not exact.fullmatch(line)] == []
 
 
 def test_requirements_cover_the_project_and_agree_with_its_pins() -> None:

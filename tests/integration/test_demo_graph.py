@@ -43,9 +43,7 @@ def stamp(request: pytest.FixtureRequest) -> int:
 
 def manifest_rows(root: str, branch: str | None = None) -> list[dict[str, Any]]:
     manifest = lance.dataset(f"{root}/__manifest")
-    return list(
-        (manifest if branch is None else manifest.checkout_version((branch, None))).to_table().to_pylist()
-    )
+    return list((manifest if branch is None else manifest.checkout_version((branch, None))).to_table().to_pylist())
 
 
 def version_rows(root: str, branch: str | None = None) -> list[dict[str, Any]]:
@@ -120,10 +118,7 @@ def test_lineage_is_one_chain(tmp_path: Path, stamp: int) -> None:
         assert [c[2] for c in chain] == [3, 4, 5, 6]
     else:
         rows = [r for r in manifest_rows(root) if r["object_type"] == "graph_commit"]
-        chain = [
-            (r["object_id"], json.loads(r["metadata"]).get("parent_commit_id"), r["table_version"])
-            for r in rows
-        ]
+        chain = [(r["object_id"], json.loads(r["metadata"]).get("parent_commit_id"), r["table_version"]) for r in rows]
         assert [c[2] for c in chain] == [1, 4, 5, 6]
         head = next(r for r in manifest_rows(root) if r["object_id"] == "graph_head:main")
         assert json.loads(head["metadata"])["head_commit_id"] == chain[-1][0]
@@ -150,10 +145,7 @@ def test_later_fragments_are_not_covered(tmp_path: Path, stamp: int) -> None:
     summary = write_demo_graph(str(tmp_path / "g"), replace(SMALL, stamp=stamp))
     by_key = {t.table_key: t for t in summary.tables}
     found = {
-        key: {
-            (i.name, i.index_type.upper())
-            for i in lance.dataset(f"{summary.root}/{t.path}").describe_indices()
-        }
+        key: {(i.name, i.index_type.upper()) for i in lance.dataset(f"{summary.root}/{t.path}").describe_indices()}
         for key, t in by_key.items()
     }
     assert found["node:Person"] == {

@@ -133,7 +133,7 @@ class ApproveCleanupOperator(ApprovePlanOperator):
             return self.approve_in_advance(context, plan.digest, who)
         size = approval.human_bytes(plan.total_bytes)
         self.subject = f"Remove {plan.total_versions} old versions (about {size})?"
-        note = decisions.outside(plan, standing or decisions.Bounds()) if standing or confirmed else None
+        note = decisions.outside(plan, standing or decisions.CONFIRM_BOUNDS) if standing or confirmed else None
         self.body = approval.cleanup_body(plan, note=note, answer_by=self.set_deadline(context))
         return self.request(context, plan.digest)
 

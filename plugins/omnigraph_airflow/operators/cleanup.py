@@ -47,7 +47,6 @@ class PlanCleanupOperator(OmnigraphOperator):
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
         from omnigraph_ops.cleanup import plan_cleanup
-
         from omnigraph_ops.durations import parse_duration
 
         policy = RetentionPolicy(

@@ -76,9 +76,7 @@ class OptimizeTableOperator(OmnigraphOperator):
         from omnigraph_ops.optimize import optimize_table
 
         stats = optimize_table(graph, self.table_key, on_progress=self.log.info)
-        self.log.info(
-            "%s: %d fragments became %d", self.table_key, stats.fragments_removed, stats.fragments_added
-        )
+        self.log.info("%s: %d fragments became %d", self.table_key, stats.fragments_removed, stats.fragments_added)
         return to_xcom(stats)
 
 

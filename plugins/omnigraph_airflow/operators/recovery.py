@@ -28,9 +28,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
         if report.status is CheckStatus.PENDING:
             recovered = recovery.recover(graph, graph.settings.recovery_grace_seconds)
             for outcome in recovered.outcomes:
-                self.log.info(
-                    "%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail
-                )
+                self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
             report = recovery.check(graph)
         _refuse_unless_clean(report)
         for line in report.advice:

@@ -1,0 +1,1 @@
+"""The Spark application: heavy data paths as one submit. Only this package imports pyspark."""
