@@ -21,6 +21,7 @@ from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.publish import publish_monotonic
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
+from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lease import LeaseKeeper, committer_lease
 from omnigraph_ops.models import UnitWindow
@@ -113,6 +114,7 @@ def _head_at_pin(graph: Graph, entry: TableEntry) -> Dataset:
 
 
 def _arm(graph: Graph, entry: TableEntry, operation_id: str, unit: str, keeper: LeaseKeeper) -> None:
+    root = engine_root(graph, entry)
     owner = f"{socket.gethostname()}:{os.getpid()}"
     journal.record(
         graph.storage,
@@ -125,7 +127,7 @@ def _arm(graph: Graph, entry: TableEntry, operation_id: str, unit: str, keeper: 
         ),
     )
     keeper.assert_held()
-    path = write_sidecar(graph, entry, operation_id)
+    path = write_sidecar(graph, entry, operation_id, root)
     foreign = sidecar_names(graph.storage) - {path.rsplit("/", 1)[-1]}
     if foreign or graph.is_locked():
         _disarm(graph, operation_id)

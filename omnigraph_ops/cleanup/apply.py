@@ -8,7 +8,7 @@ from omnigraph_ops.cleanup.forks import is_orphaned
 from omnigraph_ops.cleanup.plan import refusal, verify_digest
 from omnigraph_ops.cleanup.protect import protect
 from omnigraph_ops.cleanup.view import GraphView, look
-from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_branch, remove_versions
+from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_versions
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
@@ -66,7 +66,7 @@ def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork
     for fork in plan.orphaned_forks:
         refuse_pending(graph)
         if is_orphaned(graph, fork, look(graph)):
-            remove_branch(graph.lance.open(graph.context.location.uri(fork.table_path)), fork.branch)
+            graph.lance.delete_branch(graph.lance.open(graph.context.location.uri(fork.table_path)), fork.branch)
             removed.append(fork)
     return tuple(removed)
 

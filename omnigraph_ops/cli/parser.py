@@ -14,6 +14,7 @@ verbs, in the order of a night:
   optimize    fold indexes, rewrite small fragments, publish; rows never change
   repair      preview drifted tables; --confirm publishes verified ones, --force the others too
   cleanup     preview which old versions go; --confirm removes them
+  unlock      remove a writers' lock that a crash left behind
   demo-graph  write a graph to try all this on
 
 A first round on a graph you do not know:
@@ -31,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for add in (_check, _recover, _plan, _optimize, _repair, _cleanup, _demo_graph):
+    for add in (_check, _recover, _plan, _optimize, _repair, _cleanup, _unlock, _demo_graph):
         add(verbs)
     return parser
 
@@ -69,6 +70,17 @@ def _optimize(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="store_true",
         help="nobody else publishes meanwhile: compact the internal tables too",
     )
+    parser.add_argument(
+        "--fence",
+        action="store_true",
+        help="hold the engine's schema-apply lock meanwhile, so that its writers wait outside (implies --exclusive)",
+    )
+
+
+def _unlock(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(verbs, "unlock", "Remove a schema-apply lock that a crash left behind. Preview without --confirm.")
+    parser.add_argument("--confirm", action="store_true", help="remove it if it is ours")
+    parser.add_argument("--force", action="store_true", help="with --confirm: remove it whoever raised it")
 
 
 def _repair(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

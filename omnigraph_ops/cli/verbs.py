@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,8 @@ from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import OpsError, UsageError
-from omnigraph_ops.models import RepairReport
+from omnigraph_ops.fence import current_lock, fenced, unlock
+from omnigraph_ops.models import RepairReport, UnlockReport
 from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
@@ -40,9 +42,10 @@ def plan_verb(args: argparse.Namespace) -> int:
 
 def optimize_verb(args: argparse.Namespace) -> int:
     graph = open_target(args)
-    if args.exclusive:
+    if args.exclusive or args.fence:
         graph.settings = replace(graph.settings, exclusive=True)
-    report = optimize_all(graph, tables=tuple(args.tables), on_progress=None if args.quiet else _table_progress)
+    with fenced(graph) if args.fence else contextlib.nullcontext():
+        report = optimize_all(graph, tables=tuple(args.tables), on_progress=None if args.quiet else _table_progress)
     emit(args, report, render.optimize_text(report))
     if report.failed:
         keys = ", ".join(t.table_key for t in report.failed)
@@ -68,6 +71,17 @@ def repair_verb(args: argparse.Namespace) -> int:
             f"repair refused {len(report.refused)} suspicious or unverifiable table(s); review the preview "
             "output and rerun with --force --confirm only if publishing that drift is intentional"
         )
+    return 0
+
+
+def unlock_verb(args: argparse.Namespace) -> int:
+    if args.force and not args.confirm:
+        raise UsageError("unlock --force requires --confirm; nothing was removed")
+    graph = open_target(args)
+    lock = unlock(graph, force=args.force) if args.confirm else current_lock(graph)
+    done = "removed" if args.confirm else "held; rerun with --confirm to remove it"
+    report = UnlockReport(uri=graph.uri, confirm=args.confirm, locked=lock is not None)
+    emit(args, report, f"unlock {graph.uri} — " + (done if lock is not None else "no schema-apply lock"))
     return 0
 
 
@@ -105,5 +119,6 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": optimize_verb,
     "repair": repair_verb,
     "cleanup": cleanup_verb,
+    "unlock": unlock_verb,
     "demo-graph": demo_graph_verb,
 }

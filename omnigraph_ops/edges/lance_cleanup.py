@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
+from omnigraph_ops.edges.lance_errors import lance_errors
 from omnigraph_ops.edges.lance_gateway import Dataset
 
 
@@ -61,12 +61,3 @@ def branch_base_paths(dataset: Dataset, branch: str) -> tuple[str, ...]:
     with lance_errors(f"read branch {branch} of {dataset.uri}"):
         bases = dataset.checkout_version((branch, None)).base_paths()
     return tuple(str(base.path) for base in bases.values() if base.is_dataset_root)
-
-
-def remove_branch(dataset: Dataset, branch: str) -> None:
-    """Delete a Lance branch; one that is already gone is success. Destroys."""
-    try:
-        with lance_errors(f"delete branch {branch} of {dataset.uri}"):
-            dataset.branches.delete(branch)
-    except DatasetMissing:
-        return

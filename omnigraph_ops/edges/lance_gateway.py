@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,16 @@ class LanceGateway:
             )
             for name, info in sorted(listed.items())
         )
+
+    def create_branch(self, dataset: Dataset, name: str) -> None:
+        """Fork a Lance branch at the open version; adds no version to main. Writes."""
+        with lance_errors(f"create branch {name} of {dataset.uri}"):
+            dataset.create_branch(name, storage_options=self.storage_options)
+
+    def delete_branch(self, dataset: Dataset, name: str) -> None:
+        """Delete a Lance branch; one that is already gone is success. Destroys."""
+        with contextlib.suppress(DatasetMissing), lance_errors(f"delete branch {name} of {dataset.uri}"):
+            dataset.branches.delete(name)
 
     def tags(self, dataset: Dataset) -> tuple[tuple[str, str | None, int], ...]:
         """Tags as (name, branch, version), sorted by name. Reads."""

@@ -150,12 +150,18 @@ class Storage:
         # answer 412 in a form that is not FileExistsError: what is stored decides.
         try:
             self._fs.pipe_file(self.full(path), data, mode="create")
-        except (FileExistsError, OSError):
-            self._fs.invalidate_cache()
-            if not self._fs.exists(self.full(path)):
-                raise
-            return bool(self._fs.cat_file(self.full(path)) == data)
+        except OSError as error:
+            try:
+                return bool(self._fs.cat_file(self.full(path)) == data)
+            except FileNotFoundError:
+                if _is_precondition_failure(error):
+                    return False  # its holder gave it up in the meantime
+                raise error from None
         return True
+
+
+def _is_precondition_failure(error: OSError) -> bool:
+    return isinstance(error, FileExistsError) or "precondition" in str(error).lower().replace("-", "")
 
 
 def _sync_folder(folder: str) -> None:

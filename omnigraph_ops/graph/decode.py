@@ -73,6 +73,7 @@ def entry_of(location: GraphLocation, table_key: str, path: str | None, row: Row
         version=int(row["table_version"]),
         branch=row["table_branch"],
         row_count=row["row_count"],
+        manifest_path=json.loads(row["metadata"])["manifest_path"],
         **extra,
     )
 

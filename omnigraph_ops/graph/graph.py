@@ -26,6 +26,8 @@ class Graph:
         self.context = context
         self.format = stamp_format
         self.settings = settings
+        self.own_fence: tuple[tuple[int, str], ...] | None = None
+        """Identifier of a schema-apply lock that this process holds as its fence."""
         self.catalog: Catalog = stamp_format.read_catalog(context.storage)
 
     @property
@@ -68,8 +70,10 @@ class Graph:
         return tuple(b.name for b in self.lance_branches() if b.name.lstrip("/") != SCHEMA_APPLY_LOCK)
 
     def is_locked(self) -> bool:
-        """Whether a schema apply (or a fence) keeps writers away. Reads."""
-        return any(b.name.lstrip("/") == SCHEMA_APPLY_LOCK for b in self.lance_branches())
+        """Whether a schema apply, or somebody else's fence, keeps writers away. Reads."""
+        return any(
+            b.name.lstrip("/") == SCHEMA_APPLY_LOCK and b.identifier != self.own_fence for b in self.lance_branches()
+        )
 
     def table_uri(self, entry: TableEntry) -> str:
         return self.context.location.uri(entry.path)

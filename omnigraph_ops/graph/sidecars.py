@@ -81,15 +81,9 @@ def sidecar_names(storage: Storage) -> frozenset[str]:
     return frozenset(name for name in storage.list(RECOVERY_DIR) if name.endswith(".json"))
 
 
-def engine_table_uri(graph: Graph, entry: TableEntry) -> str:
-    """A table's URI in the spelling that the engine will compare, byte for byte. Pure."""
-    root = (graph.settings.engine_root or graph.uri).rstrip("/")
-    return f"{root}/{entry.path}"
-
-
-def write_sidecar(graph: Graph, entry: TableEntry, operation_id: str) -> str:
-    """Arm: put one single-pin Optimize sidecar for `entry`; its path. Writes, atomically."""
-    document = graph.format.sidecar(entry, engine_table_uri(graph, entry), operation_id, now_us())
+def write_sidecar(graph: Graph, entry: TableEntry, operation_id: str, root: str) -> str:
+    """Arm: put one single-pin Optimize sidecar for `entry` under the engine's `root`. Writes, atomically."""
+    document = graph.format.sidecar(entry, f"{root}/{entry.path}", operation_id, now_us())
     path = sidecar_path(operation_id)
     graph.storage.write(path, json.dumps(document, indent=2, ensure_ascii=False).encode())
     return path

@@ -60,6 +60,9 @@ class StampFormat(Protocol):
     def manifest_path(self, context: GraphContext, relative: str) -> str:
         """A Lance manifest file as this generation spells it in version metadata. Pure."""
 
+    def recorded_local_root(self, root: str) -> str:
+        """The root of a recorded local manifest path as the engine that wrote it opened it. Pure."""
+
     def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
         """The single-pin Optimize sidecar document of this generation. Pure."""
 

@@ -133,6 +133,10 @@ class Stamp3:
         _, _, prefix = root.removeprefix("s3://").partition("/")
         return f"{prefix}/{relative}" if prefix else relative
 
+    def recorded_local_root(self, root: str) -> str:
+        # Object-store paths are absolute without their slash; a relative root leaves no trace here.
+        return f"/{root}"
+
     def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
         return {
             "schema_version": self.sidecar_version,

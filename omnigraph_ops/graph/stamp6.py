@@ -117,6 +117,9 @@ class Stamp6:
         _, _, prefix = root.removeprefix("s3://").partition("/")
         return f"{prefix}/{relative}" if prefix else relative
 
+    def recorded_local_root(self, root: str) -> str:
+        return root
+
     def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
         identity = _required(entry)
         pin = {

@@ -20,6 +20,8 @@ class TableEntry:
     """The Lance branch that owns the version, None for the table's main chain."""
     row_count: int | None
     identity: TableIdentity | None = None
+    manifest_path: str | None = None
+    """The Lance manifest file as whoever published this version spelled it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ from omnigraph_ops.models.recovery import (
     RecoveryOutcome,
     SidecarClass,
     SidecarFinding,
+    UnlockReport,
 )
 from omnigraph_ops.models.repair import (
     Classification,
@@ -78,4 +79,5 @@ __all__ = [
     "TablePlan",
     "TableStats",
     "UnitWindow",
+    "UnlockReport",
 ]

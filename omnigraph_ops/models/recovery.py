@@ -90,3 +90,13 @@ class RecoverReport:
     outcomes: tuple[RecoveryOutcome, ...]
     status: CheckStatus
     """The state afterwards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlockReport:
+    """What `unlock` found, and with `confirm` removed."""
+
+    uri: str
+    confirm: bool
+    locked: bool
+    """A schema-apply lock was there."""

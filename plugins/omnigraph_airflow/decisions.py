@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph_ops import serde
-from omnigraph_ops.errors import UsageError
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import Classification, CleanupPlan, RepairPreview
 
 APPROVE = "Approve"
@@ -42,7 +42,7 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if self.max_versions < 0 or self.max_bytes < 0:
-            raise UsageError("the bounds of a standing approval must not be negative")
+            raise InvalidInput("the bounds of a standing approval must not be negative")
 
 
 CONFIRM_BOUNDS = Bounds(max_versions=1000, max_bytes=10 * 1024**3)
@@ -75,7 +75,7 @@ def bounds_of(value: Mapping[str, Any] | None) -> Bounds | None:
     if not value:
         return None
     if unknown := sorted(set(value) - {"max_versions", "max_bytes"}):
-        raise UsageError(f"standing_approval: unknown bound {', '.join(unknown)}")
+        raise InvalidInput(f"standing_approval: unknown bound {', '.join(unknown)}")
     return serde.from_json(Bounds, dict(value))
 
 

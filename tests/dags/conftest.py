@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -15,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="omnigraph-airflow-test-"))
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 os.environ.update(
     AIRFLOW_HOME=str(HOME),
     AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
@@ -23,6 +27,8 @@ os.environ.update(
     AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="True",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{HOME}/airflow.db",
+    # spark-submit of the environment that runs the tests
+    PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark", "host": "local[2]"}',
 )
 PENDING = {"response_received": False, "state": "awaiting_input"}
@@ -47,6 +53,13 @@ def api(airflow_db: None) -> Any:
     token = client.get("/auth/token").json()["access_token"]
     client.headers["authorization"] = f"Bearer {token}"
     return client
+
+
+@pytest.fixture(autouse=True)
+def _no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dag.test()` sleeps a whole second whenever a skip has to travel; a tenth is enough."""
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(0.1 if seconds == 1 else seconds))
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 
-from omnigraph_ops.errors import UsageError
+from omnigraph_ops.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from omnigraph_ops.graph.graph import Graph
+    from omnigraph_ops.graph import Graph
 
 GRAPH = "{{ params.graph or var.value.get('omnigraph_graph', '') }}"
 """Default of every operator's `graph`: the run's param, else the Airflow Variable `omnigraph_graph`."""
@@ -27,10 +27,10 @@ class OmnigraphHook(BaseHook):
         self.graph = graph
 
     def target(self) -> str:
-        """The graph to work on; `UsageError` when nobody named one. Reads."""
+        """The graph to work on; `InvalidInput` when nobody named one. Reads."""
         target = self.graph or os.environ.get("OMNIGRAPH_GRAPH", "")
         if not target:
-            raise UsageError(
+            raise InvalidInput(
                 "no graph named: set the param graph, the Airflow Variable omnigraph_graph "
                 "or the environment variable OMNIGRAPH_GRAPH"
             )
@@ -38,7 +38,7 @@ class OmnigraphHook(BaseHook):
 
     def get_conn(self) -> Graph:
         """Open the graph. Reads."""
-        from omnigraph_ops.graph.graph import open_graph
+        from omnigraph_ops.graph import open_graph
         from omnigraph_ops.settings import Settings
 
         return open_graph(self.target(), Settings.from_env())

@@ -15,7 +15,7 @@ from omnigraph_ops import serde
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.graph.graph import Graph
+    from omnigraph_ops.graph import Graph
 
 FAILURE = "failure"
 """XCom key under which a failed task leaves its one sentence for the report."""

@@ -17,7 +17,7 @@ from omnigraph_ops.models import CleanupPlan, RetentionPolicy
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.graph.graph import Graph
+    from omnigraph_ops.graph import Graph
 
 PLAN = "plan"
 """XCom key of the plan; `return_value` is the list that the next task is mapped over."""

@@ -14,7 +14,7 @@ from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, TableSt
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.graph.graph import Graph
+    from omnigraph_ops.graph import Graph
 
 
 class PlanOptimizeOperator(OmnigraphOperator):

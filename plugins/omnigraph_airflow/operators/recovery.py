@@ -11,7 +11,7 @@ from omnigraph_ops.models import CheckReport, CheckStatus
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.graph.graph import Graph
+    from omnigraph_ops.graph import Graph
 
 
 class CheckRecoveryOperator(OmnigraphOperator):

@@ -15,7 +15,7 @@ from omnigraph_ops.models import RepairPreview
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.graph.graph import Graph
+    from omnigraph_ops.graph import Graph
 
 
 class PreviewRepairOperator(OmnigraphOperator):

@@ -1,0 +1,44 @@
+"""Every error of omnigraph_ops becomes exactly one of: retry, or fail without a retry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from omnigraph_ops import errors
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+RETRIED = (errors.TransientError, errors.StorageError)
+
+
+def _tree(cls: type[errors.OpsError]) -> Iterator[type[errors.OpsError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        yield from _tree(child)
+
+
+@pytest.mark.parametrize("cls", sorted(set(_tree(errors.OpsError)), key=lambda c: c.__name__))
+def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.errors import airflow_errors
+
+    expected = cls if issubclass(cls, RETRIED) else AirflowFailException
+    with pytest.raises(expected, match="one sentence"), airflow_errors():
+        raise cls("one sentence")
+
+
+def test_a_bug_is_not_run_twice() -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.errors import airflow_errors
+
+    with pytest.raises(AirflowFailException, match="unexpected KeyError"), airflow_errors():
+        raise KeyError("x")
+
+
+def test_airflows_own_signals_pass() -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+    from omnigraph_airflow.errors import airflow_errors
+
+    with pytest.raises(AirflowSkipException), airflow_errors():
+        raise AirflowSkipException("nothing to do")

@@ -1,0 +1,199 @@
+"""The nightly DAG: its shape, what it imports, and whole runs on generated graphs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+ROOT = Path(__file__).resolve().parents[2]
+DRIFTED = "node:Company"
+SHAPE = {
+    "wait_for_quiet_graph": {"check_recovery"},
+    "check_recovery": {"plan_optimize"},
+    "plan_optimize": {"light_tables", "heavy_tables", "summarize"},
+    "light_tables": {"optimize_table"},
+    "heavy_tables": {"submit_rewrite"},
+    "optimize_table": {"summarize"},
+    "submit_rewrite": {"summarize"},
+    "summarize": {"preview_repair"},
+    "preview_repair": {"approve_repair", "apply_repair", "plan_cleanup"},
+    "approve_repair": {"apply_repair"},
+    "apply_repair": {"plan_cleanup"},
+    "plan_cleanup": {"approve_cleanup", "cleanup_table"},
+    "approve_cleanup": {"cleanup_table"},
+    "cleanup_table": {"report"},
+    "report": set(),
+}
+Answer = Callable[[str, str], list[dict[str, Any]]]
+
+
+class Night:
+    """One finished run: task states by id and index, and the report it left."""
+
+    def __init__(self, run: Any) -> None:
+        self.state = str(run.state)
+        self.tasks = {(t.task_id, t.map_index): str(t.state) for t in run.get_task_instances()}
+        self._run = run
+
+    def of(self, task_id: str) -> list[str]:
+        return sorted(state for (task, _), state in self.tasks.items() if task == task_id)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            query = XComModel.get_many(run_id=self._run.run_id, key="report", task_ids=["report"])
+            return dict(XComModel.deserialize_value(session.scalars(query).one()))
+
+
+def run_night(dag: Any, graph: Path, *, mark_success: str | None = None, **params: Any) -> Night:
+    conf = {"graph": str(graph), "quiet_seconds": 0, "keep": 2, "older_than": None, **params}
+    return Night(dag.test(run_conf=conf, mark_success_pattern=mark_success))
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    write_demo_graph(tmp_path / "graph", DemoSpec(loads=4, rows=40, node_types=2, drift_tables=(DRIFTED,)))
+    return tmp_path / "graph"
+
+
+def plan_of(graph: Path) -> Any:
+    from omnigraph_ops.graph import open_graph
+    from omnigraph_ops.optimize import plan_optimize
+
+    return plan_optimize(open_graph(str(graph)))
+
+
+def drifted(graph: Path) -> list[str]:
+    return [t.table_key for t in plan_of(graph).tables if t.read_version != t.lance_head_version]
+
+
+def test_shape(dag: Any) -> None:
+    assert {task.task_id: set(task.downstream_task_ids) for task in dag.tasks} == SHAPE
+
+
+def test_no_approval_can_reach_into_the_next_night(dag: Any) -> None:
+    from datetime import timedelta
+
+    assert dag.max_active_runs == 1
+    assert dag.dagrun_timeout < timedelta(days=1)
+    for gate in ("approve_repair", "approve_cleanup"):
+        assert dag.get_task(gate).answer_within < dag.dagrun_timeout
+        assert dag.get_task(gate).defaults == ["Reject"]
+
+
+def test_a_rewrite_of_unknown_outcome_is_not_repeated(dag: Any) -> None:
+    assert dag.get_task("submit_rewrite").retries == 0
+
+
+def test_parsing_imports_nothing_heavy(tmp_path: Path) -> None:
+    script = (
+        "import pkgutil, runpy, sys, importlib\n"
+        f"runpy.run_path({str(ROOT / 'dags' / 'omnigraph_maintenance.py')!r})\n"
+        "import omnigraph_airflow\n"
+        "for m in pkgutil.walk_packages(omnigraph_airflow.__path__, 'omnigraph_airflow.'):\n"
+        "    importlib.import_module(m.name)\n"
+        "print(sorted({'lance', 'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))\n"
+    )
+    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_no_module_of_the_plugin_folder_is_executed_by_its_bare_name() -> None:
+    assert "omnigraph_airflow/" in (ROOT / "plugins" / ".airflowignore").read_text().splitlines()
+    assert [p.name for p in (ROOT / "plugins").iterdir() if p.suffix == ".py"] == []
+
+
+def test_a_night_with_everything_approved(dag: Any, answer_hitl: Answer, graph: Path) -> None:
+    seen = answer_hitl("approve_repair", "Approve")
+    answer_hitl("approve_cleanup", "Approve")
+    night = run_night(dag, graph)
+    assert night.state == "success", night.tasks
+    assert night.of("optimize_table") == ["success"] * 3
+    assert night.of("submit_rewrite") == ["skipped"]
+    assert set(night.of("cleanup_table")) == {"success"}
+    assert night.report["outcome"] == "done"
+    assert drifted(graph) == []
+    bodies = {r["task_instance"]["task_id"]: r["body"] for r in seen}
+    assert f"| `{DRIFTED}` |" in bodies["approve_repair"]
+    assert "| Table | Versions removed |" in bodies["approve_cleanup"]
+
+
+def test_reject_skips_only_the_repair(dag: Any, answer_hitl: Answer, graph: Path) -> None:
+    answer_hitl("approve_repair", "Reject")
+    answer_hitl("approve_cleanup", "Approve")
+    night = run_night(dag, graph)
+    assert night.state == "success", night.tasks
+    assert night.of("apply_repair") == ["skipped"]
+    assert set(night.of("cleanup_table")) == {"success"}
+    assert drifted(graph) == [DRIFTED]
+    assert any(DRIFTED in line for line in night.report["attention"])
+
+
+def test_nothing_to_do(dag: Any, tmp_path: Path) -> None:
+    write_demo_graph(tmp_path / "graph", DemoSpec(loads=1, rows=5, node_types=1))
+    first = run_night(dag, tmp_path / "graph", keep=100)
+    night = run_night(dag, tmp_path / "graph", keep=100)
+    assert first.state == night.state == "success", night.tasks
+    for task_id in ("optimize_table", "submit_rewrite", "approve_repair", "approve_cleanup", "cleanup_table"):
+        assert night.of(task_id) == ["skipped"], night.tasks
+    assert night.report["outcome"] == "nothing_done"
+
+
+def test_one_failing_table_ends_red_after_the_others(dag: Any, graph: Path) -> None:
+    broken = next(t for t in plan_of(graph).tables if t.table_key == "node:Person")
+    assert broken.fragments > 1
+    remove_a_data_file(graph, "node:Person")
+    night = run_night(dag, graph, confirm_repair=True, confirm_cleanup=True)
+    assert night.state == "failed"
+    assert night.of("optimize_table") == ["failed", "success", "success"]
+    assert night.of("summarize") == night.of("apply_repair") == night.of("plan_cleanup") == ["success"]
+    assert night.of("report") == ["failed"]
+    assert [line for line in night.report["failed"] if line.startswith("optimize_table node:Person: ")]
+
+
+def remove_a_data_file(graph: Path, table_key: str) -> None:
+    from omnigraph_ops.graph import open_graph
+
+    entry = open_graph(str(graph)).state().get(table_key)
+    assert entry is not None
+    next((graph / entry.path / "data").glob("*.lance")).unlink()
+
+
+def test_a_gate_marked_as_success_is_no_approval(dag: Any, graph: Path) -> None:
+    night = run_night(dag, graph, mark_success="approve_.*")
+    assert night.state == "failed"
+    assert night.of("apply_repair") == ["failed"]
+    assert set(night.of("cleanup_table")) == {"failed"}
+    assert drifted(graph) == [DRIFTED]
+    assert any("left no decision" in line for line in night.report["failed"])
+
+
+def test_confirmed_by_the_person_who_triggers(dag: Any, graph: Path) -> None:
+    night = run_night(dag, graph, confirm_repair=True, confirm_cleanup=True)
+    assert night.state == "success", night.tasks
+    assert night.of("apply_repair") == ["success"]
+    assert drifted(graph) == []
+
+
+@pytest.mark.spark
+def test_the_heaviest_table_goes_through_spark(dag: Any, graph: Path) -> None:
+    threshold = max(t.rewrite_bytes for t in plan_of(graph).tables)
+    night = run_night(dag, graph, spark_threshold=threshold, confirm_repair=True, confirm_cleanup=True)
+    assert night.state == "success", night.tasks
+    assert night.of("submit_rewrite") == ["success"]
+    assert "| spark |" in night.report["markdown"]

@@ -1,0 +1,142 @@
+"""What counts as an approval, and what a standing approval covers."""
+
+from __future__ import annotations
+
+import pytest
+from omnigraph_airflow import decisions
+from omnigraph_airflow.decisions import Bounds, Decision
+
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models import (
+    Classification,
+    CleanupPlan,
+    RepairAction,
+    RepairPreview,
+    RepairRow,
+    RetentionPolicy,
+    TableCleanupPlan,
+)
+
+DIGEST = "sha256:1"
+
+
+def decision(*options: str, digest: str = DIGEST, timed_out: bool = False) -> Decision:
+    return Decision(chosen_options=options, digest=digest, decided_by="ada", timed_out=timed_out)
+
+
+def preview(*classifications: Classification) -> RepairPreview:
+    rows = tuple(
+        RepairRow(
+            table_key=f"node:T{number}",
+            manifest_version=1,
+            lance_head_version=2,
+            classification=classification,
+            action=RepairAction.PREVIEW,
+        )
+        for number, classification in enumerate(classifications)
+    )
+    return RepairPreview(uri="/g", stamp=6, rows=rows, digest=DIGEST)
+
+
+def plan(versions: int, size: int) -> CleanupPlan:
+    table = TableCleanupPlan(
+        table_key="node:A",
+        table_path="nodes/a",
+        pinned_version=99,
+        lance_head_version=99,
+        versions=tuple(range(1, versions + 1)),
+        estimated_bytes=size,
+    )
+    return CleanupPlan(
+        uri="/g",
+        stamp=6,
+        policy=RetentionPolicy(keep_versions=1),
+        planned_at_us=0,
+        tables=(table,),
+        orphaned_forks=(),
+        digest=DIGEST,
+    )
+
+
+def test_one_approve_of_this_digest_is_an_approval() -> None:
+    assert decisions.refusal(decision("Approve"), DIGEST) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "left no decision"),
+        (decision("Reject"), "answered Reject"),
+        (decision(), "answered nothing"),
+        (decision("Approve", "Reject"), "answered Approve, Reject"),
+        (decision("approve"), "answered approve"),
+        (decision("Approve", timed_out=True), "counts as Reject"),
+        (decision("Approve", digest="sha256:2"), "approved another plan"),
+        (decision("Approve", digest=""), "approved another plan"),
+    ],
+)
+def test_everything_else_is_a_refusal(answer: Decision | None, words: str) -> None:
+    why = decisions.refusal(answer, DIGEST)
+    assert why is not None
+    assert words in why
+
+
+def test_a_malformed_decision_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        decisions.decision_of({"chosen_options": ["Approve"]})
+
+
+def test_no_decision_stays_none() -> None:
+    assert decisions.decision_of(None) is None
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+def test_an_empty_standing_approval_is_none(empty: dict[str, int] | None) -> None:
+    assert decisions.bounds_of(empty) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"max_versions": 5},
+        {"max_bytes": 5},
+        {"max_versions": -1, "max_bytes": 5},
+        {"max_versions": "many", "max_bytes": 5},
+        {"max_versions": 5, "max_bytes": 5, "max_tables": 1},
+    ],
+)
+def test_half_or_strange_bounds_are_an_error(value: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        decisions.bounds_of(value)
+
+
+@pytest.mark.parametrize(("versions", "size", "inside"), [(3, 100, True), (4, 100, False), (3, 101, False)])
+def test_a_standing_approval_covers_its_bounds_only(versions: int, size: int, inside: bool) -> None:
+    bounds = Bounds(max_versions=3, max_bytes=100)
+    by = decisions.cleanup_in_advance(plan(versions, size), confirmed=False, standing=bounds)
+    assert (by == "the standing approval") is inside
+    assert (decisions.outside(plan(versions, size), bounds) is None) is inside
+
+
+def test_without_bounds_nothing_is_approved_in_advance() -> None:
+    assert decisions.cleanup_in_advance(plan(1, 1), confirmed=False, standing=None) is None
+
+
+def test_confirm_is_bounded_too() -> None:
+    assert decisions.cleanup_in_advance(plan(1000, 1), confirmed=True, standing=None) is not None
+    assert decisions.cleanup_in_advance(plan(1001, 1), confirmed=True, standing=None) is None
+
+
+def test_confirm_repair_covers_verified_maintenance_only() -> None:
+    verified, suspicious = Classification.VERIFIED_MAINTENANCE, Classification.SUSPICIOUS
+    assert decisions.repair_in_advance(preview(verified), confirmed=True) is not None
+    assert decisions.repair_in_advance(preview(verified), confirmed=False) is None
+    assert decisions.repair_in_advance(preview(verified, suspicious), confirmed=True) is None
+
+
+def test_what_an_approved_repair_would_publish() -> None:
+    suspicious = preview(Classification.SUSPICIOUS, Classification.NO_DRIFT)
+    assert not decisions.repairable(suspicious, force=False)
+    assert decisions.repairable(suspicious, force=True)
+    assert not decisions.repairable(preview(Classification.NO_DRIFT), force=True)
+    assert decisions.repairable(preview(Classification.VERIFIED_MAINTENANCE), force=False)

@@ -1,0 +1,72 @@
+"""The report of a run: skipped is never success, and whatever failed is named."""
+
+from __future__ import annotations
+
+from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.run_report import Failure, RunFacts, build
+
+from omnigraph_ops.models import (
+    Classification,
+    CleanupStats,
+    OptimizeReport,
+    RepairAction,
+    RepairPreview,
+    RepairRow,
+    TableStats,
+)
+
+DRIFTED = RepairRow(
+    table_key="node:B",
+    manifest_version=5,
+    lance_head_version=6,
+    classification=Classification.VERIFIED_MAINTENANCE,
+    action=RepairAction.PREVIEW,
+)
+PREVIEW = RepairPreview(uri="/g", stamp=6, rows=(DRIFTED,), digest="sha256:1")
+COMMITTED = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", committed=True),))
+
+
+def test_an_idle_night_did_nothing_and_says_so() -> None:
+    report = build(RunFacts(graph="/g", states={"summarize": "success"}))
+    assert report.outcome == "nothing_done"
+    assert "nothing done" in report.markdown
+
+
+def test_a_night_with_work_is_done() -> None:
+    assert build(RunFacts(graph="/g", optimize=COMMITTED)).outcome == "done"
+
+
+def test_a_failed_table_is_named_once_with_its_sentence() -> None:
+    failure = Failure(task_id="optimize_table", table_key="node:A", message="a data file is missing")
+    report = build(
+        RunFacts(
+            graph="/g",
+            optimize=COMMITTED,
+            failures=(failure,),
+            states={"optimize_table_0": "failed", "optimize_table_1": "success"},
+        )
+    )
+    assert report.outcome == "failed"
+    assert report.failed == ("optimize_table node:A: a data file is missing",)
+
+
+def test_a_task_that_died_silently_fails_the_run() -> None:
+    report = build(RunFacts(graph="/g", states={"plan_cleanup": "failed"}))
+    assert report.failed == ("plan_cleanup: failed, see its log",)
+
+
+def test_a_task_that_never_ran_because_of_another_fails_the_run() -> None:
+    assert build(RunFacts(graph="/g", states={"plan_cleanup": "upstream_failed"})).outcome == "failed"
+
+
+def test_a_table_that_cleanup_could_not_do_fails_the_run() -> None:
+    stats = CleanupStats(table_key="node:A", error="permission denied")
+    assert build(RunFacts(graph="/g", cleanup=(stats,))).failed == ("node:A: permission denied",)
+
+
+def test_rejected_drift_needs_attention() -> None:
+    decision = Decision(chosen_options=("Reject",), digest="sha256:1", decided_by="ada")
+    report = build(RunFacts(graph="/g", preview=PREVIEW, repair_decision=decision))
+    assert report.outcome == "nothing_done"
+    assert report.attention == ("node:B is still drifted (5 → 6, verified_maintenance)",)
+    assert "Reject by ada." in report.markdown
