@@ -5,6 +5,7 @@ from __future__ import annotations
 from omnigraph_ops.errors import InvalidInput
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_MOST_DIGITS = len(str(2**64))
 _LIMIT = 2**64
 
 
@@ -19,6 +20,7 @@ def parse_duration(text: str) -> int:
     if unit not in _UNITS:
         raise InvalidInput(f"unknown duration unit '{unit}'. Supported: s, m, h, d, w")
     digits = number.removeprefix("+")
-    if not (digits.isascii() and digits.isdigit()) or int(digits) >= _LIMIT:
+    whole = digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_DIGITS
+    if not whole or int(digits) >= _LIMIT:
         raise InvalidInput(f"invalid duration '{text}': expected a whole number and one unit, e.g. 7d")
     return int(digits) * _UNITS[unit]

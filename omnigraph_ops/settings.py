@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class Settings:
 def _engine_concurrency(env: Mapping[str, str]) -> int:
     # The engine ignores anything that is not a positive integer; so do we, for the same variable.
     text = env.get("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "").strip()
-    return int(text) if text.isdigit() and int(text) > 0 else Settings().concurrency
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else Settings().concurrency
 
 
 def _number(env: Mapping[str, str], name: str, default: N, kind: type[N]) -> N:
@@ -76,6 +77,9 @@ def _number(env: Mapping[str, str], name: str, default: N, kind: type[N]) -> N:
     if text is None or not text.strip():
         return default
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError:
         raise InvalidInput(f"{name} must be a number, it is {text!r}") from None
+    if not math.isfinite(value):
+        raise InvalidInput(f"{name} must be a finite number, it is {text!r}")
+    return value

@@ -76,8 +76,12 @@ def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) ->
     return UnitResult(entry=published, committed=committed, window=window)
 
 
-def refuse_pending(graph: Graph) -> None:
-    """Raise `RecoveryPending` on any sidecar, schema staging file or schema-apply lock. Reads."""
+def refuse_pending(graph: Graph, *, beside_siblings: bool = False) -> None:
+    """Raise `RecoveryPending` on any sidecar, schema staging file or schema-apply lock. Reads.
+
+    With `beside_siblings`, for looks without the lease, sidecars of our own journal do not count: another
+    table may be in its window right now. A dead run's sidecar is still refused once the lease is held.
+    """
     staged = staging_files(graph.storage)
     if staged:
         raise RecoveryPending(
@@ -85,6 +89,8 @@ def refuse_pending(graph: Graph) -> None:
             "let the schema apply finish or open the graph read-write with omnigraph"
         )
     names = sidecar_names(graph.storage)
+    if beside_siblings:
+        names = frozenset(name for name in names if not _is_siblings(graph, name))
     if names:
         raise RecoveryPending(
             f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
@@ -94,6 +100,12 @@ def refuse_pending(graph: Graph) -> None:
         raise RecoveryPending(
             f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written"
         )
+
+
+def _is_siblings(graph: Graph, name: str) -> bool:
+    """Whether a sidecar was ours, or is gone by now: disarming removes it before its record. Reads."""
+    known = journal.lookup(graph.storage, name.removesuffix(".json")) is not None
+    return known or name not in sidecar_names(graph.storage)
 
 
 def _head_at_pin(graph: Graph, entry: TableEntry) -> Dataset:

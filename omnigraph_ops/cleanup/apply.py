@@ -20,7 +20,13 @@ from omnigraph_ops.window import refuse_pending
 def cleanup_all(
     graph: Graph, plan: CleanupPlan, *, on_progress: Callable[[CleanupStats], None] | None = None
 ) -> CleanupReport:
-    """Reclaim orphaned forks, then old versions of every table; faults stay in their table's row. Destroys."""
+    """Reclaim orphaned forks, then old versions of every table; faults stay in their table's row. Destroys.
+
+    Raises:
+        StalePlan: the plan was altered; nothing was deleted.
+        RecoveryPending: something is pending; nothing was deleted.
+    """
+    refuse_pending(graph)
     forks = remove_orphaned_forks(graph, plan)
     stats = []
     for table in plan.tables:

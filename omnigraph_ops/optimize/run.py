@@ -69,8 +69,16 @@ def optimize_all(
             return TableStats(table_key=key, error=str(error))
 
     stats = _in_parallel(graph, one, keys)
-    internal = optimize_internal(graph) if not tables else ()
+    internal = _internal(graph) if not tables else ()
     return OptimizeReport(uri=graph.uri, tables=(*stats, *internal))
+
+
+def _internal(graph: Graph) -> tuple[TableStats, ...]:
+    try:
+        return optimize_internal(graph)
+    except OpsError as error:
+        # What the tables did must reach the report whatever happens here.
+        return (TableStats(table_key="__manifest", error=str(error)),)
 
 
 def optimize_table(
@@ -85,7 +93,7 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    refuse_pending(graph)
+    refuse_pending(graph, beside_siblings=True)
     policy = policy_of(graph)
     (entry,) = select_entries(graph, graph.state(), (table_key,))
     plan = plan_table(observe_table(graph, entry, policy), policy)

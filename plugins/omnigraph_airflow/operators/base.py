@@ -42,7 +42,7 @@ class OmnigraphOperator(BaseOperator):
         except AirflowSkipException:
             raise
         except Exception as error:
-            push_failure(context, getattr(self, "table_key", None), error)
+            push_failure(context, getattr(self, "table_key", None), str(error))
             raise
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
@@ -50,9 +50,9 @@ class OmnigraphOperator(BaseOperator):
         raise NotImplementedError
 
 
-def push_failure(context: Context, table_key: str | None, error: Exception) -> None:
+def push_failure(context: Context, table_key: str | None, message: str) -> None:
     """Leave the sentence of a failure where the report finds it. Writes."""
-    failure = {"task_id": context["ti"].task_id, "table_key": table_key, "message": str(error)}
+    failure = {"task_id": context["ti"].task_id, "table_key": table_key, "message": message}
     context["ti"].xcom_push(key=FAILURE, value=failure)
 
 

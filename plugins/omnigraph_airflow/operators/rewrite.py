@@ -55,8 +55,8 @@ class SubmitRewriteOperator(SparkSubmitOperator):
         try:
             return self._submit_and_read(context)
         except Exception as error:
-            push_failure(context, self.table_key, error)
-            raise AirflowFailException(f"{self.table_key}: {error}") from error
+            push_failure(context, self.table_key, sentence(str(error)))
+            raise AirflowFailException(str(error)) from error
 
     def _submit_and_read(self, context: Context) -> Any:
         with airflow_errors():
@@ -76,3 +76,9 @@ class SubmitRewriteOperator(SparkSubmitOperator):
         if stats.error is not None:
             raise AirflowFailException(stats.error)
         return to_xcom(stats)
+
+
+def sentence(output: str) -> str:
+    """The application's own `Error:` line out of what spark-submit printed, else all of it. Pure."""
+    lines = [line.partition("Error: ")[2] for line in output.splitlines() if "Error: " in line]
+    return lines[-1] if lines else output

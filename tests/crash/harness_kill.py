@@ -1,0 +1,278 @@
+"""Kill the tool at one mutating call: before it, half way through it, or right after it.
+
+Everything that changes a graph is wrapped: the small files (`Storage`) and every Lance call that can
+make a version. After the kill all of them are inert, so that no `finally` or `except` of the code under
+test can tidy up: what is on disk is what a dead process leaves behind.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import lance
+from lance.dataset import DatasetOptimizer, MergeInsertBuilder
+
+from omnigraph_ops.edges import lance_gateway, lance_tables
+from omnigraph_ops.edges.storage import Storage
+
+BEFORE, AFTER = "before", "after"
+HALF_WRITTEN = "half-written"
+"""A small file exists under its temporary name only."""
+NO_VERSION = "no-version"
+"""A Lance commit wrote its files and transaction, but no manifest."""
+ONE_VERSION_SHORT = "one-version-short"
+"""A Lance commit of two versions ends after the first: ReserveFragments without its Rewrite."""
+STALE_HINT = "stale-hint"
+"""A Lance commit is complete, the version hint beside it still names the old version."""
+
+# All public methods of a dataset that commit. Any that the tool starts to use shows up as a crash point.
+_DATASET_COMMITS = (
+    "add_columns",
+    "alter_columns",
+    "cleanup_old_versions",
+    "commit_existing_index_segments",
+    "create_branch",
+    "create_index",
+    "create_scalar_index",
+    "delete",
+    "delete_config_keys",
+    "drop_columns",
+    "drop_index",
+    "insert",
+    "merge",
+    "replace_field_metadata",
+    "replace_schema_metadata",
+    "restore",
+    "update",
+    "update_config",
+    "update_field_metadata",
+    "update_metadata",
+    "update_schema_metadata",
+)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashPoint:
+    """One mutating call and the ways in which a process can die at it."""
+
+    index: int
+    call: str
+    target: str
+    modes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"#{self.index} {self.call} {self.target}"
+
+
+@dataclass(slots=True)
+class Killer:
+    """Records every mutating call below `root`, and dies at the one that `when` names."""
+
+    root: Path
+    when: Callable[[CrashPoint], bool] = lambda _point: False
+    mode: str = BEFORE
+    points: list[CrashPoint] = field(default_factory=list)
+    dead: bool = False
+    on_quiet: Callable[[str], None] | None = None
+    """Called right before and right after each recorded call, with its name."""
+    _inside: threading.local = field(default_factory=threading.local)
+
+    def small_file(self, call: str, path: str, act: Callable[[], Any], half: Callable[[], Any] | None) -> Any:
+        """A call of `Storage`; `half` leaves what a kill in its middle leaves."""
+        modes = (BEFORE, AFTER) if half is None else (BEFORE, HALF_WRITTEN, AFTER)
+        return self._call(call, path, modes, act, lambda: half() if half else None)
+
+    def lance_commit(self, call: str, uri: str, act: Callable[[], Any], versions: int = 1) -> Any:
+        """A call that makes `versions` Lance versions of the dataset at `uri`."""
+        short = (ONE_VERSION_SHORT,) if versions > 1 else ()
+        folder = Path(uri.removeprefix("file://"))
+        modes = (BEFORE, NO_VERSION, *short, STALE_HINT, AFTER)
+        return self._call(call, _shorten(folder, self.root), modes, act, lambda: self._torn_commit(folder, act))
+
+    def task(self, uri: str, act: Callable[[], Any]) -> Any:
+        """A rewrite that writes data files and makes no version."""
+        folder = Path(uri.removeprefix("file://"))
+        return self._call("execute", _shorten(folder, self.root), (BEFORE, AFTER), act, lambda: None)
+
+    def _call(self, call: str, target: str, modes: tuple[str, ...], act: Callable[[], Any], half: Any) -> Any:
+        if threading.current_thread().name == "lease":
+            return None if self.dead else act()
+        if getattr(self._inside, "busy", False):
+            return act()
+        if self.dead:
+            raise Killed
+        point = CrashPoint(index=len(self.points), call=call, target=target, modes=modes)
+        self.points.append(point)
+        self._tell(f"before {point}")
+        self._inside.busy = True
+        try:
+            result = self._act(point, act, half)
+        finally:
+            self._inside.busy = False
+        self._tell(f"after {point}")
+        return result
+
+    def _act(self, point: CrashPoint, act: Callable[[], Any], half: Callable[[], Any]) -> Any:
+        if not self.when(point):
+            return act()
+        assert self.mode in point.modes, f"{self.mode} does not apply to {point}"
+        self.dead = True
+        if self.mode == AFTER:
+            act()
+        elif self.mode != BEFORE:
+            half()
+        raise Killed
+
+    def _tell(self, moment: str) -> None:
+        if self.on_quiet is not None:
+            self.on_quiet(moment)
+
+    def _torn_commit(self, folder: Path, act: Callable[[], Any]) -> None:
+        """Commit, then take back from `_versions/` what the process did not live to write."""
+        versions = folder / "_versions"
+        hint = versions / "latest_version_hint.json"
+        known = {p.name for p in versions.glob("*.manifest")}
+        old_hint = hint.read_bytes() if hint.exists() else None
+        act()
+        # V2 names count down, so the newest version sorts first.
+        fresh = sorted(p for p in versions.glob("*.manifest") if p.name not in known)
+        if self.mode == NO_VERSION:
+            doomed = fresh
+        else:
+            doomed = fresh[:1] if self.mode == ONE_VERSION_SHORT else []
+        for path in doomed:
+            path.unlink()
+        if old_hint is not None:
+            hint.write_bytes(old_hint)
+        elif hint.exists():
+            hint.unlink()
+        if not any(versions.glob("*.manifest")):
+            shutil.rmtree(versions)
+
+
+@contextmanager
+def killing(killer: Killer) -> Iterator[Killer]:
+    """Wrap every mutating call of the tool for the block."""
+    with mock.patch.multiple(Storage, **_storage_methods(killer)):
+        with mock.patch.multiple(lance.LanceDataset, **_dataset_methods(killer)):
+            with mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)):
+                with mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)):
+                    with mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)), _compaction(killer):
+                        yield killer
+
+
+def _storage_methods(killer: Killer) -> dict[str, Any]:
+    write, create, delete, tree = Storage.write, Storage.create, Storage.delete, Storage.delete_tree
+
+    def guarded_write(self: Storage, path: str, data: bytes) -> None:
+        half = lambda: self._temporary(path, data)  # noqa: E731
+        killer.small_file("write", _stable(path), lambda: write(self, path, data), half)
+
+    def guarded_create(self: Storage, path: str, data: bytes) -> bool:
+        half = lambda: self._temporary(path, data)  # noqa: E731
+        made: bool = killer.small_file("create", path, lambda: create(self, path, data), half)
+        return made
+
+    def guarded_delete(self: Storage, path: str) -> None:
+        killer.small_file("delete", _stable(path), lambda: delete(self, path), None)
+
+    def guarded_tree(self: Storage, folder: str) -> None:
+        killer.small_file("delete_tree", folder, lambda: tree(self, folder), None)
+
+    return {
+        "write": guarded_write,
+        "create": guarded_create,
+        "delete": guarded_delete,
+        "delete_tree": guarded_tree,
+    }
+
+
+def _dataset_methods(killer: Killer) -> dict[str, Any]:
+    return {name: _dataset_method(killer, name) for name in _DATASET_COMMITS}
+
+
+def _dataset_method(killer: Killer, name: str) -> Any:
+    original = getattr(lance.LanceDataset, name)
+
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return killer.lance_commit(name, self.uri, lambda: original(self, *args, **kwargs))
+
+    return guarded
+
+
+def _write_dataset(killer: Killer) -> Any:
+    original = lance.write_dataset
+
+    def guarded(table: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        uri = target if isinstance(target, str) else target.uri
+        call = f"write_dataset {kwargs.get('mode', 'create')}"
+        return killer.lance_commit(call, uri, lambda: original(table, target, *args, **kwargs))
+
+    return guarded
+
+
+def _optimize_indices(killer: Killer) -> Any:
+    original = DatasetOptimizer.optimize_indices
+
+    def guarded(self: Any, **kwargs: Any) -> Any:
+        call = f"optimize_indices {','.join(kwargs.get('index_names') or ())}"
+        return killer.lance_commit(call, self._dataset.uri, lambda: original(self, **kwargs))
+
+    return guarded
+
+
+def _merge(killer: Killer) -> Any:
+    original = MergeInsertBuilder.execute
+
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return killer.lance_commit("merge_insert", str(killer.root / "__manifest"), lambda: original(self, *args))
+
+    return guarded
+
+
+@contextmanager
+def _compaction(killer: Killer) -> Iterator[None]:
+    real, real_task = lance_tables._Compaction, lance_tables._CompactionTask
+
+    class GuardedCompaction:
+        plan = staticmethod(real.plan)
+
+        @staticmethod
+        def commit(dataset: Any, results: Any) -> Any:
+            return killer.lance_commit("commit", dataset.uri, lambda: real.commit(dataset, results), versions=2)
+
+    class GuardedTask:
+        def __init__(self, task: Any) -> None:
+            self._task = task
+
+        @staticmethod
+        def from_json(payload: str) -> GuardedTask:
+            return GuardedTask(real_task.from_json(payload))
+
+        def execute(self, dataset: Any) -> Any:
+            return killer.task(dataset.uri, lambda: self._task.execute(dataset))
+
+    with mock.patch.object(lance_tables, "_Compaction", GuardedCompaction):
+        with mock.patch.object(lance_tables, "_CompactionTask", GuardedTask):
+            yield
+
+
+def _shorten(folder: Path, root: Path) -> str:
+    return str(folder.relative_to(root)) if folder.is_relative_to(root) else str(folder)
+
+
+def _stable(path: str) -> str:
+    """A path without its operation id, so that two runs name their points alike."""
+    folder, _, name = path.rpartition("/")
+    return path if name == "lease.json" else f"{folder}/*"

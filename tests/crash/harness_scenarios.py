@@ -1,0 +1,105 @@
+"""What the tool is doing when it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, RECOVERY_DIR
+from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.optimize import optimize_all, optimize_internal, optimize_table, plan_optimize
+from omnigraph_ops.recovery import recover
+from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.settings import Settings
+from tests.crash.harness_kill import AFTER, BEFORE, Killed, Killer, killing
+from tests.crash.harness_state import QUICK, expire_lease
+
+TABLE = "node:Doc"
+DRIFTED = "node:Person"
+SPEC = DemoSpec(loads=3, rows=12, deletes=2, updates=3, lazy_branches=1, written_branches=1)
+# Far from ever due: the keys must go, and nothing may be collected before they are gone.
+_AUTO_CLEANUP = {"lance.auto_cleanup.interval": "1000003", "lance.auto_cleanup.older_than": "14d"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A graph before the run, the run that is killed, and what finishes it."""
+
+    name: str
+    run: Callable[[Graph], object]
+    spec: DemoSpec = SPEC
+    settings: Settings = QUICK
+    prepare: Callable[[Graph], None] = lambda _graph: None
+    again: Callable[[Graph], object] = lambda _graph: None
+    """What a person or the next night does beyond recover and optimize."""
+
+    def build(self, root: str, stamp: int) -> None:
+        """Write the graph before the run. Writes."""
+        write_demo_graph(root, replace(self.spec, stamp=stamp))
+        graph = open_graph(root, QUICK)
+        # The other tables are done already: every kill is followed by an optimize of everything.
+        others = [t.table_key for t in plan_optimize(graph).productive() if t.table_key != TABLE]
+        optimize_all(graph, tables=others or (TABLE,))
+        self.prepare(graph)
+
+    def open(self, root: str) -> Graph:
+        """The graph with the settings of this scenario. Reads."""
+        return open_graph(root, self.settings)
+
+
+def set_auto_cleanup(graph: Graph) -> None:
+    """Give the table and the internal tables the keys that must be stripped first. Writes."""
+    entry = graph.state().get(TABLE)
+    assert entry is not None
+    dataset = graph.open_head(entry)
+    dataset.update_config(_AUTO_CLEANUP)
+    publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor=None)
+    internal = [MANIFEST_DIR] + ([COMMITS_DIR] if graph.stamp == 3 else [])
+    for path in internal:
+        graph.lance.open(graph.context.location.uri(path)).update_config(_AUTO_CLEANUP)
+
+
+def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:
+    """Leave what a run leaves that dies at its first call of that name, its lease expired. Writes."""
+    killer = Killer(root=Path(graph.uri), when=lambda p: p.call.startswith(call), mode=mode)
+    with killing(killer), contextlib.suppress(Killed):
+        run(graph)
+    assert killer.dead, f"{call} never happened"
+    expire_lease(graph)
+
+
+def _optimize_one(graph: Graph) -> object:
+    return optimize_table(graph, TABLE)
+
+
+def _repair(graph: Graph) -> object:
+    return apply_repair(graph, preview_repair(graph), force=True)
+
+
+def _recover(graph: Graph) -> object:
+    return recover(graph, grace_seconds=0)
+
+
+def _crashed(call: str, mode: str) -> Callable[[Graph], None]:
+    return lambda graph: kill_at(graph, _optimize_one, call, mode)
+
+
+SCENARIOS = (
+    Scenario(name="one-window", run=_optimize_one, prepare=set_auto_cleanup),
+    Scenario(
+        name="two-windows",
+        run=_optimize_one,
+        prepare=set_auto_cleanup,
+        settings=replace(QUICK, small_table_bytes=0),
+    ),
+    Scenario(name="build", run=_optimize_one, spec=replace(SPEC, index_after_load=0)),
+    Scenario(name="repair", run=_repair, spec=replace(SPEC, drift_tables=(DRIFTED, "edge:Knows")), again=_repair),
+    Scenario(name="recover-moved", run=_recover, prepare=_crashed("merge_insert", BEFORE)),
+    Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("optimize_indices", BEFORE)),
+    Scenario(name="recover-published", run=_recover, prepare=_crashed("merge_insert", AFTER)),
+    Scenario(name="internal", run=optimize_internal, settings=replace(QUICK, exclusive=True)),
+)
