@@ -9,6 +9,7 @@ from pathlib import Path
 from omnigraph_ops import render, serde
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.cleanup.plan import check_policy, verify_digest
+from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, StalePlan, UsageError
@@ -21,12 +22,13 @@ _SMALL_KEEP = 3
 
 def cleanup_verb(args: argparse.Namespace) -> int:
     """Preview by default; `--confirm` plans and applies at once, `--plan` binds to an approved plan."""
+    target = target_of(args)
     approved = _read_plan(args) if args.plan is not None else None
-    policy = approved.policy if approved is not None else _policy(args)
+    policy = approved.policy if approved is not None else _policy(args, target)
     _warn(policy)
     if not args.confirm:
-        return _preview(args, policy, approved)
-    _require_consent(args)
+        return _preview(args, target, policy, approved)
+    _require_consent(args, target)
     graph = open_target(args)
     plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
     if plan.uri != graph.uri:
@@ -35,26 +37,26 @@ def cleanup_verb(args: argparse.Namespace) -> int:
     emit(args, report, render.cleanup_text(report))
     if report.failed:
         raise OpsError(
-            f"cleanup failed for {len(report.failed)} of {len(report.tables)} table(s); the others are done; "
+            f"cleanup failed for {len(report.failed)} of {len(report.tables)} table(s), nothing else is affected; "
             "resolve what their rows say and run cleanup again"
         )
     return 0
 
 
-def _preview(args: argparse.Namespace, policy: RetentionPolicy, approved: CleanupPlan | None) -> int:
+def _preview(args: argparse.Namespace, target: str, policy: RetentionPolicy, approved: CleanupPlan | None) -> int:
     print(
-        f"cleanup is destructive — rerun with --confirm. Policy for {args.graph}: {render.policy_text(policy)}",
+        f"cleanup is destructive — rerun with --confirm. Policy for {target}: {render.policy_text(policy)}",
         file=sys.stderr,
     )
-    plan = approved or plan_cleanup(open_graph(args.graph), policy, tables=tuple(args.tables))
+    plan = approved or plan_cleanup(open_graph(target), policy, tables=tuple(args.tables))
     emit(args, plan, render.cleanup_plan_text(plan))
     return 0
 
 
-def _policy(args: argparse.Namespace) -> RetentionPolicy:
+def _policy(args: argparse.Namespace, target: str) -> RetentionPolicy:
     older_than = parse_duration(args.older_than) if args.older_than is not None else None
     policy = RetentionPolicy(keep_versions=args.keep, older_than_secs=older_than)
-    locate(args.graph)
+    locate(target)
     check_policy(policy)
     return policy
 
@@ -80,16 +82,16 @@ def _read_plan(args: argparse.Namespace) -> CleanupPlan:
     return plan
 
 
-def _require_consent(args: argparse.Namespace) -> None:
+def _require_consent(args: argparse.Namespace, target: str) -> None:
     """A destructive verb on a graph that is not local needs --yes or a typed yes."""
-    if locate(args.graph).is_local or args.yes:
+    if locate(target).is_local or args.yes:
         return
     if args.json or not sys.stdin.isatty():
         raise ApprovalMissing(
-            f"refusing destructive `cleanup` against non-local target {args.graph} without confirmation; "
+            f"refusing destructive `cleanup` against non-local target {target} without confirmation; "
             "pass --yes to confirm (an interactive TTY would be prompted instead)"
         )
-    prompt = f"About to run a destructive `cleanup` against {args.graph} (not local). Type 'yes' to continue: "
+    prompt = f"About to run a destructive `cleanup` against {target} (not local). Type 'yes' to continue: "
     print(prompt, end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"yes", "y"}:
         raise ApprovalMissing("aborted: destructive `cleanup` not confirmed; nothing was deleted")

@@ -6,22 +6,24 @@ import argparse
 import sys
 
 from omnigraph_ops import serde
+from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.location import locate
 
 
-def echo_target(args: argparse.Namespace) -> None:
+def echo_target(args: argparse.Namespace, target: str) -> None:
     """Say what is about to be touched, before it is opened, as the engine does. Writes to stderr."""
     if args.quiet:
         return
-    place = "local" if locate(args.graph).is_local else "remote"
-    print(f"omnigraph-ops {args.verb} → {args.graph} (direct, {place})", file=sys.stderr, flush=True)
+    place = "local" if locate(target).is_local else "remote"
+    print(f"omnigraph-ops {args.verb} → {target} (direct, {place})", file=sys.stderr, flush=True)
 
 
 def open_target(args: argparse.Namespace) -> Graph:
     """Echo the target and open it. Reads."""
-    echo_target(args)
-    return open_graph(args.graph)
+    target = target_of(args)
+    echo_target(args, target)
+    return open_graph(target)
 
 
 def emit(args: argparse.Namespace, value: object, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from omnigraph_ops import __version__
+from omnigraph_ops.cli.address import add_address
 
 _VERBS = """\
 verbs, in the order of a night:
@@ -39,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=text, description=text)
-    parser.add_argument("graph", metavar="GRAPH", help="path, file:// or s3:// URI of the graph")
+    add_address(parser)
     parser.add_argument("--json", action="store_true", help="print JSON on stdout, with the engine's field names")
     parser.add_argument("--quiet", action="store_true", help="no target line and no progress on stderr")
     return parser

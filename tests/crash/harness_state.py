@@ -11,7 +11,7 @@ from typing import Any
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lease import LEASE_PATH, read_lease
+from omnigraph_ops.lease import LEASE_PATH, lease_is_alive, read_lease
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
@@ -94,7 +94,7 @@ def check_converged(root: str) -> None:
     assert report.status is CheckStatus.CLEAN, report
     assert report.drift == ()
     assert plan_optimize(graph).productive() == ()
-    assert read_lease(graph.storage) is None
+    assert not lease_is_alive(read_lease(graph.storage))
 
 
 def _commits_3(graph: Graph, branch: str | None) -> list[dict[str, Any]]:
