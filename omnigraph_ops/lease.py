@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 
@@ -82,7 +83,9 @@ def committer_lease(
 
     Raises:
         LeaseHeld: another live holder kept it for longer than `wait_seconds`.
+        StorageError: the object store cannot create exclusively.
     """
+    refuse_unsafe_store(storage, MAINTENANCE_DIR)
     keeper = _acquire(storage, purpose, ttl_seconds, time.monotonic() + wait_seconds)
     try:
         yield keeper

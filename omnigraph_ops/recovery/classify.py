@@ -51,7 +51,8 @@ def classify(sidecar: Sidecar, pins: tuple[PinState, ...], *, newest_version: in
 
 
 def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> Verdict:
-    ours = sidecar.writer_kind == "Optimize" and len(pins) == 1 and sidecar.branch is None
+    on_main = sidecar.branch is None and all(pin.table_branch is None for pin in sidecar.tables)
+    ours = sidecar.writer_kind == "Optimize" and len(pins) == 1 and on_main
     moved = [p for p in pins if p.lance_head_version != p.pinned_version]
     if len(moved) == len(pins) and all(p.pinned_version == p.expected_version for p in pins):
         return _roll_forward(ours, all(p.preserves_content for p in pins))

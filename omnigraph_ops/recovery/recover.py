@@ -34,8 +34,9 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
 def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutcome:
     finding = inspect_sidecar(graph, file)
     sidecar = file.sidecar
-    if sidecar is None or not finding.recoverable or staging_files(graph.storage):
-        return _left(finding, "left_to_engine", finding.detail)
+    engines = _left_to_engine(graph, finding)
+    if sidecar is None or engines is not None:
+        return _left(finding, "left_to_engine", engines or finding.detail)
     young = _too_young(graph, sidecar, grace)
     if young is not None:
         return _left(finding, "deferred", young)
@@ -46,6 +47,16 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
         wait_seconds=graph.settings.lease_wait_seconds,
     ):
         return _finish(graph, file, sidecar)
+
+
+def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
+    """Why only the engine (or a person) may go on with a sidecar, None when we may. Reads."""
+    if not finding.recoverable:
+        return finding.detail
+    staged = staging_files(graph.storage)
+    if staged:
+        return f"a schema apply is in flight or crashed ({', '.join(staged)}); an open by the engine settles it first"
+    return None
 
 
 def _too_young(graph: Graph, sidecar: Sidecar, grace: float) -> str | None:
@@ -68,8 +79,9 @@ def _finish(graph: Graph, file: SidecarFile, sidecar: Sidecar) -> RecoveryOutcom
             detail="another process finished it",
         )
     finding = inspect_sidecar(graph, file)
-    if not finding.recoverable:
-        return _left(finding, "left_to_engine", finding.detail)
+    engines = _left_to_engine(graph, finding)
+    if engines is not None:
+        return _left(finding, "left_to_engine", engines)
     action, outcomes, published = _act(graph, sidecar, finding.classification)
     kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
     append_audit(

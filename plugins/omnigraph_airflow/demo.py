@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with _only_one(args.home):
             return _demo(args)
-    except (DemoError, OpsError) as error:
+    except (DemoError, OpsError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

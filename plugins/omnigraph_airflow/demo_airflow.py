@@ -18,7 +18,8 @@ from urllib.parse import quote
 PROJECT = Path(__file__).resolve().parents[2]
 DAG_ID = "omnigraph_maintenance"
 USER = PASSWORD = "admin"
-START_SECONDS = 180
+START_SECONDS = 300
+CALL_SECONDS = 60
 STOP_SECONDS = 20
 
 
@@ -135,7 +136,7 @@ class DemoAirflow:
             request.add_header("content-type", "application/json")
             request.data = json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=CALL_SECONDS) as response:
                 return json.loads(response.read() or b"null")
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")[:300]

@@ -26,8 +26,18 @@ class Stage:
 
     def reset(self) -> None:
         """Put the graph back, at its one path: branch manifests record it. Writes."""
-        shutil.rmtree(self.root)
-        shutil.copytree(self.pristine, self.root, symlinks=True)
+        before = {path.relative_to(self.pristine): path for path in self.pristine.rglob("*")}
+        root = Path(self.root)
+        # Deepest first, so that folders are empty when their turn comes. Only differences are
+        # touched: a full copy would cost more than the run.
+        for path in sorted(root.rglob("*"), reverse=True):
+            if path.relative_to(root) not in before:
+                path.rmdir() if path.is_dir() else path.unlink()
+        for relative, saved in sorted(before.items()):
+            if saved.is_dir():
+                (root / relative).mkdir(exist_ok=True)
+            elif _stamp(root / relative) != _stamp(saved):
+                shutil.copy2(saved, root / relative)
 
     def record(self) -> list[CrashPoint]:
         """Run once undisturbed; every mutating call in order. Writes."""
@@ -44,6 +54,11 @@ class Stage:
         with killing(killer), pytest.raises(Killed):
             self.scenario.run(self.scenario.open(self.root))
         assert killer.points[-1] == point, "the run is not the same twice"
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    found = path.stat() if path.exists() else None
+    return (found.st_mtime_ns, found.st_size) if found else None
 
 
 def build_stage(folder: Path, scenario: Scenario, stamp: int) -> Stage:

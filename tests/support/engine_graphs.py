@@ -17,7 +17,6 @@ RELEASES = ("0.7.2", "0.9.0")
 NAMES = ("empty", "six-loads", "churned", "branched", "late-vectors", "blobs")
 # Lance branches record absolute paths: graphs with branches only work where they were made.
 RECORDED_AT = Path("/srv/omnigraph")
-_MARKER = "__maintenance/made-by-tests"
 
 
 def archive(release: str, name: str) -> Path:
@@ -51,16 +50,17 @@ def _at_recorded_path(source: Path, release: str) -> Iterator[Path]:
         pytest.skip(f"graphs with branches must be unpacked below {RECORDED_AT}: {error.strerror}")
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if root.exists() and not (root / _MARKER).exists():
+        marker = root.with_suffix(".made-by-tests")
+        if root.exists() and not marker.exists():
             pytest.skip(f"{root} is there already and is not a copy of these tests")
         shutil.rmtree(root, ignore_errors=True)
         try:
-            (root / _MARKER).parent.mkdir(parents=True)
-            (root / _MARKER).touch()
+            marker.touch()
             _extract(source, RECORDED_AT)
             yield root
         finally:
             shutil.rmtree(root, ignore_errors=True)
+            marker.unlink(missing_ok=True)
 
 
 def _extract(source: Path, folder: Path) -> Path:

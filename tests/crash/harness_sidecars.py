@@ -1,0 +1,111 @@
+"""Sidecars as a crashed writer leaves them, and what recovery writes about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR
+from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.graph.state import TableEntry
+
+Document = dict[str, Any]
+TABLE = "node:Person"
+OTHER = "node:Doc"
+
+
+def entry_of(graph: Graph, table_key: str = TABLE) -> TableEntry:
+    """The published entry of a table. Reads."""
+    entry = graph.state().get(table_key)
+    assert entry is not None
+    return entry
+
+
+def arm(
+    graph: Graph,
+    table_key: str = TABLE,
+    *,
+    age_seconds: float = 3600,
+    change: Callable[[Document], None] = lambda _document: None,
+) -> str:
+    """Write a foreign Optimize sidecar for the table as it is pinned now; its operation id. Writes."""
+    at = now_us() - int(age_seconds * 1e6)
+    operation_id = new_ulid(at)
+    entry = entry_of(graph, table_key)
+    document = graph.format.sidecar(entry, f"{graph.uri}/{entry.path}", operation_id, at)
+    change(document)
+    graph.storage.write(sidecar_path(operation_id), json.dumps(document).encode())
+    return operation_id
+
+
+def pin_of(graph: Graph, table_key: str) -> Document:
+    """The pin that a sidecar would carry for a table. Reads."""
+    entry = entry_of(graph, table_key)
+    pin: Document = graph.format.sidecar(entry, f"{graph.uri}/{entry.path}", "", 0)["tables"][0]
+    return pin
+
+
+def move(graph: Graph, table_key: str = TABLE) -> int:
+    """Compact the table without a publish; its new HEAD. Writes."""
+    dataset = graph.open_head(entry_of(graph, table_key))
+    dataset.optimize.compact_files()
+    head: int = graph.open_head(entry_of(graph, table_key)).version
+    return head
+
+
+def append_foreign_row(graph: Graph, table_key: str = TABLE) -> None:
+    """Another writer's row lands on the HEAD, unpublished. Writes."""
+    dataset = graph.open_head(entry_of(graph, table_key))
+    row = dataset.head(1)
+    named = row.set_column(row.schema.get_field_index("id"), row.schema.field("id"), [["somebody-new"]])
+    graph.lance.append(dataset, named)
+
+
+def publish_head(graph: Graph, table_key: str = TABLE) -> None:
+    """Publish the HEAD as the writer of the sidecar did before it died. Writes."""
+    entry = entry_of(graph, table_key)
+    publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor=None)
+
+
+def audit_rows(graph: Graph) -> list[Document]:
+    """The recovery audit. Reads."""
+    if not graph.lance.exists(graph.context.location.uri(RECOVERIES_DIR)):
+        return []
+    rows: list[Document] = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR)).to_table().to_pylist()
+    return rows
+
+
+def commit_rows(graph: Graph) -> list[Document]:
+    """Graph commits of main with their actor, oldest first, in one shape for both stamps. Reads."""
+    if graph.stamp == 6:
+        return sorted(_commits_6(graph), key=lambda r: (r["manifest_version"], r["created_at"]))
+    commits = graph.lance.open(graph.context.location.uri(COMMITS_DIR)).to_table().to_pylist()
+    actors = graph.lance.open(graph.context.location.uri(ACTORS_DIR)).to_table().to_pylist()
+    by_id = {r["graph_commit_id"]: r["actor_id"] for r in actors}
+    return sorted(
+        ({**r, "actor_id": by_id.get(r["graph_commit_id"])} for r in commits),
+        key=lambda r: (r["manifest_version"], r["created_at"]),
+    )
+
+
+def _commits_6(graph: Graph) -> list[Document]:
+    rows = graph.manifest().to_table(filter="object_type = 'graph_commit'").to_pylist()
+    found = []
+    for row in rows:
+        cell = json.loads(row["metadata"])
+        found.append(
+            {
+                "graph_commit_id": row["object_id"],
+                "manifest_branch": row["table_branch"],
+                "manifest_version": row["table_version"],
+                "parent_commit_id": cell.get("parent_commit_id"),
+                "merged_parent_commit_id": cell.get("merged_parent_commit_id"),
+                "created_at": cell["created_at"],
+                "actor_id": cell.get("actor_id"),
+            }
+        )
+    return found

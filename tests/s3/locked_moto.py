@@ -1,0 +1,55 @@
+"""An S3 server for tests, as its own process: `python locked_moto.py PORT_FILE`.
+
+moto checks If-None-Match and writes without a lock; one lock around the whole application makes its
+conditional puts atomic, which Lance commits rely on.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+
+class Locked:
+    """A WSGI application served one request at a time, with the body read before the lock is taken."""
+
+    def __init__(self, application: Any) -> None:
+        self.application, self.lock = application, threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        if length := environ.get("CONTENT_LENGTH"):
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(length)))
+        with self.lock:
+            return list(self.application(environ, start_response))
+
+
+class ForgetfulStore:
+    """A store that ignores If-None-Match: the negative control."""
+
+    def __init__(self, application: Any) -> None:
+        self.application = application
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+        return self.application(environ, start_response)
+
+
+def main() -> None:
+    logging.getLogger("werkzeug").setLevel("ERROR")
+    application: Any = Locked(DomainDispatcherApplication(create_backend_app))
+    if "--forgetful" in sys.argv:
+        application = ForgetfulStore(application)
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    Path(sys.argv[1]).write_text(str(server.server_port))
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The stages on s3://, against a real server: the same results, the same refusals."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.edges.options import s3fs_options
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.edges.store_check import refuse_unsafe_store
+from omnigraph_ops.errors import RecoveryPending, StorageError
+from omnigraph_ops.fence import fenced
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.models import CheckStatus, Classification, Decision, RetentionPolicy
+from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.settings import Settings
+
+pytestmark = pytest.mark.s3
+Make = Callable[[DemoSpec], str]
+SPEC = DemoSpec(node_types=1, loads=3, rows=20, deletes=2)
+
+
+def row_sets(graph: Graph) -> dict[str, object]:
+    return {e.table_key: graph.open_pinned(e).to_table(with_row_id=True).to_pylist() for e in graph.state().entries}
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_optimize_and_cleanup_on_s3(s3_graph: Make, stamp: int) -> None:
+    uri = s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=3, rows=20, deletes=2))
+    graph = open_graph(uri, Settings(exclusive=True))
+    rows = row_sets(graph)
+    with fenced(graph):
+        assert not optimize_all(graph).failed
+    assert row_sets(graph) == rows
+    assert not plan_optimize(graph).productive()
+    assert check(graph).status is CheckStatus.CLEAN
+    report = cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=3)))
+    assert not report.failed
+    assert sum(t.old_versions_removed for t in report.tables) > 0
+    assert row_sets(graph) == rows
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_published_rows_name_the_object(s3_graph: Make, stamp: int) -> None:
+    """`manifest_path` is the key without its bucket, `e_tag` what the store answers."""
+    graph = open_graph(s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=2, rows=10)))
+    optimize_table(graph, "node:Person")
+    (row,) = [
+        r
+        for r in graph.manifest().to_table().to_pylist()
+        if r["table_key"] == "node:Person" and r["table_version"] == graph.open_head(graph.state().entries[-1]).version
+    ]
+    metadata = json.loads(row["metadata"])
+    assert metadata["manifest_path"].startswith("graphs/kb.omni/nodes/")
+    info = graph.storage.stat(metadata["manifest_path"].removeprefix("graphs/kb.omni/"))
+    assert (metadata["manifest_size"], metadata["e_tag"]) == (info.size, info.e_tag)
+    assert info.e_tag is not None
+
+
+def test_repair_reads_transactions_on_s3(s3_graph: Make) -> None:
+    graph = open_graph(s3_graph(DemoSpec(node_types=1, loads=3, rows=20, drift_tables=("node:Person",))))
+    preview = preview_repair(graph)
+    assert [r.classification for r in preview.drifted] == [Classification.VERIFIED_MAINTENANCE]
+    assert apply_repair(graph, preview).manifest_version is not None
+    assert not preview_repair(graph).drifted
+
+
+def test_pending_sidecar_on_s3_stops_and_recovers(s3_graph: Make) -> None:
+    graph = open_graph(s3_graph(SPEC))
+    entry = graph.state().entries[0]
+    write_sidecar(graph, entry, "01ARZ3NDEKTSV4RRFFQ69G5FAV", graph.uri)
+    with pytest.raises(RecoveryPending):
+        optimize_all(graph)
+    assert recover(graph, grace_seconds=0).status is CheckStatus.CLEAN
+
+
+def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
+    """Two whole runs at once: the lease takes them in turn, the second finds nothing left or plans again."""
+    uri = s3_graph(SPEC)
+    rows = row_sets(open_graph(uri))
+    reports = []
+    threads = [threading.Thread(target=lambda: reports.append(optimize_all(open_graph(uri)))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(reports) == 2
+    graph = open_graph(uri)
+    optimize_all(graph)
+    assert [t.table_key for t in plan_optimize(graph).tables if t.decision is Decision.OPTIMIZE] == []
+    assert row_sets(graph) == rows
+    assert graph.storage.list(MAINTENANCE_DIR) == ()
+
+
+def test_good_store_passes_the_check(s3_graph: Make) -> None:
+    uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=5))
+    storage = Storage(uri, s3fs_options(uri))
+    refuse_unsafe_store(storage, MAINTENANCE_DIR)
+    assert storage.list(MAINTENANCE_DIR) == ()
+
+
+@pytest.mark.parametrize("s3_server", [("--forgetful",)], indirect=True, ids=["forgetful"])
+def test_store_without_conditional_put_is_refused(s3_graph: Make) -> None:
+    uri = s3_graph(DemoSpec(node_types=1, loads=2, rows=5))
+    graph = open_graph(uri)
+    before = row_sets(graph)
+    with pytest.raises(StorageError, match="conditional put"):
+        optimize_table(graph, "node:Person")
+    assert row_sets(graph) == before

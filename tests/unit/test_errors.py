@@ -1,0 +1,84 @@
+"""The error tree is what its documentation says, and errors survive a trip between processes."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+from omnigraph_ops import errors
+from omnigraph_ops.edges import lance_errors
+from omnigraph_ops.edges.lance_errors import (
+    CommitConflict,
+    CommitContention,
+    DatasetMissing,
+    IncompatibleCommit,
+    LanceFailure,
+)
+
+CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.OpsError)]
+LANCE = [c for c in vars(lance_errors).values() if isinstance(c, type) and issubclass(c, LanceFailure)]
+
+
+def documented(text: str) -> dict[str, str | None]:
+    """Class to parent, from the drawing in a docstring."""
+    parents: list[tuple[int, str]] = []
+    found: dict[str, str | None] = {}
+    for line in text.splitlines():
+        match = re.match(r"([ │├└─]*)([A-Z][A-Za-z]+)(?:\(\w+\))?(?:  |$)", line)
+        if match is None:
+            continue
+        depth = len(match.group(1))
+        parents = [p for p in parents if p[0] < depth]
+        found[match.group(2)] = parents[-1][1] if parents else None
+        parents.append((depth, match.group(2)))
+    return found
+
+
+def test_the_tree_is_the_documented_one() -> None:
+    assert documented(errors.__doc__ or "") == {
+        c.__name__: None if c is errors.OpsError else c.__base__.__name__ for c in CLASSES if c.__base__
+    }
+
+
+def test_lances_tree_is_the_documented_one() -> None:
+    drawn = documented(lance_errors.__doc__ or "")
+    assert drawn == {c.__name__: None if c is LanceFailure else "LanceFailure" for c in LANCE}
+
+
+@pytest.mark.parametrize("error", [*CLASSES, *LANCE], ids=lambda c: c.__name__)
+def test_every_error_survives_pickling(error: type[errors.OpsError]) -> None:
+    copy = pickle.loads(pickle.dumps(error("one sentence")))
+    assert (type(copy), str(copy), copy.exit_code) == (error, "one sentence", error.exit_code)
+
+
+def test_only_usage_exits_with_two() -> None:
+    assert {c.__name__ for c in CLASSES if c.exit_code != 1} == {"UsageError"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Too many concurrent writers. Attempted 0 retries.", CommitContention),
+        ("Retryable commit conflict for version 4: This Rewrite transaction was preempted", CommitConflict),
+        ("Commit conflict for version 4: replace fragment id=0 more than once", CommitConflict),
+        ("Incompatible transaction: This ReserveFragments transaction is incompatible", IncompatibleCommit),
+        ("Dataset at path x was not found", DatasetMissing),
+        ("Not found: /x/_versions", DatasetMissing),
+        ("disk on fire", LanceFailure),
+    ],
+)
+def test_lances_texts_become_types(text: str, kind: type[LanceFailure]) -> None:
+    with pytest.raises(LanceFailure) as raised, lance_errors.lance_errors("do it"):
+        raise OSError(text + "\nsecond line")
+    assert type(raised.value) is kind
+    assert str(raised.value) == f"cannot do it: {text}"
+
+
+def test_a_panic_is_a_failure_and_an_interrupt_is_not() -> None:
+    panic = type("PanicException", (BaseException,), {})
+    with pytest.raises(LanceFailure, match="index out of bounds"), lance_errors.lance_errors("do it"):
+        raise panic("index out of bounds")
+    with pytest.raises(KeyboardInterrupt), lance_errors.lance_errors("do it"):
+        raise KeyboardInterrupt

@@ -1,0 +1,208 @@
+"""The optimize decision for one table, from facts alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.graph.catalog import Property, TableSpec
+from omnigraph_ops.models import Decision, Executor, PendingIndex, SkipReason, TablePlan
+from omnigraph_ops.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, plan_table
+
+POLICY = OptimizePolicy(target_rows=1000, spark_threshold_bytes=10_000, compacts_blobs=True)
+ID = IndexFacts(name="id_idx", columns=("id",), details="BTreeIndexDetails", segments=1, covered=frozenset({0, 1}))
+
+
+def prop(name: str, scalar: str, **flags: bool) -> Property:
+    return Property(name=name, scalar=scalar, is_list=False, is_enum=False) if not flags else Property(
+        name=name, scalar=scalar, is_list=flags.get("is_list", False), is_enum=flags.get("is_enum", False)
+    )
+
+
+def spec(*properties: Property, key: str = "node:Doc", indexed: tuple[str, ...] = ()) -> TableSpec:
+    return TableSpec(table_key=key, path=None, properties=properties, indexed=indexed)
+
+
+def fragments(*rows: int, deleted: int = 0, size: int = 100) -> tuple[FragmentFacts, ...]:
+    return tuple(
+        FragmentFacts(fragment_id=n, physical_rows=count, deleted_rows=deleted, data_bytes=size)
+        for n, count in enumerate(rows)
+    )
+
+
+def facts(
+    parts: tuple[FragmentFacts, ...],
+    *,
+    indexes: tuple[IndexFacts, ...] = (ID,),
+    tasks: tuple[tuple[int, ...], ...] = (),
+    auto_cleanup: tuple[str, ...] = (),
+) -> TableFacts:
+    return TableFacts(
+        version=7,
+        rows=sum(p.physical_rows - p.deleted_rows for p in parts),
+        fragments=parts,
+        indexes=indexes,
+        compaction_tasks=tasks,
+        auto_cleanup_keys=auto_cleanup,
+    )
+
+
+def plan(found: TableFacts | None, declared: TableSpec | None = None, *, head: int = 7, **seen: object) -> TablePlan:
+    observation = TableObservation(
+        spec=declared or spec(), pinned_version=7, lance_head_version=head, facts=found, **seen
+    )
+    return plan_table(observation, POLICY)
+
+
+def test_a_covered_single_fragment_is_left_alone() -> None:
+    decided = plan(facts(fragments(10), indexes=(replace(ID, covered=frozenset({0})),)))
+    assert (decided.decision, decided.reason, decided.rewrite_bytes) == (Decision.NO_OP, "nothing to do", 0)
+    assert (decided.folds, decided.builds, decided.compaction_tasks) == ((), (), 0)
+
+
+def test_an_empty_table_needs_nothing() -> None:
+    declared = spec(prop("title", "String"), indexed=("title",))
+    decided = plan(facts((), indexes=()), declared)
+    assert (decided.decision, decided.builds, decided.pending_indexes) == (Decision.NO_OP, (), ())
+
+
+def test_an_uncovered_fragment_folds_every_index_that_misses_it() -> None:
+    behind = replace(ID, name="slug_idx", columns=("slug",), covered=frozenset({0}))
+    decided = plan(facts(fragments(10, 10), indexes=(behind, ID)))
+    assert [(f.name, f.uncovered_fragments, f.segments) for f in decided.folds] == [("slug_idx", 1, 1)]
+
+
+def test_coverage_of_a_removed_fragment_does_not_count_as_work() -> None:
+    assert plan(facts(fragments(10), indexes=(replace(ID, covered=frozenset({0, 5})),))).folds == ()
+
+
+def test_several_segments_are_merged_even_when_they_cover_all() -> None:
+    decided = plan(facts(fragments(2000), indexes=(replace(ID, segments=3),)))
+    assert (decided.decision, decided.folds[0].segments) == (Decision.OPTIMIZE, 3)
+
+
+def test_folds_come_by_name() -> None:
+    names = ("z_idx", "a_idx")
+    indexes = tuple(replace(ID, name=n, covered=frozenset()) for n in names)
+    assert [f.name for f in plan(facts(fragments(1), indexes=indexes)).folds] == ["a_idx", "z_idx"]
+
+
+def test_every_declared_index_is_built_with_its_type() -> None:
+    declared = spec(
+        prop("slug", "String"),
+        prop("tier", "String", is_enum=True),
+        prop("age", "I32"),
+        prop("tags", "String", is_list=True),
+        prop("embedding", "Vector"),
+        prop("image", "Blob"),
+        indexed=("slug", "tier", "age", "tags", "embedding", "image", "slug"),
+    )
+    decided = plan(facts(fragments(10), indexes=()), declared)
+    assert [(b.name, b.index_type) for b in decided.builds] == [
+        ("id_idx", "BTREE"),
+        ("slug_idx", "INVERTED"),
+        ("tier_idx", "BTREE"),
+        ("age_idx", "BTREE"),
+        ("embedding_idx", "IVF_FLAT"),
+    ]
+
+
+def test_edges_get_their_three_indexes_and_no_declared_one() -> None:
+    declared = spec(prop("since", "Date"), key="edge:Knows", indexed=("since",))
+    assert [b.name for b in plan(facts(fragments(1), indexes=()), declared).builds] == ["id_idx", "src_idx", "dst_idx"]
+
+
+def test_an_index_under_another_name_still_serves_but_one_of_another_type_does_not() -> None:
+    named = plan(facts(fragments(1, 1), indexes=(replace(ID, name="mine"),)))
+    typed = plan(facts(fragments(1, 1), indexes=(replace(ID, details="BitmapIndexDetails"),)))
+    assert (named.builds, [b.name for b in typed.builds]) == ((), ["id_idx"])
+
+
+def test_a_vector_index_waits_for_the_first_vector() -> None:
+    declared = spec(prop("embedding", "Vector"), indexed=("embedding",))
+    decided = plan(
+        facts(fragments(1, 1)), declared, columns_without_values=frozenset({"embedding"})
+    )
+    assert decided.pending_indexes == (PendingIndex(column="embedding", reason=NO_VECTORS),)
+    assert (decided.builds, decided.decision) == ((), Decision.NO_OP)
+
+
+def test_without_index_work_lances_own_tasks_decide() -> None:
+    decided = plan(facts(fragments(1, 1, 1), indexes=(replace(ID, covered=frozenset({0, 1, 2})),), tasks=((0, 2),)))
+    assert (decided.rewrite_bytes, decided.fragments_after, decided.compaction_tasks) == (200, 2, 1)
+
+
+def test_with_index_work_groups_are_what_the_fold_makes_possible() -> None:
+    full = (*fragments(10, 10), FragmentFacts(fragment_id=2, physical_rows=1000, deleted_rows=0, data_bytes=7))
+    tail = FragmentFacts(fragment_id=3, physical_rows=10, deleted_rows=0, data_bytes=3)
+    decided = plan(facts((*full, tail), indexes=(replace(ID, covered=frozenset()),)))
+    assert (decided.compaction_tasks, decided.rewrite_bytes, decided.fragments_after) == (1, 200, 3)
+
+
+@pytest.mark.parametrize(("deleted", "groups"), [(10, 0), (11, 1)])
+def test_a_full_fragment_is_rewritten_above_a_tenth_deleted(deleted: int, groups: int) -> None:
+    decided = plan(facts(fragments(100, deleted=deleted), indexes=(replace(ID, covered=frozenset()),)))
+    assert decided.compaction_tasks == groups
+
+
+@pytest.mark.parametrize(
+    ("size", "executor"), [(4999, Executor.IN_PROCESS), (5000, Executor.SPARK), (5001, Executor.SPARK)]
+)
+def test_spark_takes_rewrites_from_its_threshold_on(size: int, executor: Executor) -> None:
+    assert plan(facts(fragments(1, 1, size=size), tasks=((0, 1),))).executor is executor
+
+
+def test_index_work_alone_never_goes_to_spark() -> None:
+    observation = TableObservation(
+        spec=spec(),
+        pinned_version=7,
+        lance_head_version=7,
+        facts=facts(fragments(2000), indexes=(replace(ID, segments=2),)),
+    )
+    decided = plan_table(observation, replace(POLICY, spark_threshold_bytes=0))
+    assert (decided.decision, decided.executor) == (Decision.OPTIMIZE, Executor.IN_PROCESS)
+
+
+def test_drift_skips_the_table_and_says_both_versions() -> None:
+    decided = plan(None, head=9)
+    assert (decided.decision, decided.skipped) == (Decision.SKIPPED, SkipReason.DRIFT)
+    assert (decided.read_version, decided.lance_head_version) == (7, 9)
+    assert "repair" in decided.reason
+
+
+@pytest.mark.parametrize("head", [7, 9])
+def test_blobs_are_skipped_where_the_engine_cannot_compact_them(head: int) -> None:
+    observation = TableObservation(
+        spec=spec(prop("image", "Blob")), pinned_version=7, lance_head_version=head, facts=None
+    )
+    decided = plan_table(observation, replace(POLICY, compacts_blobs=False))
+    assert decided.skipped is SkipReason.BLOBS
+
+
+def test_blobs_are_rewritten_where_the_engine_does_it_too() -> None:
+    decided = plan(facts(fragments(1, 1), tasks=((0, 1),)), spec(prop("image", "Blob")))
+    assert decided.decision is Decision.OPTIMIZE
+
+
+def test_auto_cleanup_is_stripped_with_other_work_and_never_alone() -> None:
+    keys = ("lance.auto_cleanup.interval",)
+    assert plan(facts(fragments(1, 1), tasks=((0, 1),), auto_cleanup=keys)).strip_auto_cleanup
+    alone = plan(facts(fragments(1, 1), auto_cleanup=keys))
+    assert (alone.decision, alone.strip_auto_cleanup) == (Decision.NO_OP, False)
+
+
+@given(
+    rows=st.lists(st.integers(1, 1500), max_size=12),
+    covered=st.sets(st.integers(0, 12)),
+    deleted=st.integers(0, 1),
+)
+def test_a_plan_never_promises_more_than_there_is(rows: list[int], covered: set[int], deleted: int) -> None:
+    parts = fragments(*rows, deleted=deleted)
+    decided = plan(facts(parts, indexes=(replace(ID, covered=frozenset(covered)),)))
+    assert 0 <= decided.fragments_after <= decided.fragments == len(rows)
+    assert 0 <= decided.rewrite_bytes <= decided.data_bytes
+    assert (decided.decision is Decision.NO_OP) == (not decided.folds and not decided.builds)

@@ -1,0 +1,74 @@
+"""Settings come from the environment, and a bad one is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.settings import Settings
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert Settings.from_env({}) == Settings()
+    assert Settings.from_env({"OMNIGRAPH_OPS_SMALL_TABLE_BYTES": " "}) == Settings()
+
+
+def test_every_variable_is_read() -> None:
+    settings = Settings.from_env(
+        {
+            "OMNIGRAPH_MAINTENANCE_CONCURRENCY": "3",
+            "OMNIGRAPH_OPS_SMALL_TABLE_BYTES": "10",
+            "OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES": "20",
+            "OMNIGRAPH_OPS_RECOVERY_GRACE_SECONDS": "1.5",
+            "OMNIGRAPH_OPS_LEASE_TTL_SECONDS": "30",
+            "OMNIGRAPH_OPS_LEASE_WAIT_SECONDS": "0",
+            "OMNIGRAPH_OPS_EXCLUSIVE": "Yes",
+            "OMNIGRAPH_OPS_ENGINE_ROOT": "./g",
+        }
+    )
+    assert settings == Settings(
+        concurrency=3,
+        small_table_bytes=10,
+        spark_threshold_bytes=20,
+        recovery_grace_seconds=1.5,
+        lease_ttl_seconds=30,
+        lease_wait_seconds=0,
+        exclusive=True,
+        engine_root="./g",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.5", "\u00b2"])
+def test_the_engines_variable_is_read_as_the_engine_reads_it(text: str) -> None:
+    assert Settings.from_env({"OMNIGRAPH_MAINTENANCE_CONCURRENCY": text}).concurrency == Settings().concurrency
+
+
+@pytest.mark.parametrize("text", ["banana", "1.5", "1e3", "12MB"])
+def test_a_malformed_number_is_named(text: str) -> None:
+    with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_SMALL_TABLE_BYTES must be a number"):
+        Settings.from_env({"OMNIGRAPH_OPS_SMALL_TABLE_BYTES": text})
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_a_time_that_never_comes_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_LEASE_TTL_SECONDS must be a finite number"):
+        Settings.from_env({"OMNIGRAPH_OPS_LEASE_TTL_SECONDS": text})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"concurrency": 0},
+        {"publish_attempts": 0},
+        {"target_rows_per_fragment": 0},
+        {"small_table_bytes": -1},
+        {"spark_threshold_bytes": -1},
+        {"recovery_grace_seconds": -0.1},
+        {"lease_ttl_seconds": 0},
+        {"lease_wait_seconds": -1},
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput):
+        Settings(**fields)
