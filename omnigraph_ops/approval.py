@@ -71,7 +71,7 @@ def cleanup_body(plan: CleanupPlan, *, note: str | None = None, answer_by: str |
     """The body of a cleanup approval: exactly what goes, what stays and why. Pure."""
     lines = [
         f"Cleanup of `{plan.uri}` removes **{_count(plan.total_versions, 'old version')}** "
-        f"(about {human_bytes(plan.total_bytes)}) and {_count(len(plan.orphaned_forks), 'orphaned fork')}. "
+        f"(about {human_bytes(plan.total_bytes)}){_forks_text(plan)}. "
         f"Policy: {policy_text(plan.policy)}.",
         *(["", f"Not covered by the standing approval: {note}."] if note else []),
         "",
@@ -121,6 +121,10 @@ def _forks(forks: Sequence[OrphanedFork]) -> list[str]:
     rows = ((f"`{fork.table_key}`", f"`{fork.branch}`", f"`{fork.table_path}`") for fork in forks)
     header = ("Table", "Orphaned fork removed", "Where")
     return ["", *_table(header, rows)]
+
+
+def _forks_text(plan: CleanupPlan) -> str:
+    return f" and {_count(len(plan.orphaned_forks), 'orphaned fork')}" if plan.orphaned_forks else ""
 
 
 def _untouched(tables: Iterable[TableCleanupPlan]) -> list[str]:

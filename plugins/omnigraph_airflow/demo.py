@@ -134,6 +134,7 @@ def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.Tabl
 def _verdict(state: str, before: dict[str, demo_tables.TableFacts], after: dict[str, demo_tables.TableFacts]) -> int:
     print("\n5. Before -> after\n")
     print("\n".join(f"   {line}" for line in demo_tables.comparison(before, after).splitlines()) + "\n")
+    print("   A table that was repaired tonight is optimized the next night.\n")
     problems = demo_tables.complaints(before, after)
     if state != "success":
         problems.insert(0, f"the run ended {state}")

@@ -57,8 +57,8 @@ class RunFollower:
             key, state = (task["task_id"], task["map_index"]), task["state"]
             if state not in SHOWN or self._seen.get(key) == state:
                 continue
-            if state == "running" and task["map_index"] >= 0 and not task["rendered_map_index"]:
-                continue  # its table is not known yet
+            if state == "running" and task["rendered_map_index"] == str(task["map_index"]):
+                continue  # which table it is about is known a moment later
             self._seen[key] = state
             self._say(_task_line(task))
 

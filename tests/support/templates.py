@@ -22,6 +22,7 @@ class Templates:
             write_demo_graph(str(root), spec)
             return
         if spec not in self._written:
-            self._written[spec] = self._folder / f"graph-{len(self._written)}"
-            write_demo_graph(str(self._written[spec]), spec)
+            template = self._folder / f"graph-{len(self._written)}"
+            write_demo_graph(str(template), spec)
+            self._written[spec] = template
         shutil.copytree(self._written[spec], root)

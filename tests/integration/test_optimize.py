@@ -1,0 +1,324 @@
+"""Optimize: rows never change, one pass converges, and other writers may come in between."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pytest
+
+from omnigraph_ops.edges.lance_gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.edges.lance_tables import RewriteTask, table_facts
+from omnigraph_ops.errors import OpsError, RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
+from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
+from tests.support.rows import rows_everywhere, rows_of, scan, tree_of
+from tests.support.writers import Change, copies, delete_first, drift, entry_of, write
+
+SMALL = {"loads": 3, "rows": 20}
+PEOPLE = {"node_types": 1, "loads": 4, "rows": 15}
+TWO_WINDOWS = Settings(small_table_bytes=0)
+
+
+def committed(report: OptimizeReport) -> set[str]:
+    assert [t for t in report.tables if t.error] == []
+    return {t.table_key for t in report.tables if t.committed}
+
+
+@pytest.mark.parametrize("settings", [Settings(), TWO_WINDOWS], ids=["one_window", "two_windows"])
+def test_one_pass_converges_and_no_row_moves(demo_graph: DemoGraph, stamp: int, settings: Settings) -> None:
+    graph = demo_graph(
+        stamp=stamp, **SMALL, deletes=2, updates=5, lazy_branches=1, written_branches=1, settings=settings
+    )
+    before = rows_everywhere(graph)
+    keys = {e.table_key for e in graph.state().entries}
+    assert committed(optimize_all(graph)) == keys
+    assert rows_everywhere(graph) == before
+    assert len(before) == 3
+    assert_converged(graph)
+    tree = tree_of(graph.uri)
+    assert committed(optimize_all(graph)) == set()
+    assert tree_of(graph.uri) == tree
+
+
+def test_a_fold_and_a_rewrite_have_windows_of_their_own(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
+    units = [w.unit for w in optimize_table(graph, "node:Person").windows]
+    assert units == ["fold", "rewrite"]
+    assert_converged(graph)
+
+
+def test_a_small_table_has_one_window_and_its_numbers_are_true(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    stats = optimize_table(graph, "node:Person")
+    assert [w.unit for w in stats.windows] == ["fold+rewrite"]
+    assert (stats.fragments_removed, stats.fragments_added, stats.rows) == (4, 1, 60)
+    assert stats.published_version == entry_of(graph, "node:Person").version
+    assert set(stats.indexes_folded) == {"id_idx", "name_idx", "bio_idx", "tier_idx"}
+
+
+def test_missing_indexes_are_built_and_pending_ones_are_reported(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, index_after_load=0, vectors=False)
+    stats = optimize_table(graph, "node:Doc")
+    assert set(stats.indexes_built) == {"id_idx", "slug_idx", "title_idx"}
+    assert [p.column for p in stats.pending_indexes] == ["embedding"]
+    assert_converged(graph)
+
+
+def test_more_tables_than_workers_do_not_mistake_each_other_for_a_crash(demo_graph: DemoGraph) -> None:
+    # A table that starts while another one is in its armed window sees that one's sidecar.
+    graph = demo_graph(node_types=14, loads=2, rows=4, settings=Settings(concurrency=3))
+    assert len(committed(optimize_all(graph))) == 17
+    assert_pins_are_heads(graph)
+
+
+def test_blobs_keep_their_bytes_or_are_left_alone(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, loads=2, rows=40, blobs=True)
+    before = rows_everywhere(graph)
+    report = {t.table_key: t for t in optimize_all(graph).tables}
+    photos = report["node:Photo"]
+    expected = (True, None) if graph.format.compacts_blobs else (False, SkipReason.BLOBS)
+    assert (photos.committed, photos.skipped) == expected
+    assert rows_everywhere(graph) == before
+    assert_converged(graph)
+
+
+def test_an_empty_graph_stays_as_it_is(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, loads=0, index_after_load=0)
+    tree = tree_of(graph.uri)
+    assert committed(optimize_all(graph)) == set()
+    assert tree_of(graph.uri) == tree
+
+
+def test_drift_is_skipped_with_both_versions_and_the_others_proceed(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=("node:Person",))
+    entry = entry_of(graph, "node:Person")
+    stats = {t.table_key: t for t in optimize_all(graph).tables}
+    person = stats["node:Person"]
+    assert (person.skipped, person.manifest_version) == (SkipReason.DRIFT, entry.version)
+    assert person.lance_head_version == graph.open_head(entry).version
+    assert stats["node:Doc"].committed
+    assert entry_of(graph, "node:Person") == entry
+
+
+def test_only_the_named_tables_are_touched(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    assert committed(optimize_all(graph, tables=("node:Doc",))) == {"node:Doc"}
+    assert [t.table_key for t in plan_optimize(graph).productive()] == [
+        "edge:Knows", "edge:WorksAt", "edge:Wrote", "node:Company", "node:Person",
+    ]  # fmt: skip
+
+
+def test_an_unknown_table_is_refused_before_any_write(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    tree = tree_of(graph.uri)
+    for call in (lambda: optimize_all(graph, tables=("node:No",)), lambda: optimize_table(graph, "node:No")):
+        with pytest.raises(UnknownTable, match="node:No"):
+            call()
+    assert tree_of(graph.uri) == tree
+
+
+def test_a_failing_table_does_not_stop_the_others(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    for file in Path(graph.table_uri(entry_of(graph, "node:Company")), "data").glob("*.lance"):
+        file.write_bytes(b"not lance")
+    report = optimize_all(graph)
+    assert [t.table_key for t in report.failed] == ["node:Company"]
+    assert sum(t.committed for t in report.tables) == 5
+    assert_no_leftovers(graph)
+
+
+def test_a_table_that_is_gone_is_an_error_of_that_table_only(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    shutil.rmtree(graph.table_uri(entry_of(graph, "node:Company")))
+    report = optimize_all(graph)
+    assert [t.table_key for t in report.failed] == ["node:Company"]
+
+
+class Interrupted(InProcessExecutor):
+    """Lets another writer publish between the execution of a rewrite and its commit."""
+
+    def __init__(self, graph: Graph, changes: list[Change]) -> None:
+        self.graph, self.changes = graph, changes
+
+    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
+        yield from super().execute(dataset, tasks)
+        if self.changes:
+            write(self.graph, "node:Person", self.changes.pop(0))
+
+
+@pytest.mark.parametrize("change", [copies("new-"), delete_first(2)], ids=["append", "delete"])
+def test_a_write_during_the_rewrite_is_kept(demo_graph: DemoGraph, stamp: int, change: Change) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
+    twin = demo_graph(stamp=stamp, **PEOPLE, name="twin.omni")
+    write(twin, "node:Person", change)
+    # Interrupted is an InProcessExecutor, so small_table_bytes=0 is what sends it through two windows.
+    stats = optimize_table(graph, "node:Person", executor=Interrupted(graph, [change]))
+    assert stats.fragments_removed >= 4
+    assert rows_of(graph) == rows_of(twin)
+    optimize_all(graph)
+    assert_converged(graph)
+    assert rows_of(graph) == rows_of(twin)
+
+
+def test_writers_that_never_rest_end_in_a_clean_refusal(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
+    with pytest.raises(OpsError, match="preempted"):
+        optimize_table(graph, "node:Person", executor=Interrupted(graph, [delete_first() for _ in range(9)]))
+    assert_pins_are_heads(graph)
+    assert_no_leftovers(graph)
+
+
+class Intruder(InProcessExecutor):
+    """Commits a delete without a publish while the rewrite executes: drift at commit time."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
+        yield from super().execute(dataset, tasks)
+        drift(self.graph, "node:Person", delete_first())
+
+
+def test_drift_that_appears_during_the_rewrite_is_never_published(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
+    before = rows_of(graph)
+    with pytest.raises(OpsError, match="ahead of manifest"):
+        optimize_table(graph, "node:Person", executor=Intruder(graph))
+    assert rows_of(graph) == before
+    assert_no_leftovers(graph)
+
+
+def test_a_plan_is_never_applied_to_another_version(demo_graph: DemoGraph) -> None:
+    from omnigraph_ops.window import run_unit
+
+    graph = demo_graph(**PEOPLE)
+    stale = entry_of(graph, "node:Person")
+    write(graph, "node:Person", copies("new-"))
+    tree = rows_of(graph)
+    with pytest.raises(StalePlan, match="plan again"):
+        run_unit(graph, stale, unit="fold", effects=lambda _dataset: pytest.fail("must not run"))
+    assert rows_of(graph) == tree
+    assert_no_leftovers(graph)
+
+
+@pytest.mark.parametrize("segments", [1, 2, 5])
+def test_vector_deltas_merge_into_one_segment_that_finds_everything(
+    demo_graph: DemoGraph, stamp: int, segments: int
+) -> None:
+    graph = demo_graph(stamp=stamp, loads=1, rows=100)
+
+    def grow(dataset: Dataset) -> None:
+        for number in range(segments - 1):
+            copies(f"delta-{number}-", 8)(dataset)
+            dataset = lance.dataset(dataset.uri)
+            dataset.optimize.optimize_indices(index_names=["embedding_idx"], num_indices_to_merge=0)
+            dataset = lance.dataset(dataset.uri)
+        copies("uncovered-", 4)(dataset)
+        changed = lance.dataset(dataset.uri)
+        changed.update({"embedding": "[9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0]"}, where="id = 'd4' OR id = 'd6'")
+        changed.delete("id = 'd2' OR id = 'd8'")
+
+    write(graph, "node:Doc", grow)
+    entry = entry_of(graph, "node:Doc")
+    facts = table_facts(graph.open_pinned(entry), 1_048_576)
+    (vectors,) = [i for i in facts.indexes if i.name == "embedding_idx"]
+    assert vectors.segments == segments
+    before = rows_everywhere(graph)
+    committed(optimize_all(graph))
+    assert rows_everywhere(graph) == before
+    assert_converged(graph)
+    assert_finds_all(graph.open_pinned(entry_of(graph, "node:Doc")))
+
+
+def assert_finds_all(dataset: Dataset) -> None:
+    """The index returns what a flat scan returns, for deleted, updated and plain vectors."""
+    rows = scan(dataset).to_pylist()
+    for query in [[9.0] * 8, *(r["embedding"] for r in rows[:: max(1, len(rows) // 10)])]:
+        found = [
+            {
+                (h["id"], round(h["_distance"], 4))
+                for h in dataset.to_table(
+                    nearest={"column": "embedding", "q": query, "k": len(rows), "use_index": indexed, "nprobes": 99},
+                    columns=["id", "_distance"],
+                ).to_pylist()
+            }
+            for indexed in (True, False)
+        ]
+        assert found[0] == found[1]
+        assert len(found[0]) == len(rows)
+
+
+@pytest.mark.parametrize("settings", [Settings(), TWO_WINDOWS], ids=["one_window", "two_windows"])
+def test_auto_cleanup_is_removed_before_it_can_collect_anything(
+    demo_graph: DemoGraph, stamp: int, settings: Settings
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=settings)
+    keys = {"lance.auto_cleanup.interval": "1", "lance.auto_cleanup.older_than": "0ms"}
+    entry = entry_of(graph, "node:Person")
+    existing = {v["version"] for v in graph.open_head(entry).versions()}
+    write(graph, "node:Person", lambda dataset: dataset.update_config(keys))
+    committed(optimize_all(graph))
+    head = graph.open_head(entry)
+    assert auto_cleanup_keys(head) == ()
+    assert existing <= {v["version"] for v in head.versions()}
+    assert_converged(graph)
+
+
+def test_internal_tables_are_compacted_only_when_nobody_else_publishes(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before = rows_everywhere(graph)
+    shared = {t.table_key: t for t in optimize_all(graph).tables if t.table_key.startswith("_")}
+    assert {t.skipped for t in shared.values()} == {SkipReason.NOT_EXCLUSIVE}
+    alone = open_graph(graph.uri, replace(graph.settings, exclusive=True))
+    internal = {t.table_key: t for t in optimize_all(alone).tables if t.table_key.startswith("_")}
+    assert set(internal) == set(shared)
+    assert internal["__manifest"].committed
+    assert internal["__manifest"].fragments_removed > internal["__manifest"].fragments_added
+    assert rows_everywhere(graph) == before
+    assert_converged(graph)
+
+
+def test_a_failing_internal_table_does_not_hide_what_the_tables_did(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_graph: Graph) -> None:
+        raise RecoveryPending("a sidecar appeared")
+
+    monkeypatch.setattr("omnigraph_ops.optimize.run.optimize_internal", refuse)
+    report = optimize_all(demo_graph(**PEOPLE))
+    assert [(t.table_key, t.error) for t in report.failed] == [("__manifest", "a sidecar appeared")]
+    assert [t.table_key for t in report.tables if t.committed] == ["edge:Knows", "node:Person"]
+
+
+def test_every_publish_extends_the_lineage_by_one(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+
+    def commits() -> list[str]:
+        if stamp == 3:
+            return lance.dataset(f"{graph.uri}/_graph_commits.lance").to_table()["graph_commit_id"].to_pylist()
+        rows = graph.manifest().to_table(filter="object_type = 'graph_commit'")
+        return rows["object_id"].to_pylist()
+
+    before = set(commits())
+    windows = sum(len(t.windows) for t in optimize_all(graph).tables)
+    after = commits()
+    assert windows == 6
+    assert len(after) == len(set(after)) == len(before) + windows
+
+
+def test_the_plan_promises_what_the_run_does(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, deletes=4)
+    promised = {t.table_key: t.fragments_after for t in plan_optimize(graph).tables}
+    optimize_all(graph)
+    after = plan_optimize(graph).tables
+    assert {t.table_key: t.fragments for t in after} == promised
+    assert {t.decision for t in after} == {Decision.NO_OP}

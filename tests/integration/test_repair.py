@@ -1,0 +1,166 @@
+"""Repair publishes heads that a person saw, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import lance
+import pytest
+
+from omnigraph_ops.errors import CorruptGraph, RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.models import Classification, RepairAction, RepairPreview, RepairRow
+from omnigraph_ops.repair import apply_repair, preview_repair
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.rows import rows_of, tree_of
+from tests.support.writers import copies, delete_first, drift, entry_of
+
+SMALL = {"loads": 3, "rows": 20}
+DRIFTED = "node:Person"
+
+
+def row(preview: RepairPreview, key: str = DRIFTED) -> RepairRow:
+    return next(r for r in preview.rows if r.table_key == key)
+
+
+def actors(graph: Graph) -> list[str | None]:
+    """The actors of all graph commits, oldest first."""
+    if graph.stamp == 3:
+        rows = lance.dataset(f"{graph.uri}/_graph_commit_actors.lance").to_table().to_pylist()
+        return [r["actor_id"] for r in rows]
+    rows = graph.manifest().to_table(filter="object_type = 'graph_commit'").to_pylist()
+    rows.sort(key=lambda r: r["table_version"])
+    return [json.loads(r["metadata"]).get("actor_id") for r in rows]
+
+
+def test_a_clean_graph_has_nothing_to_repair(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    tree = tree_of(graph.uri)
+    preview = preview_repair(graph)
+    assert {(r.classification, r.action) for r in preview.rows} == {(Classification.NO_DRIFT, RepairAction.NO_OP)}
+    assert (preview.drifted, len(preview.rows)) == ((), 6)
+    assert apply_repair(graph, preview).manifest_version is None
+    assert {k: v for k, v in tree_of(graph.uri).items() if not k.startswith("__maintenance")} == tree
+
+
+def test_verified_drift_is_previewed_then_healed(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED, "node:Doc"))
+    before, tree = rows_of(graph), tree_of(graph.uri)
+    preview = preview_repair(graph)
+    assert tree_of(graph.uri) == tree
+    seen = row(preview)
+    assert (seen.classification, seen.action) == (Classification.VERIFIED_MAINTENANCE, RepairAction.PREVIEW)
+    assert seen.operations == ("ReserveFragments", "Rewrite")
+    assert (seen.rows_before, seen.rows_after) == (60, 60)
+    manifest = graph.manifest().version
+    report = apply_repair(graph, preview)
+    assert report.manifest_version == graph.manifest().version == manifest + 1
+    assert [r.table_key for r in report.tables if r.action is RepairAction.HEALED] == ["node:Doc", DRIFTED]
+    assert rows_of(graph) == before
+    assert actors(graph)[-1] == "omnigraph:repair"
+    assert_pins_are_heads(graph)
+    assert_no_leftovers(graph)
+
+
+@pytest.mark.parametrize("kind", ["delete", "empty_delete"])
+def test_suspicious_drift_needs_force(demo_graph: DemoGraph, stamp: int, kind: str) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED,), drift_kind=kind)
+    before, entry = rows_of(graph), entry_of(graph, DRIFTED)
+    preview = preview_repair(graph)
+    assert row(preview).classification is Classification.SUSPICIOUS
+    refused = apply_repair(graph, preview)
+    assert ([r.table_key for r in refused.refused], refused.manifest_version) == ([DRIFTED], None)
+    assert (entry_of(graph, DRIFTED), rows_of(graph)) == (entry, before)
+    forced = apply_repair(graph, preview_repair(graph), force=True)
+    assert [r.action for r in forced.tables if r.table_key == DRIFTED] == [RepairAction.FORCED]
+    assert actors(graph)[-1] == "omnigraph:repair:force"
+    gone = 1 if kind == "delete" else 0
+    assert entry_of(graph, DRIFTED).row_count == 60 - gone
+    assert_pins_are_heads(graph)
+
+
+def test_a_refused_table_does_not_hold_up_a_healed_one(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=("node:Doc",))
+    drift(graph, DRIFTED, copies("extra-"))
+    report = apply_repair(graph, preview_repair(graph))
+    actions = {r.table_key: r.action for r in report.tables}
+    assert (actions["node:Doc"], actions[DRIFTED]) == (RepairAction.HEALED, RepairAction.REFUSED)
+
+
+def test_index_commits_are_suspicious(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    drift(graph, DRIFTED, lambda dataset: dataset.optimize.optimize_indices())
+    assert row(preview_repair(graph)).classification is Classification.SUSPICIOUS
+
+
+def test_a_missing_version_is_unverifiable(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    entry = entry_of(graph, DRIFTED)
+    for _ in range(2):
+        drift(graph, DRIFTED, delete_first())
+    between = graph.storage.full(f"{entry.path}/_versions/{2**64 - 1 - entry.version - 1:020d}.manifest")
+    with open(between, "r+b") as manifest:
+        manifest.truncate(20)
+    seen = row(preview_repair(graph))
+    assert seen.classification is Classification.UNVERIFIABLE
+    assert seen.error is not None
+    assert str(entry.version + 1) in seen.error
+
+
+def test_a_preview_that_is_no_longer_true_is_refused(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED,))
+    preview = preview_repair(graph)
+    drift(graph, DRIFTED, delete_first())
+    entry = entry_of(graph, DRIFTED)
+    with pytest.raises(StalePlan, match="preview again"):
+        apply_repair(graph, preview, force=True)
+    assert entry_of(graph, DRIFTED) == entry
+    assert_no_leftovers(graph)
+
+
+def test_an_altered_preview_is_refused(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
+    preview = preview_repair(graph)
+    with pytest.raises(StalePlan):
+        apply_repair(graph, replace(preview, digest="sha256:" + "0" * 64))
+
+
+def test_the_same_preview_applies_once(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
+    preview = preview_repair(graph)
+    apply_repair(graph, preview)
+    with pytest.raises(StalePlan):
+        apply_repair(graph, preview)
+
+
+def test_nothing_is_decided_beside_a_recovery(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
+    preview = preview_repair(graph)
+    graph.storage.write(sidecar_path("01ARYZ6S410000000000000000"), b"{}")
+    with pytest.raises(RecoveryPending):
+        preview_repair(graph)
+    with pytest.raises(RecoveryPending):
+        apply_repair(graph, preview)
+    assert entry_of(graph, DRIFTED).version == row(preview).manifest_version
+
+
+def test_a_head_behind_its_pin_is_never_published(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    entry = entry_of(graph, DRIFTED)
+    folder = f"{entry.path}/_versions"
+    graph.storage.delete(f"{folder}/{2**64 - 1 - entry.version:020d}.manifest")
+    graph.storage.delete(f"{folder}/latest_version_hint.json")
+    with pytest.raises(CorruptGraph, match="behind manifest version"):
+        preview_repair(graph)
+
+
+def test_only_the_named_tables_are_repaired(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, drift_tables=(DRIFTED, "node:Doc"))
+    doc = entry_of(graph, "node:Doc")
+    apply_repair(graph, preview_repair(graph, tables=(DRIFTED,)))
+    assert entry_of(graph, "node:Doc") == doc
+    with pytest.raises(UnknownTable):
+        preview_repair(graph, tables=("node:Nobody",))
