@@ -45,5 +45,12 @@ def forget(storage: Storage, operation_id: str) -> None:
     storage.delete(_path(operation_id))
 
 
+def sweep(storage: Storage, pending: frozenset[str]) -> None:
+    """Drop records of operations that have no sidecar any more: they finished or never armed. Destroys records."""
+    for name in storage.list(_FOLDER):
+        if name.endswith(".json") and name not in pending:
+            storage.delete(f"{_FOLDER}/{name}")
+
+
 def _path(operation_id: str) -> str:
     return f"{_FOLDER}/{operation_id}.json"

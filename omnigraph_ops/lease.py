@@ -9,6 +9,7 @@ graph correct if it is ever broken.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -16,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from omnigraph_ops import serde
 from omnigraph_ops.edges.storage import Storage
@@ -35,6 +37,9 @@ class Lease:
     owner: str
     purpose: str
     expires_at: float
+    pid: int = 0
+    machine: str = ""
+    """Host, boot and process namespace: where `pid` means something."""
 
 
 class LeaseKeeper:
@@ -96,14 +101,40 @@ def committer_lease(
 def read_lease(storage: Storage) -> Lease | None:
     """The current lease, None when nobody holds it or the file is unreadable. Reads."""
     try:
-        return serde.from_json(Lease, storage.read(LEASE_PATH))
+        lease = serde.from_json(Lease, storage.read(LEASE_PATH))
     except (FileNotFoundError, InvalidInput):
         return None
+    # A time that is no number never compares equal, not even to itself: such a file is unreadable too.
+    return lease if math.isfinite(lease.expires_at) else None
 
 
 def lease_is_alive(lease: Lease | None) -> bool:
-    """Whether somebody holds the lease right now. Reads the clock."""
-    return lease is not None and lease.expires_at > time.time()
+    """Whether somebody holds the lease right now. Reads the clock and the process table.
+
+    A holder that was killed on this very machine is dead at once; any other only after its TTL.
+    """
+    if lease is None or lease.expires_at <= time.time():
+        return False
+    return not (lease.machine and lease.machine == this_machine() and not _process_exists(lease.pid))
+
+
+def this_machine() -> str:
+    """Host, boot and process namespace of this process; empty where the system does not tell. Reads."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _process_exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _acquire(storage: Storage, purpose: str, ttl: float, deadline: float) -> LeaseKeeper:
@@ -113,6 +144,8 @@ def _acquire(storage: Storage, purpose: str, ttl: float, deadline: float) -> Lea
             owner=f"{socket.gethostname()}:{os.getpid()}",
             purpose=purpose,
             expires_at=time.time() + ttl,
+            pid=os.getpid(),
+            machine=this_machine(),
         )
         if storage.create(LEASE_PATH, serde.dumps(lease).encode()):
             return LeaseKeeper(storage, lease, ttl)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from omnigraph_ops import journal
 from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
-from omnigraph_ops.errors import DriftFound, OutcomeUnknown, RecoveryPending, StalePlan
+from omnigraph_ops.errors import DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StalePlan
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
@@ -138,7 +138,11 @@ def _arm(graph: Graph, entry: TableEntry, operation_id: str, unit: str, keeper: 
             started_at_us=now_us(),
         ),
     )
-    keeper.assert_held()
+    try:
+        keeper.assert_held()
+    except LeaseHeld:
+        journal.forget(graph.storage, operation_id)
+        raise
     path = write_sidecar(graph, entry, operation_id, root)
     foreign = sidecar_names(graph.storage) - {path.rsplit("/", 1)[-1]}
     if foreign or graph.is_locked():
@@ -151,48 +155,40 @@ def _finish(graph: Graph, entry: TableEntry, operation_id: str) -> bool:
     """Publish whatever moved and disarm; whether anything moved. Writes.
 
     Even after a failed effect: a conflict can leave a ReserveFragments version behind, and a table
-    is never disarmed with its HEAD ahead of its pin.
+    is never disarmed with its HEAD ahead of its pin. Rows of another writer that committed inside
+    our window are never published by us: we wait for its own publish, then publish what is ours.
     """
-    head = graph.open_head(entry)
-    if head.version == entry.version:
-        _disarm(graph, operation_id)
-        return False
-    if history(graph.storage, entry.path, after=entry.version, upto=head.version).preserves_content:
-        _check_rows(graph, entry, head, operation_id)
-        publish_monotonic(graph, entry, head, actor=None)
-    else:
-        _await_foreign_publish(graph, entry, head.version)
+    deadline = time.monotonic() + _FOREIGN_PUBLISH_SECONDS
+    while True:
+        head = graph.open_head(entry)
+        current = graph.state().get(entry.table_key)
+        if current is None or current.path != entry.path:
+            raise OutcomeUnknown(f"{entry.table_key} was dropped or replaced while armed; run `omnigraph-ops check`")
+        if current.version >= head.version:
+            break
+        if history(graph.storage, entry.path, after=current.version, upto=head.version).preserves_content:
+            _check_rows(graph, current, head, operation_id)
+            publish_monotonic(graph, entry, head, actor=None)
+            break
+        if time.monotonic() >= deadline:
+            raise OutcomeUnknown(
+                f"another writer committed to {entry.table_key} at version {head.version} and has not published it; "
+                "no row was lost and the sidecar is kept; run `omnigraph-ops check` when that writer is done"
+            )
+        time.sleep(0.1)
     _disarm(graph, operation_id)
-    return True
+    return int(head.version) != entry.version
 
 
-def _check_rows(graph: Graph, entry: TableEntry, head: Dataset, operation_id: str) -> None:
+def _check_rows(graph: Graph, pinned: TableEntry, head: Dataset, operation_id: str) -> None:
     """Refuse to publish a rewrite that lost or gained a row: it becomes drift for a person to see. Reads."""
-    before, after = live_rows(graph.open_pinned(entry)), live_rows(head)
+    before, after = live_rows(graph.open_pinned(pinned)), live_rows(head)
     if before != after:
         _disarm(graph, operation_id)
         raise DriftFound(
-            f"{entry.table_key} has {after} rows after the rewrite and {before} before; it was not published, "
-            f"readers stay at version {entry.version}; keep the table as it is and report this"
+            f"{pinned.table_key} has {after} rows after the rewrite and {before} before; it was not published, "
+            f"readers stay at version {pinned.version}; keep the table as it is and report this"
         )
-
-
-def _await_foreign_publish(graph: Graph, entry: TableEntry, head_version: int) -> None:
-    """Another writer committed inside our window: its own publish covers our commits too. Reads.
-
-    We never publish rows that are not ours; if the other writer does not, the sidecar stays and the
-    table is somebody's decision.
-    """
-    deadline = time.monotonic() + _FOREIGN_PUBLISH_SECONDS
-    while time.monotonic() < deadline:
-        current = graph.state().get(entry.table_key)
-        if current is not None and current.version >= head_version:
-            return
-        time.sleep(0.1)
-    raise OutcomeUnknown(
-        f"another writer committed to {entry.table_key} at version {head_version} and has not published it; "
-        "no row was lost and the sidecar is kept; run `omnigraph-ops check` when that writer is done"
-    )
 
 
 def _disarm(graph: Graph, operation_id: str) -> None:

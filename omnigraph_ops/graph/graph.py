@@ -87,7 +87,8 @@ class Graph:
         return self.lance.open(self.table_uri(entry), branch=entry.branch, version=entry.version)
 
     def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
-        """Live tables that the accepted catalog also declares, sorted by key. Pure."""
+        """Live tables of main that the accepted catalog also declares, by key; raises `CorruptGraph`. Pure."""
+        self.format.check_catalog(self.catalog, state, self.uri)
         return tuple(e for e in state.entries if self.catalog.get(e.table_key) is not None)
 
 

@@ -43,6 +43,9 @@ class StampFormat(Protocol):
     def read_catalog(self, storage: Storage) -> Catalog:
         """The accepted catalog; raises `ContractError`. Reads."""
 
+    def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
+        """Refuse a main branch whose tables are not those of the accepted schema; raises `CorruptGraph`. Pure."""
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         """The branch state from all rows of its graph manifest; raises `CorruptGraph`. Pure but for links."""
 

@@ -55,6 +55,9 @@ class Stamp3:
             raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
         return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
 
+    def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
+        """Nothing: this generation maintains whatever both sides know."""
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         root = context.location.root
         data = typed_rows(rows, MANIFEST_SCHEMA_3, root)

@@ -58,6 +58,16 @@ class Stamp6:
             raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
         return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
 
+    def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
+        declared = {(t.table_key, t.identity) for t in catalog.tables}
+        live = {(e.table_key, e.identity) for e in state.entries}
+        if declared != live:
+            key = min(k for k, _ in declared ^ live)
+            raise CorruptGraph(
+                f"{root}: the accepted schema and __manifest disagree about {key!r}; nothing was written; "
+                "open the graph with omnigraph for its diagnosis"
+            )
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         root = context.location.root
         data = typed_rows(rows, MANIFEST_SCHEMA_6, root)

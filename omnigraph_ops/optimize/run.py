@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TypeVar
 from omnigraph_ops.edges.lance_errors import CommitConflict
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.lance_tables import commit_results, plan_tasks, surviving_results
-from omnigraph_ops.errors import OpsError, PublishConflict
+from omnigraph_ops.errors import DriftFound, OpsError, PublishConflict, RecoveryPending, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import Decision, OptimizePlan, OptimizeReport, TablePlan, TableStats, UnitWindow
@@ -19,11 +20,14 @@ from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.optimize.observe import observe_table, policy_of, select_entries
 from omnigraph_ops.optimize.plan import plan_table
 from omnigraph_ops.optimize.units import Effort, Progress, compact_here, fold
-from omnigraph_ops.window import refuse_pending, run_unit
+from omnigraph_ops.window import Effects, refuse_pending, run_unit
 
 T = TypeVar("T")
 R = TypeVar("R")
 _REWRITE_ROUNDS = 5
+_ATTEMPTS = 5
+_BACKOFF_SECONDS = 0.25
+_PREEMPTED = (CommitConflict, StalePlan, DriftFound, RecoveryPending)
 
 
 def plan_optimize(
@@ -94,14 +98,37 @@ def optimize_table(
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
     refuse_pending(graph, beside_siblings=True)
+    effort = Effort()
+    windows: list[UnitWindow] = []
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _attempt_table(graph, table_key, executor or InProcessExecutor(), effort, windows, on_progress)
+        except _PREEMPTED as error:
+            # Another writer was there between our look and our turn: look again.
+            if attempt == _ATTEMPTS - 1:
+                raise
+            if on_progress is not None:
+                on_progress(f"preempted, planning again: {error}")
+            time.sleep(_BACKOFF_SECONDS * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
+    graph: Graph,
+    table_key: str,
+    executor: TaskExecutor,
+    effort: Effort,
+    windows: list[UnitWindow],
+    on_progress: Progress | None,
+) -> TableStats:
     policy = policy_of(graph)
     (entry,) = select_entries(graph, graph.state(), (table_key,))
     plan = plan_table(observe_table(graph, entry, policy), policy)
-    if plan.decision is not Decision.OPTIMIZE:
+    if plan.decision is not Decision.OPTIMIZE and not windows:
         return _untouched(plan)
-    effort = Effort()
-    run = _TableRun(graph, plan, executor or InProcessExecutor(), effort, on_progress or (lambda _text: None))
-    windows = run.in_one_window(entry) if run.is_small else run.in_two_windows(entry)
+    if plan.decision is Decision.OPTIMIZE:
+        run = _TableRun(graph, plan, executor, effort, on_progress or (lambda _text: None))
+        run.go(entry, windows)
     after = graph.state().get(table_key)
     return TableStats(
         table_key=table_key,
@@ -109,12 +136,12 @@ def optimize_table(
         fragments_added=effort.fragments_added,
         committed=bool(windows),
         pending_indexes=plan.pending_indexes,
-        executor=run.executor.kind,
+        executor=executor.kind,
         rows=plan.rows,
         bytes_rewritten=plan.rewrite_bytes if effort.fragments_removed else 0,
         indexes_folded=tuple(effort.folded),
         indexes_built=tuple(effort.built),
-        windows=windows,
+        windows=tuple(windows),
         published_version=after.version if after else None,
     )
 
@@ -129,65 +156,63 @@ class _TableRun:
         self.effort, self.progress = effort, progress
         self.target_rows = graph.settings.target_rows_per_fragment
 
-    @property
-    def is_small(self) -> bool:
+    def go(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        """All units of the table; every window that committed is added to `windows`. Writes."""
         local = isinstance(self.executor, InProcessExecutor)
-        return local and self.plan.data_bytes < self.graph.settings.small_table_bytes
+        if local and self.plan.data_bytes < self.graph.settings.small_table_bytes:
+            self._in_one_window(entry, windows)
+        else:
+            self._in_two_windows(entry, windows)
 
-    def in_one_window(self, entry: TableEntry) -> tuple[UnitWindow, ...]:
+    def _in_one_window(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Fold and rewrite in one armed window, as the engine does. Writes."""
 
         def effects(dataset: Dataset) -> None:
             fold(self.graph.lance, dataset, self.plan, self.effort, self.progress)
             compact_here(dataset, self.target_rows, self.effort, self.progress)
 
-        result = run_unit(self.graph, entry, unit="fold+rewrite", effects=effects)
-        return (result.window,) if result.committed else ()
+        self._unit(entry, "fold+rewrite", effects, windows)
 
-    def in_two_windows(self, entry: TableEntry) -> tuple[UnitWindow, ...]:
+    def _in_two_windows(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Unit F with its window as long as the index work, then unit R with a short one. Writes."""
-        windows: list[UnitWindow] = []
         if self.plan.folds or self.plan.builds or self.plan.strip_auto_cleanup:
-            effects = partial(self._fold)
-            folded = run_unit(self.graph, entry, unit="fold", effects=effects)
-            entry = folded.entry
-            windows += [folded.window] if folded.committed else []
+            entry = self._unit(entry, "fold", self._fold, windows)
         for _ in range(_REWRITE_ROUNDS):
-            window, entry, done = self._rewrite_round(entry)
-            windows += [window] if window else []
+            entry, done = self._rewrite_round(entry, windows)
             if done:
-                return tuple(windows)
+                return
         raise PublishConflict(
             f"the rewrite of {self.plan.table_key} was preempted {_REWRITE_ROUNDS} times by other writers; "
             "what was published stays good; run again when it is quieter"
         )
 
+    def _unit(self, entry: TableEntry, unit: str, effects: Effects, windows: list[UnitWindow]) -> TableEntry:
+        result = run_unit(self.graph, entry, unit=unit, effects=effects)
+        windows += [result.window] if result.committed else []
+        return result.entry
+
     def _fold(self, dataset: Dataset) -> None:
         fold(self.graph.lance, dataset, self.plan, self.effort, self.progress)
 
-    def _rewrite_round(self, entry: TableEntry) -> tuple[UnitWindow | None, TableEntry, bool]:
+    def _rewrite_round(self, entry: TableEntry, windows: list[UnitWindow]) -> tuple[TableEntry, bool]:
         """Plan and execute without a lock, then commit what is still current. Writes."""
         pinned = self.graph.open_pinned(entry)
         tasks = plan_tasks(pinned, self.target_rows)
         if not tasks:
-            return None, entry, True
+            return entry, True
         results: list[str] = []
         for result in self.executor.execute(pinned, tasks):
             results.append(result)
             self.progress(f"rewrote {len(results)} of {len(tasks)} fragment groups")
-        current = self.graph.state().get(entry.table_key) or entry
+        (current,) = select_entries(self.graph, self.graph.state(), (entry.table_key,))
         survivors = surviving_results(self.graph.open_pinned(current), results)
         if not survivors:
-            return None, current, False
+            return current, False
 
         def commit(dataset: Dataset) -> None:
             self.effort.add(commit_results(dataset, survivors))
 
-        try:
-            unit = run_unit(self.graph, current, unit="rewrite", effects=commit)
-        except CommitConflict:
-            return None, self.graph.state().get(entry.table_key) or entry, False
-        return unit.window, unit.entry, len(survivors) == len(results)
+        return self._unit(current, "rewrite", commit, windows), len(survivors) == len(results)
 
 
 def _untouched(plan: TablePlan) -> TableStats:

@@ -28,6 +28,8 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     outcomes: list[RecoveryOutcome] = []
     for file in list_sidecars(graph.storage, graph.format.sidecar_version):
         outcomes.append(_recover_one(graph, file, grace))
+    if not lease_is_alive(read_lease(graph.storage)):
+        journal.sweep(graph.storage, sidecar_names(graph.storage))
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 
 

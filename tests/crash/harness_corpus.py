@@ -218,6 +218,7 @@ def _own() -> list[Case]:
         "lease empty": d.put(lease, ""),
         "lease deep": d.put(lease, DEEP),
         "lease NaN": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":NaN}'),
+        "lease infinite": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":Infinity}'),
         "lease long past": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":-1e300}'),
         "journal garbage": d.put(f"{journal}/01ARZ3NDEKTSV4RRFFQ69G5FAV.json", "]["),
         "half-written files": d.put("__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json.0123.tmp", "{"),
@@ -227,10 +228,9 @@ def _own() -> list[Case]:
         "lease is a folder": d.folder_at(lease),
         "journal is a file": d.file_at(journal),
         "lease held": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":9e18}'),
-        "lease infinite": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":Infinity}'),
     }
     harmless = [Case(name=n, damage=x, names="", scope=HARMLESS, must_fail=()) for n, x in fine.items()]
-    needle = {"lease held": "lease", "lease infinite": "lease"}
+    needle = {"lease held": "lease"}
     return harmless + [
         Case(name=n, damage=x, names=needle.get(n, "__maintenance"), must_fail=WRITES) for n, x in broken.items()
     ]

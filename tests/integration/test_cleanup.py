@@ -1,0 +1,266 @@
+"""Cleanup removes exactly what a plan listed, and never what anybody reads."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import lance
+import pytest
+
+from omnigraph_ops import serde
+from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
+from omnigraph_ops.errors import InvalidInput, RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.models import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.optimize import optimize_all
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_no_leftovers
+from tests.support.rows import rows_everywhere, rows_of, tree_of
+from tests.support.writers import copies, delete_first, drift, entry_of, write
+
+SMALL = {"loads": 4, "rows": 12, "node_types": 1}
+PERSON = "node:Person"
+KEEP_1 = RetentionPolicy(keep_versions=1)
+
+
+def versions(graph: Graph, key: str = PERSON) -> list[int]:
+    return [v["version"] for v in graph.open_head(entry_of(graph, key)).versions()]
+
+
+def table(plan: CleanupPlan, key: str = PERSON) -> TableCleanupPlan:
+    return next(t for t in plan.tables if t.table_key == key)
+
+
+def resigned(plan: CleanupPlan, **changes: object) -> CleanupPlan:
+    """The plan with one change and a digest that fits it: a forger with the algorithm."""
+    bare = replace(plan, digest="", **changes)
+    return replace(bare, digest=serde.digest(bare))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3, 100])
+def test_exactly_the_planned_versions_go(demo_graph: DemoGraph, stamp: int, keep: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    before, rows, tree = versions(graph), rows_everywhere(graph), tree_of(graph.uri)
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=keep))
+    assert tree_of(graph.uri) == tree
+    assert table(plan).versions == tuple(before[: -max(keep, 1)])
+    report = cleanup_all(graph, plan)
+    assert {t.table_key: t.versions for t in report.tables} == {t.table_key: t.versions for t in plan.tables}
+    assert versions(graph) == before[-max(keep, 1) :]
+    assert sum(t.bytes_removed for t in report.tables) == plan.total_bytes
+    assert sum(t.old_versions_removed for t in report.tables) == plan.total_versions
+    assert rows_everywhere(graph) == rows
+    assert_no_leftovers(graph)
+    again = cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=keep)))
+    assert sum(t.old_versions_removed for t in again.tables) == 0
+
+
+def test_both_bounds_must_agree(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    assert plan_cleanup(graph, RetentionPolicy(keep_versions=1, older_than_secs=3600)).total_versions == 0
+    by_age = plan_cleanup(graph, RetentionPolicy(older_than_secs=0))
+    assert table(by_age).versions == table(plan_cleanup(graph, KEEP_1)).versions
+
+
+@pytest.mark.parametrize("bad", [RetentionPolicy(), RetentionPolicy(keep_versions=-1)])
+def test_a_policy_without_a_bound_reads_nothing(demo_graph: DemoGraph, bad: RetentionPolicy) -> None:
+    with pytest.raises(InvalidInput):
+        plan_cleanup(demo_graph(**SMALL), bad)
+
+
+def test_branches_stay_readable(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=2, written_branches=1)
+    optimize_all(graph)
+    rows, pin = rows_everywhere(graph), entry_of(graph, PERSON, "lazy-1").version
+    plan = plan_cleanup(graph, KEEP_1)
+    planned = table(plan)
+    assert planned.versions == tuple(range(1, pin))
+    assert planned.blocked_by is not None
+    assert planned.blocked_by.startswith(f"version {pin}: ")
+    reasons = {p.version: " ".join(p.reasons) for p in planned.protected}
+    assert "'lazy-1'" in reasons[pin]
+    assert "'review/hires-1' forks here" in reasons[pin]
+    assert cleanup_all(graph, plan).failed == ()
+    assert rows_everywhere(graph) == rows
+    assert len(rows) == 4
+
+
+def test_tags_hold_their_version(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    graph.open_head(entry_of(graph, PERSON)).tags.create("audit", 3)
+    plan = plan_cleanup(graph, KEEP_1)
+    assert 3 not in table(plan).versions
+    assert [p.reasons for p in table(plan).protected if p.version == 3] == [("tag 'audit'",)]
+    cleanup_all(graph, plan)
+    assert versions(graph)[0] == 3
+
+
+def test_orphaned_forks_go_once_and_live_ones_stay(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=2)
+    graph.manifest().branches.delete("review/hires-1")
+    live = rows_of(graph, "review/hires-2")
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=100))
+    path = entry_of(graph, PERSON).path
+    assert OrphanedFork(table_key=PERSON, table_path=path, branch="review/hires-1") in plan.orphaned_forks
+    assert {f.branch for f in plan.orphaned_forks} == {"review/hires-1"}
+    expected = {PERSON, "_graph_commits"} if stamp == 3 else {PERSON}
+    assert {f.table_key for f in plan.orphaned_forks} == expected
+    assert cleanup_all(graph, plan).orphaned_forks_removed == plan.orphaned_forks
+    assert set(graph.open_head(entry_of(graph, PERSON)).branches.list()) == {"review/hires-2"}
+    assert rows_of(graph, "review/hires-2") == live
+    assert plan_cleanup(graph, RetentionPolicy(keep_versions=100)).orphaned_forks == ()
+    assert remove_orphaned_forks(graph, plan) == ()
+
+
+def test_a_fork_that_came_back_to_life_is_spared(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    bare = plan_cleanup(graph, KEEP_1)
+    assert bare.orphaned_forks == ()
+    fork = OrphanedFork(table_key=PERSON, table_path=entry_of(graph, PERSON).path, branch="review/hires-1")
+    rows = rows_everywhere(graph)
+    assert remove_orphaned_forks(graph, resigned(bare, orphaned_forks=(fork,))) == ()
+    assert rows_everywhere(graph) == rows
+
+
+def test_drift_refuses_that_table_only(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(PERSON,))
+    before = versions(graph)
+    plan = plan_cleanup(graph, KEEP_1)
+    assert table(plan).versions == ()
+    assert "drift" in (table(plan).refused or "")
+    report = cleanup_all(graph, plan)
+    assert [t.table_key for t in report.failed] == [PERSON]
+    assert versions(graph) == before
+    assert len(versions(graph, "edge:Knows")) == 1
+
+
+def test_a_table_that_cannot_be_read_refuses_that_table_only(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    shutil.rmtree(graph.table_uri(entry_of(graph, PERSON)) + "/_versions")
+    plan = plan_cleanup(graph, KEEP_1)
+    assert table(plan).refused is not None
+    assert table(plan, "edge:Knows").refused is None
+
+
+def test_an_unreadable_branch_refuses_everything(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, lazy_branches=1)
+    shutil.rmtree(f"{graph.uri}/__manifest/tree/lazy-1")
+    plan = plan_cleanup(graph, KEEP_1)
+    assert plan.total_versions == 0
+    assert all("'lazy-1' cannot be read" in (t.refused or "") for t in plan.tables)
+
+
+def test_an_unopenable_pin_refuses_its_table(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, lazy_branches=1)
+    entry = entry_of(graph, PERSON, "lazy-1")
+    graph.storage.delete(f"{entry.path}/_versions/{2**64 - 1 - entry.version:020d}.manifest")
+    plan = plan_cleanup(graph, KEEP_1)
+    assert "cannot be opened" in (table(plan).refused or "")
+    assert table(plan, "edge:Knows").refused is None
+
+
+def test_an_altered_plan_is_refused_before_any_delete(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=3))
+    greedy = replace(plan, tables=tuple(replace(t, versions=(1, 2, 3, 4, 5)) for t in plan.tables))
+    tree = tree_of(graph.uri)
+    for call in (cleanup_all, remove_orphaned_forks, lambda g, p: cleanup_table(g, p, PERSON)):
+        with pytest.raises(StalePlan, match="altered"):
+            call(graph, greedy)
+    assert tree_of(graph.uri) == tree
+
+
+def test_even_a_signed_plan_never_takes_what_is_published(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
+    optimize_all(graph)
+    rows = rows_everywhere(graph)
+    head = versions(graph)[-1]
+    plan = plan_cleanup(graph, KEEP_1)
+    greedy = resigned(plan, tables=tuple(replace(t, versions=tuple(range(1, head + 1))) for t in plan.tables))
+    stats = cleanup_table(graph, greedy, PERSON)
+    floor = entry_of(graph, PERSON, "lazy-1").version
+    assert stats.versions == tuple(range(1, floor))
+    assert stats.skipped_since_protected == tuple(range(floor, head + 1))
+    assert rows_everywhere(graph) == rows
+
+
+def test_what_became_protected_since_the_plan_is_spared(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    plan = plan_cleanup(graph, KEEP_1)
+    first, second, *rest = table(plan).versions
+    head = graph.open_head(entry_of(graph, PERSON))
+    head.tags.create("since", second)
+    head.create_branch("fork", rest[-1])
+    stats = cleanup_table(graph, plan, PERSON)
+    assert stats.skipped_since_protected == (second, rest[-1])
+    assert stats.versions == (first, *rest[:-1])
+    assert set(versions(graph)) == {second, rest[-1], head.version}
+
+
+def test_a_version_that_came_after_the_plan_stays(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plan = plan_cleanup(graph, KEEP_1)
+    pinned = entry_of(graph, PERSON).version
+    write(graph, PERSON, copies("new-"))
+    cleanup_all(graph, plan)
+    assert versions(graph) == [pinned, entry_of(graph, PERSON).version]
+
+
+def test_drift_since_the_plan_refuses_the_table(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plan = plan_cleanup(graph, KEEP_1)
+    drift(graph, PERSON, delete_first())
+    before = versions(graph)
+    with pytest.raises(StalePlan, match="drift"):
+        cleanup_table(graph, plan, PERSON)
+    assert versions(graph) == before
+
+
+def test_a_version_somebody_else_removed_is_no_error(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plan = plan_cleanup(graph, KEEP_1)
+    head = graph.open_head(entry_of(graph, PERSON))
+    head.cleanup_old_versions(versions=[1, 2], error_if_tagged_old_versions=False)
+    assert cleanup_table(graph, plan, PERSON).versions == table(plan).versions[2:]
+
+
+def test_nothing_is_collected_beside_a_recovery(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plan = plan_cleanup(graph, KEEP_1)
+    graph.storage.write(sidecar_path("01ARYZ6S410000000000000000"), b"{}")
+    tree = tree_of(graph.uri)
+    for call in (plan_cleanup, cleanup_all):
+        with pytest.raises(RecoveryPending):
+            call(graph, KEEP_1 if call is plan_cleanup else plan)
+    with pytest.raises(RecoveryPending):
+        cleanup_table(graph, plan, PERSON)
+    assert {k: v for k, v in tree_of(graph.uri).items() if not k.startswith("__maintenance")} == tree
+
+
+def test_a_table_outside_of_the_plan_is_not_cleaned(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plan = plan_cleanup(graph, KEEP_1, tables=(PERSON,))
+    with pytest.raises(UnknownTable):
+        cleanup_table(graph, plan, "edge:Knows")
+    cleanup_all(graph, plan)
+    assert len(versions(graph, "edge:Knows")) > 1
+
+
+def test_a_branch_recorded_under_another_spelling_refuses_its_table(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    moved = f"{graph.uri}-moved"
+    shutil.move(graph.uri, moved)
+    from omnigraph_ops.graph import open_graph
+
+    plan = plan_cleanup(open_graph(moved, graph.settings), KEEP_1)
+    assert all(t.versions == () for t in plan.tables if t.table_key == PERSON)
+    assert all(t.refused for t in plan.tables if t.table_key == PERSON)
+
+
+def test_a_plan_survives_its_trip_through_a_file(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, written_branches=1)
+    plan = plan_cleanup(graph, KEEP_1)
+    assert serde.from_json(CleanupPlan, serde.dumps(plan)) == plan
+    assert lance.dataset(graph.table_uri(entry_of(graph, PERSON))).version == table(plan).lance_head_version
