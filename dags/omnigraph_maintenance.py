@@ -28,7 +28,7 @@ from datetime import timedelta
 
 import pendulum
 from airflow.sdk import Param, TriggerRule, dag
-from omnigraph_airflow.operators.approve import ApproveCleanupOperator, ApproveRepairOperator
+from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveCleanupOperator, ApproveRepairOperator
 from omnigraph_airflow.operators.cleanup import CleanupTableOperator, PlanCleanupOperator
 from omnigraph_airflow.operators.optimize import (
     OptimizeTableOperator,
@@ -87,7 +87,8 @@ PARAMS = {
         False,
         type="boolean",
         title="Force repair",
-        description_md="An approved repair also publishes drift that is **not** verified maintenance.",
+        description_md="Where the switch of the repair approval starts: whether an approved repair also "
+        "publishes drift that is **not** verified maintenance.",
     ),
     "confirm_repair": Param(
         False,
@@ -161,6 +162,7 @@ def omnigraph_maintenance() -> None:
     preview = PreviewRepairOperator(task_id="preview_repair")
     approve_repair = ApproveRepairOperator(
         task_id="approve_repair",
+        params=REPAIR_FORM,
         plan=preview.output,
         answer_within=ANSWER_WITHIN,
         force="{{ params.force_repair }}",
@@ -170,7 +172,6 @@ def omnigraph_maintenance() -> None:
         task_id="apply_repair",
         preview=preview.output,
         approval="approve_repair",
-        force="{{ params.force_repair }}",
     )
 
     # all_done: a rejected, skipped or failed repair leaves its tables out of the plan, nothing more.

@@ -15,9 +15,9 @@ from omnigraph_ops.models import (
 )
 
 MEANING = {
-    Classification.VERIFIED_MAINTENANCE: "verified maintenance: only compaction, no row changed",
-    Classification.SUSPICIOUS: "**suspicious**: operations that change rows or indexes",
-    Classification.UNVERIFIABLE: "**unverifiable**: the operations cannot be read",
+    Classification.VERIFIED_MAINTENANCE: "verified maintenance",
+    Classification.SUSPICIOUS: "**suspicious**",
+    Classification.UNVERIFIABLE: "**unverifiable**",
     Classification.NO_DRIFT: "no drift",
 }
 NOT_SHOWN = "?"
@@ -31,12 +31,17 @@ def repair_body(preview: RepairPreview, *, force: bool = False, answer_by: str |
         "them as they are; it rewrites nothing.",
         "",
         *_table(
-            ("Table", "Published → newest", "Evidence", "Operations", "Rows", "On Approve"),
+            ("Table", "Published → newest", "On Approve", "Rows", "Evidence", "Operations"),
             (_repair_cells(row, force) for row in preview.drifted),
         ),
         "",
+        "Verified maintenance is compaction only: no row changed. Suspicious operations change rows or "
+        "indexes; unverifiable ones cannot be read.",
+        "",
         "- **Approve**: the tables marked *publish* are published at their newest version in one graph "
         "commit. If any of them moves before that, nothing is published.",
+        "- **The switch** below also publishes the tables that are not verified maintenance. Use it only when "
+        "you know who made those versions.",
         "- **Reject**: only the repair is skipped. The tables stay as they are, and the rest of the run "
         "goes on without them.",
         _no_answer(answer_by),
@@ -48,14 +53,14 @@ def repair_body(preview: RepairPreview, *, force: bool = False, answer_by: str |
 
 def _repair_cells(row: RepairRow, force: bool) -> tuple[str, ...]:
     verified = row.classification is Classification.VERIFIED_MAINTENANCE
-    action = "publish" if verified else "publish (forced)" if force else "leave: needs `force_repair`"
+    action = "publish" if verified else "publish (forced)" if force else "leave, unless the switch is on"
     return (
         f"`{row.table_key}`",
         f"{row.manifest_version} → {row.lance_head_version}",
+        action,
+        _rows(row.rows_before, row.rows_after),
         MEANING[row.classification] + (f" ({row.error})" if row.error else ""),
         ", ".join(row.operations) or NOT_SHOWN,
-        _rows(row.rows_before, row.rows_after),
-        action,
     )
 
 

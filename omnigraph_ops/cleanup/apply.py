@@ -71,8 +71,9 @@ def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork
     removed = []
     for fork in plan.orphaned_forks:
         refuse_pending(graph)
-        if is_orphaned(graph, fork, look(graph)):
-            graph.lance.delete_branch(graph.lance.open(graph.context.location.uri(fork.table_path)), fork.branch)
+        if not is_orphaned(graph, fork, look(graph)):
+            continue
+        if graph.lance.delete_branch(graph.lance.open(graph.context.location.uri(fork.table_path)), fork.branch):
             removed.append(fork)
     return tuple(removed)
 

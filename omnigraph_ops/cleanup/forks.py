@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from omnigraph_ops.cleanup.view import GraphView
+from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
@@ -40,7 +41,11 @@ def removal_order(names: Iterable[str]) -> list[str]:
 
 
 def _of_table(graph: Graph, entry: TableEntry, view: GraphView) -> list[OrphanedFork]:
-    dataset = graph.open_head(entry)
+    try:
+        dataset = graph.open_head(entry)
+    except LanceFailure:
+        # Its own row of the plan says why it cannot be read; the other tables go on.
+        return []
     forks = [
         OrphanedFork(table_key=entry.table_key, table_path=entry.path, branch=name)
         for name in removal_order(b.name for b in graph.lance.branches(dataset))

@@ -84,10 +84,12 @@ class LanceGateway:
         with lance_errors(f"create branch {name} of {dataset.uri}"):
             dataset.create_branch(name, storage_options=self.storage_options)
 
-    def delete_branch(self, dataset: Dataset, name: str) -> None:
-        """Delete a Lance branch; one that is already gone is success. Destroys."""
+    def delete_branch(self, dataset: Dataset, name: str) -> bool:
+        """Delete a Lance branch; False when it is already gone. Destroys."""
         with contextlib.suppress(DatasetMissing), lance_errors(f"delete branch {name} of {dataset.uri}"):
             dataset.branches.delete(name)
+            return True
+        return False
 
     def tags(self, dataset: Dataset) -> tuple[tuple[str, str | None, int], ...]:
         """Tags as (name, branch, version), sorted by name. Reads."""

@@ -133,6 +133,17 @@ def build_index(dataset: Any, column: str, index_type: str, name: str) -> None:
             dataset.create_scalar_index(column, index_type, name=name, replace=True)
 
 
+def index_type_of(index: IndexFacts) -> str | None:
+    """The type to rebuild an index with, None for a kind that the engine does not build. Pure."""
+    return next((kind for kind, details in _DETAILS.items() if details == index.details), None)
+
+
+def index_facts(dataset: Dataset) -> tuple[IndexFacts, ...]:
+    """Indexes of the version that is open. Reads."""
+    with lance_errors(f"inspect the indexes of {dataset.uri}"):
+        return tuple(_indexes(dataset))
+
+
 def has_values(dataset: Dataset, column: str) -> bool:
     """Whether any live row has a non-null value there. Reads."""
     with lance_errors(f"look at column {column} of {dataset.uri}"):

@@ -75,6 +75,8 @@ class Storage:
                 entries = self._fs.ls(self.full(folder), detail=True)
             except FileNotFoundError:
                 return ()
+            if self.is_local and [e["name"] for e in entries] == [self.full(folder)]:
+                raise NotADirectoryError(f"{self.full(folder)} is a file where a folder belongs")
         return tuple(sorted(posixpath.basename(e["name"]) for e in entries if e["type"] == "file"))
 
     def stat(self, path: str) -> FileInfo:
@@ -121,7 +123,7 @@ class Storage:
     def _temporary(self, path: str, data: bytes) -> str:
         # The suffix keeps half-written files out of every `*.json` listing, the engine's included.
         target = self.full(path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _make_folder(os.path.dirname(target))
         temporary = f"{target}.{uuid.uuid4().hex}.tmp"
         with open(temporary, "xb") as handle:
             handle.write(data)
@@ -162,6 +164,14 @@ class Storage:
 
 def _is_precondition_failure(error: OSError) -> bool:
     return isinstance(error, FileExistsError) or "precondition" in str(error).lower().replace("-", "")
+
+
+def _make_folder(folder: str) -> None:
+    """Make a folder and its parents; a file in its place is an error of the store. Writes."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(f"{folder} is a file where a folder belongs") from None
 
 
 def _sync_folder(folder: str) -> None:

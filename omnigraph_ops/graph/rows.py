@@ -131,7 +131,7 @@ def parse_commit_created_at(metadata: str | None) -> int:
     """Microseconds since the epoch of a `graph_commit` row; 0 where it cannot be told. Pure."""
     try:
         return int(json.loads(metadata or "")["created_at"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return 0
 
 

@@ -51,7 +51,7 @@ class Stamp3:
         contract = read_contract(storage, format_version=1, ir_version=1)
         try:
             specs = [_spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
         return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
 

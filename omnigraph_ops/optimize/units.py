@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
 from omnigraph_ops.edges.lance_tables import (
     RewriteMetrics,
     build_index,
     commit_results,
     fold_index,
+    index_facts,
+    index_type_of,
     plan_tasks,
 )
-from omnigraph_ops.models import TablePlan
+from omnigraph_ops.models import IndexFold, TablePlan
 from omnigraph_ops.optimize.executors import InProcessExecutor
 
 Progress = Callable[[str], None]
@@ -38,12 +41,38 @@ def fold(lance: LanceGateway, dataset: Dataset, plan: TablePlan, effort: Effort,
     lance.strip_auto_cleanup(dataset)
     for index in plan.folds:
         progress(f"folding index {index.name}")
-        fold_index(dataset, index.name, index.segments)
+        _fold_or_rebuild(dataset, index, progress)
         effort.folded.append(index.name)
     for build in plan.builds:
         progress(f"building index {build.name}")
         build_index(dataset, build.column, build.index_type, build.name)
         effort.built.append(build.name)
+
+
+def _fold_or_rebuild(dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+    """Fold one index; where folding fails or leaves a fragment out, build the index anew. Writes.
+
+    Lance skips an index whose files are gone without an error, and some of its versions fail on
+    full-text indexes with deleted rows: an index is derived data, so building it again is safe.
+    """
+    try:
+        fold_index(dataset, index.name, index.segments)
+    except (CommitConflict, CommitContention, IncompatibleCommit):
+        raise
+    except LanceFailure as error:
+        progress(f"folding index {index.name} failed, building it anew: {error}")
+    found = next((i for i in index_facts(dataset) if i.name == index.name), None)
+    fragments = {f.fragment_id for f in dataset.get_fragments()}
+    if found is not None and found.segments == 1 and fragments <= found.covered:
+        return
+    kind = index_type_of(found) if found is not None else None
+    if kind is None or len(index.columns) != 1:
+        raise LanceFailure(
+            f"index {index.name} of {dataset.uri} could not be folded and is not of a kind this tool builds; "
+            "no row was changed; drop the index or build it with the tool that made it"
+        )
+    progress(f"building index {index.name} anew")
+    build_index(dataset, index.columns[0], kind, index.name)
 
 
 def compact_here(dataset: Dataset, target_rows: int, effort: Effort, progress: Progress) -> None:

@@ -26,6 +26,8 @@ class Decision:
     digest: str
     decided_by: str
     timed_out: bool = False
+    force: bool = False
+    """Also publish drift that is not verified maintenance (repairs only)."""
 
     @property
     def approved(self) -> bool:
@@ -103,8 +105,3 @@ def repair_in_advance(preview: RepairPreview, *, confirmed: bool) -> str | None:
     """
     verified = all(row.classification is Classification.VERIFIED_MAINTENANCE for row in preview.drifted)
     return "confirm_repair of the person who triggered the run" if confirmed and verified else None
-
-
-def repairable(preview: RepairPreview, *, force: bool) -> bool:
-    """Whether an approved repair would publish anything. Pure."""
-    return any(force or r.classification is Classification.VERIFIED_MAINTENANCE for r in preview.drifted)

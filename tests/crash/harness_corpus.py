@@ -21,7 +21,7 @@ def corpus() -> tuple[Case, ...]:
 
 def _manifest_files() -> list[Case]:
     def case(name: str, damage: d.Damage, **more: object) -> Case:
-        return Case(name=f"manifest {name}", damage=damage, names="__manifest", **more)  # type: ignore[arg-type]
+        return Case(name=f"manifest {name}", damage=damage, names="manifest", **more)  # type: ignore[arg-type]
 
     newest = lambda root: d.newest(root / "__manifest")  # noqa: E731
     folder = lambda root: root / "__manifest"  # noqa: E731
@@ -112,10 +112,10 @@ def _signed_lies() -> list[Case]:
 
 def _rows() -> list[Case]:
     def case(name: str, damage: d.Damage, **more: object) -> Case:
-        return Case(name=f"rows {name}", damage=damage, names="__manifest", **more)  # type: ignore[arg-type]
+        return Case(name=f"rows {name}", damage=damage, names="manifest", **more)  # type: ignore[arg-type]
 
     cases = [
-        case(f"metadata {text[:12]!r}" if text else "metadata null", r.in_newest_version(metadata=text))
+        case(f"metadata {text and text[:12]!r}", r.in_newest_version(metadata=text))
         for text in (None, "", "{", "null", "[]", DEEP, '{"manifest_path": 5}', '{"manifest_path": NaN}')
     ]
     for location in ("/etc", "../outside", "nodes/../../x", "nodes/", "nodes", "", None, "nodes/a/b", "C:\\x", "."):
@@ -144,7 +144,7 @@ def _rows() -> list[Case]:
     ]
     for version in (2**64 - 1, 2**63, 2**32, 1000):
         cases.append(_table(f"pinned at {version}", r.in_newest_version(table_version=version)))
-    cases.append(_table("pinned at 0", r.in_versions(table_version=0)))
+    cases.append(_table("pinned at 0", r.in_versions(table_version=0), ()))
     cases.append(_table("pinned on a lost branch", r.in_newest_version(table_branch="ghost")))
     return cases
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, RECOVERY_DIR
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.optimize import optimize_all, optimize_internal, optimize_table, plan_optimize
 from omnigraph_ops.recovery import recover

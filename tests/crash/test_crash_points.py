@@ -62,7 +62,9 @@ def test_nothing_is_written_between_the_enumerated_calls(stage: MakeStage, name:
 
 
 @pytest.mark.crash
-def test_the_number_of_crash_points(tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_number_of_crash_points(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
     total = 0
     for scenario in SCENARIOS:
         for stamp in STAMPS:

@@ -73,9 +73,9 @@ def dag(airflow_db: None) -> Any:
 
 
 @pytest.fixture
-def answer_hitl(api: Any) -> Iterator[Callable[[str, str], list[dict[str, Any]]]]:
+def answer_hitl(api: Any) -> Iterator[Callable[..., list[dict[str, Any]]]]:
     """Answers approvals of a running `dag.test()` through the REST API, from a thread, as a person would."""
-    stop, answers, seen = threading.Event(), dict[str, str](), list[dict[str, Any]]()
+    stop, answers, seen = threading.Event(), dict[str, tuple[str, dict[str, Any]]](), list[dict[str, Any]]()
 
     def loop() -> None:
         while not stop.is_set():
@@ -85,13 +85,14 @@ def answer_hitl(api: Any) -> Iterator[Callable[[str, str], list[dict[str, Any]]]
                 if ti["task_id"] in answers:
                     run = quote(ti["dag_run_id"], safe="")
                     path = f"/api/v2/dags/{DAG_ID}/dagRuns/{run}/taskInstances/{ti['task_id']}"
-                    body = {"chosen_options": [answers[ti["task_id"]]], "params_input": {}}
+                    option, form = answers[ti["task_id"]]
+                    body = {"chosen_options": [option], "params_input": form}
                     seen.append(request)
                     api.patch(f"{path}/{ti['map_index']}/hitlDetails", json=body).raise_for_status()
             time.sleep(0.2)
 
-    def add(task_id: str, option: str) -> list[dict[str, Any]]:
-        answers[task_id] = option
+    def add(task_id: str, option: str, **form: Any) -> list[dict[str, Any]]:
+        answers[task_id] = (option, form)
         return seen
 
     thread = threading.Thread(target=loop, daemon=True)

@@ -34,7 +34,7 @@ SHAPE = {
     "cleanup_table": {"report"},
     "report": set(),
 }
-Answer = Callable[[str, str], list[dict[str, Any]]]
+Answer = Callable[..., list[dict[str, Any]]]
 
 
 class Night:
@@ -143,6 +143,19 @@ def test_reject_skips_only_the_repair(dag: Any, answer_hitl: Answer, graph: Path
     assert set(night.of("cleanup_table")) == {"success"}
     assert drifted(graph) == [DRIFTED]
     assert any(DRIFTED in line for line in night.report["attention"])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_switch_decides_about_suspicious_drift(
+    dag: Any, answer_hitl: Answer, tmp_path: Path, *, force: bool
+) -> None:
+    spec = DemoSpec(loads=2, rows=10, node_types=2, drift_tables=(DRIFTED,), drift_kind="delete")
+    write_demo_graph(tmp_path / "graph", spec)
+    answer_hitl("approve_repair", "Approve", force=force)
+    night = run_night(dag, tmp_path / "graph", keep=100)
+    assert night.state == "success", night.tasks
+    assert night.of("apply_repair") == ["success"]
+    assert drifted(tmp_path / "graph") == ([] if force else [DRIFTED])
 
 
 def test_nothing_to_do(dag: Any, tmp_path: Path) -> None:

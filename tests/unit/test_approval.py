@@ -90,12 +90,13 @@ def test_repair_shows_evidence_per_table() -> None:
     body = approval.repair_body(PREVIEW)
     company, person = cells(body, "node:Company"), cells(body, "node:Person")
     assert company[1] == "5 → 7"
-    assert company[3:] == ["ReserveFragments, Rewrite", "1,200 (unchanged)", "publish"]
-    assert person[3:] == ["Delete", "**10 → 8**", "leave: needs `force_repair`"]
+    assert company[2:4] == ["publish", "1,200 (unchanged)"]
+    assert company[4:] == ["verified maintenance", "ReserveFragments, Rewrite"]
+    assert person[2:] == ["leave, unless the switch is on", "**10 → 8**", "**suspicious**", "Delete"]
 
 
 def test_forced_repair_says_so() -> None:
-    assert cells(approval.repair_body(PREVIEW, force=True), "node:Person")[-1] == "publish (forced)"
+    assert cells(approval.repair_body(PREVIEW, force=True), "node:Person")[2] == "publish (forced)"
 
 
 def test_cleanup_lists_versions_bytes_and_what_holds_the_rest() -> None:

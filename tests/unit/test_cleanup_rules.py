@@ -111,9 +111,7 @@ def test_children_go_before_their_parents() -> None:
 
 
 def test_an_altered_plan_is_refused() -> None:
-    bare = CleanupPlan(
-        uri="/g", stamp=6, policy=policy(2), planned_at_us=1, tables=(), orphaned_forks=(), digest=""
-    )
+    bare = CleanupPlan(uri="/g", stamp=6, policy=policy(2), planned_at_us=1, tables=(), orphaned_forks=(), digest="")
     plan = replace(bare, digest=serde.digest(bare))
     verify_digest(plan)
     with pytest.raises(StalePlan, match="altered"):

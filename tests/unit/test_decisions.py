@@ -132,11 +132,3 @@ def test_confirm_repair_covers_verified_maintenance_only() -> None:
     assert decisions.repair_in_advance(preview(verified), confirmed=True) is not None
     assert decisions.repair_in_advance(preview(verified), confirmed=False) is None
     assert decisions.repair_in_advance(preview(verified, suspicious), confirmed=True) is None
-
-
-def test_what_an_approved_repair_would_publish() -> None:
-    suspicious = preview(Classification.SUSPICIOUS, Classification.NO_DRIFT)
-    assert not decisions.repairable(suspicious, force=False)
-    assert decisions.repairable(suspicious, force=True)
-    assert not decisions.repairable(preview(Classification.NO_DRIFT), force=True)
-    assert decisions.repairable(preview(Classification.VERIFIED_MAINTENANCE), force=False)

@@ -31,6 +31,8 @@ def test_fresh_ones_differ_and_carry_the_time() -> None:
     assert {text[:10] for text in made} == {encode_ulid(at // 1000, 0)[:10]}
 
 
-@pytest.mark.parametrize("text", ["", "0" * 25, "0" * 27, "8" + "0" * 25, "0" * 25 + "I", "0" * 25 + "a", "0" * 26 + "\n"])
+@pytest.mark.parametrize(
+    "text", ["", "0" * 25, "0" * 27, "8" + "0" * 25, "0" * 25 + "I", "0" * 25 + "a", "0" * 26 + "\n"]
+)
 def test_refused(text: str) -> None:
     assert not is_ulid(text)

@@ -18,8 +18,12 @@ ID = IndexFacts(name="id_idx", columns=("id",), details="BTreeIndexDetails", seg
 
 
 def prop(name: str, scalar: str, **flags: bool) -> Property:
-    return Property(name=name, scalar=scalar, is_list=False, is_enum=False) if not flags else Property(
-        name=name, scalar=scalar, is_list=flags.get("is_list", False), is_enum=flags.get("is_enum", False)
+    return (
+        Property(name=name, scalar=scalar, is_list=False, is_enum=False)
+        if not flags
+        else Property(
+            name=name, scalar=scalar, is_list=flags.get("is_list", False), is_enum=flags.get("is_enum", False)
+        )
     )
 
 
@@ -124,9 +128,7 @@ def test_an_index_under_another_name_still_serves_but_one_of_another_type_does_n
 
 def test_a_vector_index_waits_for_the_first_vector() -> None:
     declared = spec(prop("embedding", "Vector"), indexed=("embedding",))
-    decided = plan(
-        facts(fragments(1, 1)), declared, columns_without_values=frozenset({"embedding"})
-    )
+    decided = plan(facts(fragments(1, 1)), declared, columns_without_values=frozenset({"embedding"}))
     assert decided.pending_indexes == (PendingIndex(column="embedding", reason=NO_VECTORS),)
     assert (decided.builds, decided.decision) == ((), Decision.NO_OP)
 

@@ -19,11 +19,13 @@ from omnigraph_ops.journal import Operation
 from omnigraph_ops.lease import Lease
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, TableCleanupPlan
 
-MODELS = [
-    value
-    for value in (getattr(models, name) for name in models.__all__)
-    if dataclasses.is_dataclass(value)
-] + [DemoSpec, DemoSummary, Operation, Lease, Sidecar]
+MODELS = [value for value in (getattr(models, name) for name in models.__all__) if dataclasses.is_dataclass(value)] + [
+    DemoSpec,
+    DemoSummary,
+    Operation,
+    Lease,
+    Sidecar,
+]
 
 # JSON has no NaN, and no stage makes one.
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))

@@ -6,11 +6,12 @@ cannot reach into the next night. Nothing is leased or held while a person think
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow import decisions
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 DECISION = "decision"
 """XCom key of the decision; `return_value` is absent after a Reject."""
 ASKED = "asked_digest"
+FORCE = "force"
+REPAIR_FORM = {FORCE: Param(False, type="boolean", title="Also publish drift that is not verified maintenance")}
+"""The fields of a repair approval; the DAG gives them to the operator, where Airflow expects them."""
 LEAST_WAIT = timedelta(minutes=5)
 
 
@@ -55,6 +59,10 @@ class ApprovePlanOperator(ApprovalOperator):
         context["ti"].xcom_push(key=DECISION, value=serde.to_json(decision))
         return {"chosen_options": [decisions.APPROVE]}
 
+    def forced(self, answers: Mapping[str, Any]) -> bool:
+        """Whether the person asked for more than the plan does by itself; a cleanup has no such thing. Pure."""
+        return False
+
     def set_deadline(self, context: Context) -> str:
         """Fix how long the request waits; returns the moment as text. Pure."""
         now = datetime.now(UTC)
@@ -70,15 +78,18 @@ class ApprovePlanOperator(ApprovalOperator):
             digest=context["ti"].xcom_pull(task_ids=self.task_id, key=ASKED) or "",
             decided_by=_name(user),
             timed_out=bool(event.get("timedout")),
+            force=self.forced(event.get("params_input") or {}),
         )
         context["ti"].xcom_push(key=DECISION, value=serde.to_json(decision))
         return super().execute_complete(context, event)
 
 
 class ApproveRepairOperator(ApprovePlanOperator):
-    """Asks whether drift may be published; skips when there is none that a repair would publish.
+    """Asks whether drift may be published; skips when there is none.
 
-    :param force: also publish drift that is not verified maintenance (templated).
+    The form carries a switch, off by default, that also publishes drift which is not verified maintenance.
+
+    :param force: what the switch starts from (templated).
     :param confirmed: the person who triggered the run approved verified maintenance (templated).
     """
 
@@ -96,15 +107,18 @@ class ApproveRepairOperator(ApprovePlanOperator):
         keys = ", ".join(row.table_key for row in preview.drifted)
         if not preview.drifted:
             raise AirflowSkipException("no table has drifted: nothing to repair")
-        if not decisions.repairable(preview, force=bool(self.force)):
-            raise AirflowSkipException(f"drift of {keys} needs force_repair, so there is nothing to approve")
         confirmed = bool(self.confirmed) and _by_hand(context)
         if who := decisions.repair_in_advance(preview, confirmed=confirmed):
             return self.approve_in_advance(context, preview.digest, who)
+        self.params[FORCE] = bool(self.force)
         self.subject = f"Repair {keys}?"
         answer_by = self.set_deadline(context)
         self.body = approval.repair_body(preview, force=bool(self.force), answer_by=answer_by)
         return self.request(context, preview.digest)
+
+    def forced(self, answers: Mapping[str, Any]) -> bool:
+        """The switch as the person left it; an answer without the form keeps where it started. Pure."""
+        return bool(answers.get(FORCE, self.force))
 
 
 class ApproveCleanupOperator(ApprovePlanOperator):

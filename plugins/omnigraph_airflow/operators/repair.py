@@ -40,23 +40,22 @@ class ApplyRepairOperator(OmnigraphOperator):
     """Publishes the heads that were approved, after checking the approval itself.
 
     :param preview: JSON of the preview that was shown (templated).
-    :param approval: id of the approval task.
-    :param force: also publish drift that is not verified maintenance (templated).
+    :param approval: id of the approval task; its decision also says whether to force.
     """
 
-    template_fields: Sequence[str] = ("graph", "preview", "force")
+    template_fields: Sequence[str] = ("graph", "preview")
 
-    def __init__(self, *, preview: Any, approval: str, force: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, preview: Any, approval: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.preview = preview
         self.approval = approval
-        self.force = force
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         preview = serde.from_json(RepairPreview, self.preview)
         decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
-        if why := decisions.refusal(decision, preview.digest):
+        why = decisions.refusal(decision, preview.digest)
+        if decision is None or why:
             raise ApprovalMissing(f"repair refused: {why}")
         from omnigraph_ops.repair import apply_repair
 
-        return to_xcom(apply_repair(graph, preview, force=bool(self.force)))
+        return to_xcom(apply_repair(graph, preview, force=decision.force))

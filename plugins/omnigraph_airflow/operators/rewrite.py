@@ -60,6 +60,7 @@ class SubmitRewriteOperator(SparkSubmitOperator):
 
     def _submit_and_read(self, context: Context) -> Any:
         with airflow_errors():
+            from omnigraph_ops.edges.options import s3fs_options
             from omnigraph_ops.edges.storage import Storage
 
             uri = OmnigraphHook(self.graph).get_conn().uri
@@ -72,7 +73,9 @@ class SubmitRewriteOperator(SparkSubmitOperator):
                 f"{uri}/{self.result}",
             ]
             super().execute(context)
-            stats = serde.from_json(TableStats, Storage(uri).read(self.result))
+            storage = Storage(uri, s3fs_options(uri))
+            stats = serde.from_json(TableStats, storage.read(self.result))
+            storage.delete(self.result)
         if stats.error is not None:
             raise AirflowFailException(stats.error)
         return to_xcom(stats)
