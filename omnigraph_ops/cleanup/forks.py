@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from omnigraph_ops.cleanup.view import GraphView
-from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
@@ -43,7 +43,7 @@ def removal_order(names: Iterable[str]) -> list[str]:
 def _of_table(graph: Graph, entry: TableEntry, view: GraphView) -> list[OrphanedFork]:
     try:
         dataset = graph.open_head(entry)
-    except LanceFailure:
+    except OpsError:
         # Its own row of the plan says why it cannot be read; the other tables go on.
         return []
     forks = [

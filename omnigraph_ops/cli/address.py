@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.cluster import resolve_cluster
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +39,9 @@ def target_of(args: argparse.Namespace) -> str:
     if not given:
         raise InvalidInput("no graph addressed — pass a positional URI, --store <uri> or --cluster <dir> --graph <id>")
     if args.cluster is not None:
+        # Imports Lance, which takes a second: not for `--help` and usage errors.
+        from omnigraph_ops.graph.cluster import resolve_cluster
+
         return resolve_cluster(args.cluster, args.graph_id)
     if args.graph_id is not None:
         raise InvalidInput(

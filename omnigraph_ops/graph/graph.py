@@ -79,7 +79,13 @@ class Graph:
         return self.context.location.uri(entry.path)
 
     def open_head(self, entry: TableEntry) -> Dataset:
-        """The Lance HEAD of a table's main chain. Reads."""
+        """The Lance HEAD of a table's main chain; `CorruptGraph` for a version that lives elsewhere. Reads."""
+        if entry.branch is not None:
+            # Its version number says nothing about the main chain: nothing there may be moved or removed.
+            raise CorruptGraph(
+                f"table '{entry.table_key}' is published from its Lance branch {entry.branch!r}, not from its main "
+                "chain; nothing was written; open the graph with omnigraph for its diagnosis"
+            )
         return self.lance.open(self.table_uri(entry))
 
     def open_pinned(self, entry: TableEntry) -> Dataset:

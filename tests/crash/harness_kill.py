@@ -147,11 +147,8 @@ class Killer:
         act()
         # V2 names count down, so the newest version sorts first.
         fresh = sorted(p for p in versions.glob("*.manifest") if p.name not in known)
-        if self.mode == NO_VERSION:
-            doomed = fresh
-        else:
-            doomed = fresh[:1] if self.mode == ONE_VERSION_SHORT else []
-        for path in doomed:
+        lost = {NO_VERSION: len(fresh), ONE_VERSION_SHORT: 1}.get(self.mode, 0)
+        for path in fresh[:lost]:
             path.unlink()
         if old_hint is not None:
             hint.write_bytes(old_hint)
@@ -164,12 +161,15 @@ class Killer:
 @contextmanager
 def killing(killer: Killer) -> Iterator[Killer]:
     """Wrap every mutating call of the tool for the block."""
-    with mock.patch.multiple(Storage, **_storage_methods(killer)):
-        with mock.patch.multiple(lance.LanceDataset, **_dataset_methods(killer)):
-            with mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)):
-                with mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)):
-                    with mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)), _compaction(killer):
-                        yield killer
+    with (
+        mock.patch.multiple(Storage, **_storage_methods(killer)),
+        mock.patch.multiple(lance.LanceDataset, **_dataset_methods(killer)),
+        mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
+        mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
+        mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
+        _compaction(killer),
+    ):
+        yield killer
 
 
 def _storage_methods(killer: Killer) -> dict[str, Any]:
@@ -263,9 +263,8 @@ def _compaction(killer: Killer) -> Iterator[None]:
         def execute(self, dataset: Any) -> Any:
             return killer.task(dataset.uri, lambda: self._task.execute(dataset))
 
-    with mock.patch.object(lance_tables, "_Compaction", GuardedCompaction):
-        with mock.patch.object(lance_tables, "_CompactionTask", GuardedTask):
-            yield
+    with mock.patch.multiple(lance_tables, _Compaction=GuardedCompaction, _CompactionTask=GuardedTask):
+        yield
 
 
 def _shorten(folder: Path, root: Path) -> str:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import lance
 import pytest
 
+from omnigraph_ops import journal
 from omnigraph_ops.edges.lance_gateway import Dataset, auto_cleanup_keys
-from omnigraph_ops.edges.lance_tables import RewriteTask, table_facts
-from omnigraph_ops.errors import OpsError, RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.edges.lance_tables import table_facts
+from omnigraph_ops.errors import RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.optimize.executors import InProcessExecutor
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
-from tests.support.rows import digest_of, rows_everywhere, rows_of, scan, tree_of
-from tests.support.writers import Change, copies, delete_first, drift, entry_of, write
+from tests.support.rows import rows_everywhere, scan, tree_of
+from tests.support.writers import copies, entry_of, write
 
 SMALL = {"loads": 3, "rows": 20}
 PEOPLE = {"node_types": 1, "loads": 4, "rows": 15}
@@ -91,6 +92,22 @@ def test_blobs_keep_their_bytes_or_are_left_alone(demo_graph: DemoGraph, stamp: 
     assert_converged(graph)
 
 
+def test_a_siblings_window_is_no_crash_but_a_dead_siblings_is(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**PEOPLE)
+    optimize_table(graph, "edge:Knows")
+    operation = new_ulid()
+    journal.record(
+        graph.storage,
+        journal.Operation(operation_id=operation, table_key="t", unit="fold", owner="h:1", started_at_us=1),
+    )
+    write_sidecar(graph, entry_of(graph, "node:Person"), operation, graph.uri)
+    assert not optimize_table(graph, "edge:Knows").committed
+    before = entry_of(graph, "node:Person")
+    with pytest.raises(RecoveryPending):
+        optimize_table(graph, "node:Person")
+    assert graph.open_head(before).version == before.version
+
+
 def test_an_empty_graph_stays_as_it_is(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, loads=0, index_after_load=0)
     tree = tree_of(graph.uri)
@@ -141,78 +158,6 @@ def test_a_table_that_is_gone_is_an_error_of_that_table_only(demo_graph: DemoGra
     shutil.rmtree(graph.table_uri(entry_of(graph, "node:Company")))
     report = optimize_all(graph)
     assert [t.table_key for t in report.failed] == ["node:Company"]
-
-
-class Interrupted(InProcessExecutor):
-    """Lets another writer publish between the execution of a rewrite and its commit."""
-
-    def __init__(self, graph: Graph, changes: list[Change]) -> None:
-        self.graph, self.changes = graph, changes
-
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
-        yield from super().execute(dataset, tasks)
-        if self.changes:
-            write(self.graph, "node:Person", self.changes.pop(0))
-
-
-@pytest.mark.parametrize("change", [copies("new-"), delete_first(2)], ids=["append", "delete"])
-def test_a_write_during_the_rewrite_is_kept(demo_graph: DemoGraph, stamp: int, change: Change) -> None:
-    graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
-    twin = demo_graph(stamp=stamp, **PEOPLE, name="twin.omni")
-    write(twin, "node:Person", change)
-    # Interrupted is an InProcessExecutor, so small_table_bytes=0 is what sends it through two windows.
-    stats = optimize_table(graph, "node:Person", executor=Interrupted(graph, [change]))
-    assert stats.fragments_removed >= 4
-    assert people(graph) == people(twin)
-    optimize_all(graph)
-    assert_converged(graph)
-    assert people(graph) == people(twin)
-
-
-def people(graph: Graph) -> str:
-    """Rows by row id: Lance orders fragments by their id, so a rewrite comes after what was appended meanwhile."""
-    return digest_of(scan(graph.open_pinned(entry_of(graph, "node:Person"))).sort_by("_rowid"))
-
-
-def test_writers_that_never_rest_end_in_a_clean_refusal(demo_graph: DemoGraph) -> None:
-    graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
-    with pytest.raises(OpsError, match="preempted"):
-        optimize_table(graph, "node:Person", executor=Interrupted(graph, [delete_first() for _ in range(9)]))
-    assert_pins_are_heads(graph)
-    assert_no_leftovers(graph)
-
-
-class Intruder(InProcessExecutor):
-    """Commits a delete without a publish while the rewrite executes: drift at commit time."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
-        yield from super().execute(dataset, tasks)
-        drift(self.graph, "node:Person", delete_first())
-
-
-def test_drift_that_appears_during_the_rewrite_is_never_published(demo_graph: DemoGraph, stamp: int) -> None:
-    graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
-    before = rows_of(graph)
-    with pytest.raises(OpsError, match="ahead of manifest"):
-        optimize_table(graph, "node:Person", executor=Intruder(graph))
-    assert rows_of(graph) == before
-    assert_no_leftovers(graph)
-
-
-def test_a_plan_is_never_applied_to_another_version(demo_graph: DemoGraph) -> None:
-    from omnigraph_ops.window import run_unit
-
-    graph = demo_graph(**PEOPLE)
-    stale = entry_of(graph, "node:Person")
-    write(graph, "node:Person", copies("new-"))
-    tree = rows_of(graph)
-    with pytest.raises(StalePlan, match="plan again"):
-        run_unit(graph, stale, unit="fold", effects=lambda _dataset: pytest.fail("must not run"))
-    assert rows_of(graph) == tree
-    assert_no_leftovers(graph)
 
 
 @pytest.mark.parametrize("segments", [1, 2, 5])

@@ -93,7 +93,8 @@ def test_repair_prints_the_engines_lines() -> None:
     assert render.repair_text(report).splitlines() == [
         "repair /g — preview mode, 3 tables",
         "  node:A                                   no_op        no_drift               4",
-        "  node:B                                   preview      verified_maintenance   4 → 6 [ReserveFragments, Rewrite]",
+        "  node:B                                   preview      verified_maintenance   4 → 6 "
+        "[ReserveFragments, Rewrite]",
         "  node:C                                   preview      unverifiable           4 → 5 (missing)",
         "rerun with --confirm to publish verified maintenance drift",
     ]

@@ -1,0 +1,187 @@
+"""Bad input at the shell: one sentence, the right exit code, nothing written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pytest
+
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import STAMP_KEY
+from omnigraph_ops.graph.sidecars import sidecar_path
+from tests.conftest import DemoGraph
+from tests.support.rows import tree_of
+from tests.support.shell import Cli, Outcome, assert_refused, runner
+
+SMALL = {"loads": 3, "rows": 12, "node_types": 1}
+WRITING = ("recover", "optimize", "repair --confirm", "cleanup --keep 1 --confirm")
+VERBS = ("check", "plan", "repair", "cleanup --keep 1", *WRITING)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line of this process."""
+    return runner(capsys)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("kind", ["missing", "empty_folder", "file", "other_folder"])
+def test_what_is_no_graph_is_left_alone(cli: Cli, tmp_path: Path, verb: str, kind: str) -> None:
+    target = tmp_path / "there"
+    if kind == "file":
+        target.write_text("mine")
+    elif kind != "missing":
+        target.mkdir()
+    if kind == "other_folder":
+        (target / "__manifest").mkdir()
+        (target / "__manifest" / "notes.txt").write_text("mine")
+    tree = tree_of(tmp_path)
+    assert_refused(cli(verb, str(target)), str(target))
+    assert tree_of(tmp_path) == tree
+
+
+@pytest.mark.parametrize("stamp_text", ["1", "2", "4", "5", "7", "banana", ""])
+def test_other_generations_are_refused_with_what_to_do(cli: Cli, demo_graph: DemoGraph, stamp_text: str) -> None:
+    graph = demo_graph(**SMALL)
+    lance.dataset(f"{graph.uri}/__manifest").update_schema_metadata({STAMP_KEY: stamp_text})
+    tree = tree_of(graph.uri)
+    words = {"1": "0.7.2", "2": "0.7.2", "4": "0.9.0", "5": "0.9.0", "7": "upgrade omnigraph-ops"}
+    for verb in ("check", *WRITING):
+        assert_refused(cli(verb, graph.uri), words.get(stamp_text, "unreadable stamp"))
+    assert tree_of(graph.uri) == tree
+
+
+@pytest.mark.parametrize("file", ["_schema.pg", "_schema.ir.json", "__schema_state.json"])
+@pytest.mark.parametrize("damage", ["missing", "not_json", "not_text", "other_version"])
+def test_a_broken_contract_is_named(cli: Cli, demo_graph: DemoGraph, stamp: int, file: str, damage: str) -> None:
+    if file == "_schema.pg" and damage in {"not_json", "other_version"}:
+        pytest.skip("the schema source is neither JSON nor versioned")
+    graph = demo_graph(stamp=stamp, **SMALL)
+    path = Path(graph.uri, file)
+    if damage == "missing":
+        path.unlink()
+    elif damage == "other_version":
+        path.write_text(path.read_text().replace('_version": ', '_version": 9'))
+    else:
+        path.write_bytes(b"{" if damage == "not_json" else b"\xff\xfe")
+    tree = tree_of(graph.uri)
+    for verb in ("check", *WRITING):
+        assert_refused(cli(verb, graph.uri), file)
+    assert tree_of(graph.uri) == tree
+
+
+@pytest.mark.parametrize("verb", ["plan", "optimize", "repair", "repair --confirm", "cleanup --keep 1 --confirm"])
+def test_an_unknown_table_is_named(cli: Cli, demo_graph: DemoGraph, verb: str) -> None:
+    graph = demo_graph(**SMALL)
+    tree = tree_of(graph.uri)
+    assert_refused(cli(verb, graph.uri, "--table", "node:Nobody"), "node:Nobody")
+    assert tree_of(graph.uri) == tree
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_server_address_is_refused(cli: Cli, verb: str) -> None:
+    assert_refused(cli(verb, "http://localhost:8080"), "server address")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words", "code"),
+    [
+        ("--keep -1", "not a whole number", 2),
+        ("--keep banana", "not a whole number", 2),
+        ("--keep 99999999999", "not a whole number", 2),
+        ("", "requires at least one of --keep or --older-than", 1),
+        ("--older-than banana", "unknown duration unit", 1),
+        ("--older-than 1.5h", "invalid duration", 1),
+        ("--older-than=-1d", "invalid duration", 1),
+    ],
+)
+def test_bad_retention_is_refused(cli: Cli, demo_graph: DemoGraph, flags: str, words: str, code: int) -> None:
+    graph = demo_graph(**SMALL)
+    tree = tree_of(graph.uri)
+    for confirm in ("", " --confirm"):
+        outcome = cli(f"cleanup {flags}{confirm}", graph.uri)
+        assert (outcome.code, words in outcome.err, "Traceback" in outcome.err) == (code, True, False)
+    assert tree_of(graph.uri) == tree
+
+
+def arm(graph: Graph) -> None:
+    graph.storage.write(sidecar_path("01ARYZ6S410000000000000000"), b'{"schema_version": 99}')
+
+
+def stage(graph: Graph) -> None:
+    graph.storage.write("_schema.pg.staging", b"node X {}")
+
+
+def lock(graph: Graph) -> None:
+    graph.manifest().create_branch("__schema_apply_lock__")
+
+
+@pytest.mark.parametrize("obstacle", [arm, stage, lock], ids=lambda o: o.__name__)
+@pytest.mark.parametrize("verb", ["optimize", "repair", "repair --confirm", "cleanup --keep 1 --confirm"])
+def test_whatever_is_pending_stops_every_write(
+    cli: Cli, demo_graph: DemoGraph, stamp: int, verb: str, obstacle: Callable[[Graph], None]
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    plan = Path(graph.uri).parent / "plan.json"
+    plan.write_text(cli("cleanup --keep 1", graph.uri, "--json").out)
+    obstacle(graph)
+    tree = tree_of(graph.uri)
+    assert_refused(cli(verb, graph.uri), graph.uri)
+    assert_refused(cli("cleanup --confirm --plan", graph.uri, str(plan)), graph.uri)
+    assert cli("check", graph.uri).code == 4
+    assert tree_of(graph.uri) == tree
+
+
+def test_recover_leaves_what_it_may_not_finish_and_says_so(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    arm(graph)
+    tree = tree_of(graph.uri)
+    outcome = cli("recover", graph.uri)
+    assert (outcome.code, "left_to_engine" in outcome.out) == (4, True)
+    assert tree_of(graph.uri) == tree
+
+
+def as_nobody(verb: str, root: str) -> Outcome:
+    """The command as a user who may read everything and write nothing."""
+    # A first run, on a copy, imports whatever the verb needs while this interpreter can still be read.
+    code = (
+        "import os, sys; from omnigraph_ops.cli import main; "
+        "main([sys.argv[1], sys.argv[2] + '-copy', *sys.argv[3:]]); "
+        "os.setgid(65534); os.setuid(65534); print('=', flush=True); sys.exit(main(sys.argv[1:]))"
+    )
+    shutil.copytree(root, f"{root}-copy")
+    name, *flags = verb.split()
+    ran = subprocess.run(
+        [sys.executable, "-c", code, name, root, *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    _, _, err = ran.stderr.partition(f"→ {root} ")
+    return Outcome(code=ran.returncode, out=ran.stdout.partition("=\n")[2], err=err)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become an unprivileged user")
+@pytest.mark.parametrize("verb", ["optimize", "repair --confirm", "cleanup --keep 1 --confirm"])
+def test_a_graph_without_write_permission_stays_as_it_is(demo_graph: DemoGraph, verb: str) -> None:
+    graph = demo_graph(**SMALL, drift_tables=("edge:Knows",))
+    for folder in (Path(graph.uri), *Path(graph.uri).parents):
+        if folder != Path("/tmp") and folder.is_relative_to("/tmp"):
+            folder.chmod(0o755)
+    tree = tree_of(graph.uri)
+    outcome = as_nobody(verb, graph.uri)
+    assert outcome.code == 1, outcome
+    assert "Permission denied" in outcome.out + outcome.err
+    assert len([line for line in outcome.err.splitlines() if line.startswith("Error: ")]) == 1
+    assert "Traceback" not in outcome.err
+    assert "unexpected" not in outcome.err
+    assert tree_of(graph.uri) == tree

@@ -1,0 +1,96 @@
+"""Optimize while somebody else writes: nothing of theirs is lost, nothing unproven is published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_tables import RewriteTask
+from omnigraph_ops.errors import OpsError, StalePlan
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.optimize import optimize_all, optimize_table
+from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
+from tests.support.rows import digest_of, rows_of, scan
+from tests.support.writers import Change, copies, delete_first, drift, entry_of, write
+
+SMALL = {"loads": 3, "rows": 20}
+PEOPLE = {"node_types": 1, "loads": 4, "rows": 15}
+TWO_WINDOWS = Settings(small_table_bytes=0)
+
+
+class Interrupted(InProcessExecutor):
+    """Lets another writer publish between the execution of a rewrite and its commit."""
+
+    def __init__(self, graph: Graph, changes: list[Change]) -> None:
+        self.graph, self.changes = graph, changes
+
+    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
+        yield from super().execute(dataset, tasks)
+        if self.changes:
+            write(self.graph, "node:Person", self.changes.pop(0))
+
+
+@pytest.mark.parametrize("change", [copies("new-"), delete_first(2)], ids=["append", "delete"])
+def test_a_write_during_the_rewrite_is_kept(demo_graph: DemoGraph, stamp: int, change: Change) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
+    twin = demo_graph(stamp=stamp, **PEOPLE, name="twin.omni")
+    write(twin, "node:Person", change)
+    # Interrupted is an InProcessExecutor, so small_table_bytes=0 is what sends it through two windows.
+    stats = optimize_table(graph, "node:Person", executor=Interrupted(graph, [change]))
+    assert stats.fragments_removed >= 4
+    assert people(graph) == people(twin)
+    optimize_all(graph)
+    assert_converged(graph)
+    assert people(graph) == people(twin)
+
+
+def people(graph: Graph) -> str:
+    """Rows by row id: Lance orders fragments by their id, so a rewrite comes after what was appended meanwhile."""
+    return digest_of(scan(graph.open_pinned(entry_of(graph, "node:Person"))).sort_by("_rowid"))
+
+
+def test_writers_that_never_rest_end_in_a_clean_refusal(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
+    with pytest.raises(OpsError, match="preempted"):
+        optimize_table(graph, "node:Person", executor=Interrupted(graph, [delete_first() for _ in range(9)]))
+    assert_pins_are_heads(graph)
+    assert_no_leftovers(graph)
+
+
+class Intruder(InProcessExecutor):
+    """Commits a delete without a publish while the rewrite executes: drift at commit time."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
+        yield from super().execute(dataset, tasks)
+        drift(self.graph, "node:Person", delete_first())
+
+
+def test_drift_that_appears_during_the_rewrite_is_never_published(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
+    before = rows_of(graph)
+    optimize_table(graph, "node:Person", executor=Intruder(graph))
+    assert rows_of(graph) == before
+    entry = entry_of(graph, "node:Person")
+    assert graph.open_head(entry).version > entry.version
+    assert_no_leftovers(graph)
+
+
+def test_a_plan_is_never_applied_to_another_version(demo_graph: DemoGraph) -> None:
+    from omnigraph_ops.window import run_unit
+
+    graph = demo_graph(**PEOPLE)
+    stale = entry_of(graph, "node:Person")
+    write(graph, "node:Person", copies("new-"))
+    tree = rows_of(graph)
+    with pytest.raises(StalePlan, match="plan again"):
+        run_unit(graph, stale, unit="fold", effects=lambda _dataset: pytest.fail("must not run"))
+    assert rows_of(graph) == tree
+    assert_no_leftovers(graph)

@@ -1,0 +1,52 @@
+"""A graph that we crashed in the middle of: the real engine's next open finishes it as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.graph.sidecars import sidecar_names
+from tests.crash.conftest import build_stage
+from tests.crash.harness_kill import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT
+from tests.crash.harness_scenarios import SCENARIOS
+from tests.crash.harness_state import QUICK, check_lineage, check_readable
+from tests.interop.engine import engine
+
+pytestmark = pytest.mark.interop
+_SAMPLE = (
+    ("write __recovery", AFTER),
+    ("delete_config_keys", AFTER),
+    ("optimize_indices", AFTER),
+    ("commit ", ONE_VERSION_SHORT),
+    ("commit ", NO_VERSION),
+    ("commit ", AFTER),
+    ("merge_insert", BEFORE),
+    ("merge_insert", AFTER),
+    ("delete __recovery", BEFORE),
+    ("delete __recovery", AFTER),
+)
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+@pytest.mark.parametrize("name", ["one-window", "two-windows"])
+def test_the_engine_finishes_what_we_crashed(tmp_path: Path, name: str, stamp: int) -> None:
+    oracle = engine(stamp)
+    built = build_stage(tmp_path, next(s for s in SCENARIOS if s.name == name), stamp)
+    root = Path(built.root)
+    before = oracle.export(root)
+    points = built.record()
+    for call, mode in _SAMPLE:
+        point = next(p for p in points if f"{p.call} {p.target}".startswith(call))
+        built.kill(point, mode)
+        check_readable(built.root, built.rows)
+        oracle.optimize(root)
+        assert oracle.export(root) == before, f"{mode} {point}"
+        graph = open_graph(built.root, QUICK)
+        assert not sidecar_names(graph.storage), f"{mode} {point}"
+        entries = graph.maintained(graph.state())
+        heads = {e.table_key: graph.open_head(e).version for e in entries}
+        assert heads == {e.table_key: e.version for e in entries}, f"{mode} {point}"
+        check_readable(built.root, built.rows)
+        check_lineage(graph, None)
