@@ -24,6 +24,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.settings import LONGEST_TTL_SECONDS
 
 LEASE_PATH = f"{MAINTENANCE_DIR}/lease.json"
 _POLL_SECONDS = 0.05
@@ -111,9 +112,10 @@ def read_lease(storage: Storage) -> Lease | None:
 def lease_is_alive(lease: Lease | None) -> bool:
     """Whether somebody holds the lease right now. Reads the clock and the process table.
 
-    A holder that was killed on this very machine is dead at once; any other only after its TTL.
+    A holder that was killed on this very machine is dead at once; any other only after its TTL. No lease
+    of ours ends further away than the longest TTL, so one that does is damage, not a holder.
     """
-    if lease is None or lease.expires_at <= time.time():
+    if lease is None or not time.time() < lease.expires_at < time.time() + LONGEST_TTL_SECONDS:
         return False
     return not (lease.machine and lease.machine == this_machine() and not _process_exists(lease.pid))
 

@@ -80,6 +80,8 @@ def plan_text(plan: OptimizePlan) -> str:
         if t.decision is Decision.OPTIMIZE:
             frags = f"frags {t.fragments} → {t.fragments_after}"
             detail = f"{frags}, {size_text(t.rewrite_bytes)}, {t.executor.value}: {t.reason}"
+        elif t.decision is Decision.FAILED:
+            detail = t.error or t.reason
         else:
             detail = t.reason if t.decision is Decision.SKIPPED else "no-op"
         lines.append(f"  {t.table_key:<40} {t.decision.value:<9} {detail}")
@@ -130,6 +132,7 @@ def cleanup_text(report: CleanupReport) -> str:
         f"versions ({sum(t.bytes_removed for t in done)} bytes) across {len(done)} tables"
     ]
     lines += [f"  reclaimed orphaned fork {f.branch} of {f.table_key}" for f in report.orphaned_forks_removed]
+    lines += [f"  could not reclaim {f.branch} of {f.table_key}: {f.error}" for f in report.orphaned_forks_failed]
     if report.failed:
         keys = ", ".join(t.table_key for t in report.failed)
         lines.append(f"  {len(report.failed)} table(s) failed and will be retried on the next cleanup: {keys}")

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.edges.lance_gateway import live_rows
-from omnigraph_ops.errors import CorruptGraph, StalePlan
+from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import History, history
 from omnigraph_ops.graph.publish import publish, table_update
@@ -33,7 +33,7 @@ def preview_repair(graph: Graph, *, tables: Sequence[str] = ()) -> RepairPreview
         RecoveryPending: something is pending; repair never decides beside a recovery.
     """
     refuse_pending(graph)
-    rows = tuple(_preview(graph, entry) for entry in select_entries(graph, graph.state(), tables))
+    rows = tuple(_isolated(graph, entry) for entry in select_entries(graph, graph.state(), tables))
     drifted = tuple(r for r in rows if r.classification is not Classification.NO_DRIFT)
     return RepairPreview(uri=graph.uri, stamp=graph.stamp, rows=rows, digest=_digest(graph, drifted))
 
@@ -84,7 +84,26 @@ def decide(row: RepairRow, *, force: bool) -> RepairAction:
         return RepairAction.NO_OP
     if row.classification is Classification.VERIFIED_MAINTENANCE:
         return RepairAction.HEALED
+    if row.lance_head_version <= row.manifest_version:
+        return RepairAction.REFUSED  # there is no newer version to publish, whoever asks
     return RepairAction.FORCED if force else RepairAction.REFUSED
+
+
+def _isolated(graph: Graph, entry: TableEntry) -> RepairRow:
+    """The row of a table; one that cannot be opened is unverifiable and holds up no other. Reads."""
+    try:
+        return _preview(graph, entry)
+    except CorruptGraph:
+        raise
+    except OpsError as error:
+        return RepairRow(
+            table_key=entry.table_key,
+            manifest_version=entry.version,
+            lance_head_version=0,
+            classification=Classification.UNVERIFIABLE,
+            action=RepairAction.PREVIEW,
+            error=str(error),
+        )
 
 
 def _preview(graph: Graph, entry: TableEntry) -> RepairRow:

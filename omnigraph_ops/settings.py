@@ -11,6 +11,8 @@ from typing import TypeVar
 from omnigraph_ops.errors import InvalidInput
 
 MIB = 1024 * 1024
+LONGEST_TTL_SECONDS = 3600.0
+"""A lease that ends further away than this is damage, not a holder."""
 N = TypeVar("N", int, float)
 
 
@@ -48,6 +50,8 @@ class Settings:
                 raise InvalidInput(f"{name} must not be negative, it is {getattr(self, name)}")
         if self.lease_ttl_seconds <= 0 or self.lease_wait_seconds < 0:
             raise InvalidInput("lease times must be positive")
+        if self.lease_ttl_seconds > LONGEST_TTL_SECONDS:
+            raise InvalidInput(f"the lease TTL must be at most {LONGEST_TTL_SECONDS:.0f} s")
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Settings:

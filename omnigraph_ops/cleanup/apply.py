@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from omnigraph_ops.cleanup.forks import is_orphaned
 from omnigraph_ops.cleanup.plan import refusal, verify_digest
@@ -39,7 +40,8 @@ def cleanup_all(
         keep_versions=plan.policy.keep_versions,
         older_than_secs=plan.policy.older_than_secs,
         tables=tuple(stats),
-        orphaned_forks_removed=forks,
+        orphaned_forks_removed=tuple(f for f in forks if f.error is None),
+        orphaned_forks_failed=tuple(f for f in forks if f.error is not None),
     )
 
 
@@ -66,16 +68,28 @@ def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupSta
 
 
 def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
-    """Delete the planned forks that are still orphans, children first; those removed. Destroys."""
+    """Delete the planned forks that are still orphans, children first. Destroys.
+
+    Returns those removed, and with their `error` those that could not be: a fault stays with its fork.
+    """
     verify_digest(plan)
-    removed = []
+    outcomes = []
     for fork in plan.orphaned_forks:
         refuse_pending(graph)
-        if not is_orphaned(graph, fork, look(graph)):
+        try:
+            removed = _remove_fork(graph, fork)
+        except OpsError as error:
+            outcomes.append(replace(fork, error=str(error)))
             continue
-        if graph.lance.delete_branch(graph.lance.open(graph.context.location.uri(fork.table_path)), fork.branch):
-            removed.append(fork)
-    return tuple(removed)
+        outcomes += [fork] if removed else []
+    return tuple(outcomes)
+
+
+def _remove_fork(graph: Graph, fork: OrphanedFork) -> bool:
+    if not is_orphaned(graph, fork, look(graph)):
+        return False
+    dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
+    return graph.lance.delete_branch(dataset, fork.branch)
 
 
 def _isolated(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> CleanupStats:

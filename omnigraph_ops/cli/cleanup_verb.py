@@ -35,6 +35,11 @@ def cleanup_verb(args: argparse.Namespace) -> int:
         raise StalePlan(f"the plan is for {plan.uri}, not {graph.uri}; nothing was deleted")
     report = cleanup_all(graph, plan)
     emit(args, report, render.cleanup_text(report))
+    if report.orphaned_forks_failed:
+        raise OpsError(
+            f"{len(report.orphaned_forks_failed)} orphaned fork(s) could not be removed, no live branch is affected; "
+            "run cleanup again"
+        )
     if report.failed:
         raise OpsError(
             f"cleanup failed for {len(report.failed)} of {len(report.tables)} table(s), nothing else is affected; "

@@ -39,6 +39,8 @@ class StampFormat(Protocol):
     compacts_blobs: bool
     sidecar_version: int
     """The newest sidecar schema version this generation reads."""
+    compares_sidecar_paths: bool
+    """Whether the engine refuses a sidecar whose table path is not spelled under its own root."""
 
     def read_catalog(self, storage: Storage) -> Catalog:
         """The accepted catalog; raises `ContractError`. Reads."""

@@ -46,6 +46,7 @@ class Stamp3:
     stamp = 3
     compacts_blobs = False
     sidecar_version = 2
+    compares_sidecar_paths = False
 
     def read_catalog(self, storage: Storage) -> Catalog:
         contract = read_contract(storage, format_version=1, ir_version=1)

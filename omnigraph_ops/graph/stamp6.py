@@ -49,6 +49,7 @@ class Stamp6:
     stamp = 6
     compacts_blobs = True
     sidecar_version = 9
+    compares_sidecar_paths = True
 
     def read_catalog(self, storage: Storage) -> Catalog:
         contract = read_contract(storage, format_version=2, ir_version=2)

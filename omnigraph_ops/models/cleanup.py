@@ -50,6 +50,8 @@ class OrphanedFork:
     """`_graph_commits` for the commit graph of stamp 3."""
     table_path: str
     branch: str
+    error: str | None = None
+    """Why it could not be removed; never set in a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ class CleanupReport:
     older_than_secs: int | None
     tables: tuple[CleanupStats, ...]
     orphaned_forks_removed: tuple[OrphanedFork, ...] = ()
+    orphaned_forks_failed: tuple[OrphanedFork, ...] = ()
 
     @property
     def failed(self) -> tuple[CleanupStats, ...]:

@@ -20,6 +20,8 @@ class Decision(StrEnum):
     OPTIMIZE = "optimize"
     NO_OP = "no_op"
     SKIPPED = "skipped"
+    FAILED = "failed"
+    """The table could not be looked at; nothing is done to it and the run ends red."""
 
 
 class Executor(StrEnum):
@@ -79,6 +81,7 @@ class TablePlan:
     compaction_tasks: int = 0
     strip_auto_cleanup: bool = False
     reason: str = ""
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

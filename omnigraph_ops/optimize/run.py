@@ -37,13 +37,19 @@ def plan_optimize(
     state = graph.state()
     policy = policy_of(graph, spark_threshold_bytes)
     entries = select_entries(graph, state, tables)
-    look = partial(observe_table, graph, policy=policy)
-    seen = _in_parallel(graph, look, entries)
+
+    def one(entry: TableEntry) -> TablePlan:
+        try:
+            return plan_table(observe_table(graph, entry, policy), policy)
+        except OpsError as error:
+            return _unplannable(entry, error)
+
+    plans = _in_parallel(graph, one, entries)
     return OptimizePlan(
         uri=graph.uri,
         stamp=graph.stamp,
         graph_version=state.manifest_version,
-        tables=tuple(plan_table(observation, policy) for observation in seen),
+        tables=tuple(plans),
     )
 
 
@@ -135,9 +141,12 @@ def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
         fragments_removed=effort.fragments_removed,
         fragments_added=effort.fragments_added,
         committed=bool(windows),
+        skipped=plan.skipped,
+        manifest_version=plan.read_version if plan.skipped else None,
+        lance_head_version=plan.lance_head_version if plan.skipped else None,
         pending_indexes=plan.pending_indexes,
         executor=executor.kind,
-        rows=plan.rows,
+        rows=plan.rows or None,
         bytes_rewritten=plan.rewrite_bytes if effort.fragments_removed else 0,
         indexes_folded=tuple(effort.folded),
         indexes_built=tuple(effort.built),
@@ -213,6 +222,18 @@ class _TableRun:
             self.effort.add(commit_results(dataset, survivors))
 
         return self._unit(current, "rewrite", commit, windows), len(survivors) == len(results)
+
+
+def _unplannable(entry: TableEntry, error: OpsError) -> TablePlan:
+    """The plan of a table that cannot be looked at: it is reported and holds up no other. Pure."""
+    return TablePlan(
+        table_key=entry.table_key,
+        decision=Decision.FAILED,
+        read_version=entry.version,
+        lance_head_version=entry.version,
+        reason="cannot be looked at",
+        error=f"{entry.table_key}: {error}",
+    )
 
 
 def _untouched(plan: TablePlan) -> TableStats:

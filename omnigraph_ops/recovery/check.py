@@ -65,8 +65,17 @@ def inspect_sidecar(graph: Graph, file: SidecarFile) -> SidecarFinding:
         started_at_us=sidecar.started_at_us,
         classification=verdict.classification,
         recoverable=verdict.recoverable,
-        detail=verdict.detail,
+        detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
     )
+
+
+def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:
+    """A warning where the engine would refuse the sidecar for its spelling of the root. Pure."""
+    if classification is SidecarClass.ORPHANED_BRANCH or not graph.format.compares_sidecar_paths:
+        return ""
+    root = graph.settings.engine_root or graph.uri
+    odd = [p.table_path for p in sidecar.tables if p.table_path.rpartition("/")[0].rpartition("/")[0] != root]
+    return f"; it spells a table {odd[0]!r}: an engine that opens the graph as {root!r} refuses it" if odd else ""
 
 
 def pin_states(graph: Graph, sidecar: Sidecar) -> tuple[PinState, ...]:

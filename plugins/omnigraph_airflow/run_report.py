@@ -96,6 +96,9 @@ def _failed(facts: RunFacts) -> tuple[str, ...]:
     known = {f.task_id for f in facts.failures}
     named += [f"{task}: failed, see its log" for task in silent if not _belongs(task, known)]
     named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
+    told = {f.table_key for f in facts.failures}
+    tables = facts.optimize.tables if facts.optimize else ()
+    named += [f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told]
     if not named and any(state in BAD_STATES for state in facts.states.values()):
         named.append("a task before this one did not finish")
     return tuple(named)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 
 from tests.crash import harness_damage as d
@@ -229,7 +231,7 @@ def _own() -> list[Case]:
         "maintenance is a file": d.file_at("__maintenance"),
         "lease is a folder": d.folder_at(lease),
         "journal is a file": d.file_at(journal),
-        "lease held": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":9e18}'),
+        "lease held": d.put(lease, f'{{"token":"t","owner":"o","purpose":"p","expires_at":{time.time() + 1800}}}'),
     }
     harmless = [Case(name=n, damage=x, names="", scope=HARMLESS, must_fail=()) for n, x in fine.items()]
     needle = {"lease held": "lease"}

@@ -56,7 +56,14 @@ FIELDS = {
     "optimize": {"uri", "tables"},
     "repair": {"uri", "confirm", "force", "manifest_version", "tables"},
     "repair --confirm": {"uri", "confirm", "force", "manifest_version", "tables"},
-    "cleanup --keep 1 --confirm": {"uri", "keep_versions", "older_than_secs", "tables", "orphaned_forks_removed"},
+    "cleanup --keep 1 --confirm": {
+        "uri",
+        "keep_versions",
+        "older_than_secs",
+        "tables",
+        "orphaned_forks_removed",
+        "orphaned_forks_failed",
+    },
     "cleanup --keep 1": {"uri", "stamp", "policy", "planned_at_us", "tables", "orphaned_forks", "digest"},
 }
 TABLE_FIELDS = {

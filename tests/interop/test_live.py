@@ -70,4 +70,3 @@ def test_a_live_writer_loses_nothing(tmp_path: Path, stamp: int, small_table_byt
     assert {f"p{n}" for n in range(30)} | writer.accepted <= names
     assert not optimize_all(open_graph(str(graph), Settings(exclusive=True))).failed
     assert plan_optimize(open_graph(str(graph))).productive() == ()
-    print(f"engine loads accepted: {len(writer.accepted) // PER_LOAD} of {LOADS}")

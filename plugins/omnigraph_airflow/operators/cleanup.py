@@ -11,7 +11,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.operators.approve import DECISION
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_ops import serde
-from omnigraph_ops.errors import ApprovalMissing
+from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
 
 if TYPE_CHECKING:
@@ -83,5 +83,8 @@ class CleanupTableOperator(OmnigraphOperator):
         from omnigraph_ops import cleanup
 
         if self.table_key == ORPHANED_FORKS:
-            return [to_xcom(fork) for fork in cleanup.remove_orphaned_forks(graph, plan)]
+            forks = cleanup.remove_orphaned_forks(graph, plan)
+            if failed := [f"{f.branch} of {f.table_key}: {f.error}" for f in forks if f.error is not None]:
+                raise StorageError(f"orphaned forks that could not be removed: {'; '.join(failed)}")
+            return [to_xcom(fork) for fork in forks]
         return to_xcom(cleanup.cleanup_table(graph, plan, self.table_key))

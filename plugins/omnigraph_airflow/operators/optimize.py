@@ -129,7 +129,7 @@ def summarize(
                 pending_indexes=table.pending_indexes,
                 executor=table.executor,
                 rows=table.rows,
-                error=errors.get(key, missing),
+                error=errors.get(key, table.error or missing),
             )
         )
     return tuple(rows)

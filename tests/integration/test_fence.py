@@ -1,0 +1,88 @@
+"""The fence: the schema-apply lock held by us, recognised by its identifier, released in every outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.cli import main
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.errors import ApprovalMissing, RecoveryPending
+from omnigraph_ops.fence import current_lock, fenced, read_note, unlock
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.recovery import check
+from omnigraph_ops.settings import Settings
+
+
+@pytest.fixture(params=[3, 6])
+def graph(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Graph]:
+    root = str(tmp_path / "g.omni")
+    write_demo_graph(root, DemoSpec(stamp=request.param, node_types=1, loads=2, rows=5))
+    yield open_graph(root, Settings(exclusive=True))
+
+
+def test_we_go_on_behind_our_own_fence(graph: Graph) -> None:
+    with fenced(graph):
+        assert current_lock(graph) is not None
+        assert not optimize_all(graph).failed
+        with pytest.raises(RecoveryPending, match="schema apply"):
+            optimize_all(open_graph(graph.uri))
+    assert current_lock(graph) is None
+    assert read_note(graph) is None
+
+
+def test_released_when_the_work_fails(graph: Graph) -> None:
+    with pytest.raises(ZeroDivisionError), fenced(graph):
+        raise ZeroDivisionError
+    assert current_lock(graph) is None
+
+
+def test_a_foreign_lock_is_neither_passed_nor_removed(graph: Graph) -> None:
+    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    with pytest.raises(RecoveryPending, match="lock is held"), fenced(graph):
+        pass
+    with pytest.raises(ApprovalMissing):
+        unlock(graph, force=False)
+    assert current_lock(graph) is not None
+    assert check(graph).schema_apply_lock
+
+
+def test_a_lock_replaced_meanwhile_is_left_alone(graph: Graph) -> None:
+    """Same name, another lifetime: the identifier decides."""
+    with fenced(graph):
+        graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+        graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    assert current_lock(graph) is not None
+
+
+def test_a_writer_that_does_not_drain_is_given_its_way(graph: Graph) -> None:
+    entry = graph.state().entries[0]
+    write_sidecar(graph, entry, "01ARZ3NDEKTSV4RRFFQ69G5FAV", graph.uri)
+    with pytest.raises(RecoveryPending, match="did not finish"), fenced(graph, drain_seconds=0.3):
+        pass
+    assert current_lock(graph) is None
+
+
+def test_unlock_from_the_shell(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    assert main(["unlock", graph.uri]) == 0
+    assert "rerun with --confirm" in capsys.readouterr().out
+    assert main(["unlock", graph.uri, "--confirm"]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert main(["unlock", graph.uri, "--force"]) == 2
+    assert current_lock(graph) is not None
+    assert main(["unlock", graph.uri, "--confirm", "--force"]) == 0
+    assert current_lock(graph) is None
+
+
+def test_a_fence_left_by_a_crash_is_ours_to_unlock(graph: Graph) -> None:
+    fence = fenced(graph)
+    fence.__enter__()
+    crashed = open_graph(graph.uri)
+    assert unlock(crashed, force=False) is not None
+    assert current_lock(crashed) is None
