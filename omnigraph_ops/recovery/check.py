@@ -24,7 +24,7 @@ def check(graph: Graph) -> CheckReport:
     findings = tuple(inspect_sidecar(graph, file) for file in files)
     staged = staging_files(graph.storage)
     locked = graph.is_locked()
-    drift = _drift(graph, covered={key for f in findings for key in f.table_keys})
+    drift = _drift(graph, covered={key for f in findings if f.branch is None for key in f.table_keys})
     return CheckReport(
         uri=graph.uri,
         stamp=graph.stamp,
