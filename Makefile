@@ -16,7 +16,11 @@ JOBS ?= 2
 DEMO_ARGS ?= $(if $(filter true 1,$(CI)),--no-ui)
 LOCKED := --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
 
-.PHONY: help install demo check test test-interop lint types bench lock clean
+VERSITYGW := .stack/bin/versitygw
+# The first release whose conditional put is atomic.
+VERSITYGW_VERSION := v1.8.0
+
+.PHONY: help install demo check test test-interop test-stack lint types bench lock clean
 
 ##@ Start here
 help: ## this list
@@ -39,6 +43,9 @@ test: lint types ## lint, types and the whole test suite; what CI runs
 test-interop: $(STAMP) ## with the real engine: OMNIGRAPH_BIN_STAMP3 and OMNIGRAPH_BIN_STAMP6 name it
 	@$(BIN)/python -m pytest tests/interop -m interop
 
+test-stack: $(STAMP) $(VERSITYGW) ## the S3 tests on a real store, versitygw (needs Go, once)
+	@OMNIGRAPH_TEST_S3=versitygw $(BIN)/python -m pytest tests -m s3 -n $(JOBS) --dist loadgroup
+
 lint: $(STAMP) ## ruff: style, complexity, forbidden imports
 	@$(BIN)/ruff check .
 
@@ -57,6 +64,11 @@ lock: $(STAMP) ## pin requirements.txt anew from pyproject.toml
 clean: ## remove .venv, the demo's state and caches
 	@rm -rf $(VENV) .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VERSITYGW):
+	@command -v go >/dev/null || { echo "Go was not found; install it from https://go.dev/dl and run again" >&2; exit 1; }
+	@echo "versitygw $(VERSITYGW_VERSION): a few minutes the first time"
+	@GOBIN="$(CURDIR)/$(@D)" go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)
 
 $(STAMP): requirements.txt pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer was not found; name one: make install PYTHON=..." >&2; exit 1; fi

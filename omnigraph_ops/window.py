@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from omnigraph_ops import journal
 from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
-from omnigraph_ops.errors import DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StalePlan
+from omnigraph_ops.errors import DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StalePlan, StorageError
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
@@ -192,5 +192,13 @@ def _check_rows(graph: Graph, pinned: TableEntry, head: Dataset, operation_id: s
 
 
 def _disarm(graph: Graph, operation_id: str) -> None:
-    graph.storage.delete(sidecar_path(operation_id))
+    path = sidecar_path(operation_id)
+    try:
+        graph.storage.delete(path)
+    except StorageError as error:
+        # What was published stays published, and the record that is kept tells `recover` it is ours.
+        raise StorageError(
+            f"{error}; no row is lost, but {path} may still be there and would stop every write; "
+            "run `omnigraph-ops recover`"
+        ) from error
     journal.forget(graph.storage, operation_id)

@@ -98,5 +98,8 @@ def _require_consent(args: argparse.Namespace, target: str) -> None:
         )
     prompt = f"About to run a destructive `cleanup` against {target} (not local). Type 'yes' to continue: "
     print(prompt, end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in {"yes", "y"}:
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)  # the end of input leaves the prompt's line open
+    if answer.strip().lower() not in {"yes", "y"}:
         raise ApprovalMissing("aborted: destructive `cleanup` not confirmed; nothing was deleted")

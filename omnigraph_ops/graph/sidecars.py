@@ -68,12 +68,17 @@ def list_sidecars(storage: Storage, newest_version: int) -> tuple[SidecarFile, .
     for name in storage.list(RECOVERY_DIR):
         if not name.endswith(".json"):
             continue
-        path = f"{RECOVERY_DIR}/{name}"
-        try:
-            found.append(_parse(path, storage.read(path), newest_version))
-        except FileNotFoundError:
-            continue
+        file = read_sidecar(storage, f"{RECOVERY_DIR}/{name}", newest_version)
+        found += [file] if file is not None else []
     return tuple(found)
+
+
+def read_sidecar(storage: Storage, path: str, newest_version: int) -> SidecarFile | None:
+    """One sidecar as it is stored right now, None when it is gone. Reads."""
+    try:
+        return _parse(path, storage.read(path), newest_version)
+    except FileNotFoundError:
+        return None
 
 
 def sidecar_names(storage: Storage) -> frozenset[str]:

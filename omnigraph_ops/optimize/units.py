@@ -55,6 +55,8 @@ def _fold_or_rebuild(dataset: Dataset, index: IndexFold, progress: Progress) -> 
     Lance skips an index whose files are gone without an error, and some of its versions fail on
     full-text indexes with deleted rows: an index is derived data, so building it again is safe.
     """
+    # Fragments that another writer adds meanwhile are the next run's: not a reason to build anew.
+    fragments = {f.fragment_id for f in dataset.get_fragments()}
     try:
         fold_index(dataset, index.name, index.segments)
     except (CommitConflict, CommitContention, IncompatibleCommit):
@@ -62,7 +64,6 @@ def _fold_or_rebuild(dataset: Dataset, index: IndexFold, progress: Progress) -> 
     except LanceFailure as error:
         progress(f"folding index {index.name} failed, building it anew: {error}")
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
-    fragments = {f.fragment_id for f in dataset.get_fragments()}
     if found is not None and found.segments == 1 and fragments <= found.covered:
         return
     kind = index_type_of(found) if found is not None else None

@@ -12,12 +12,14 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.publish import Published, publish, table_update
-from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, sidecar_names
+from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar, sidecar_names
 from omnigraph_ops.lease import committer_lease, lease_is_alive, read_lease
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.check import check, inspect_sidecar
 
 RECOVERY_ACTOR = "omnigraph:recovery"
+# A younger temporary file may be a write in flight, whatever the grace period is.
+_SWEPT_AFTER_SECONDS = 60.0
 
 
 def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverReport:
@@ -32,7 +34,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         outcomes.append(_recover_one(graph, file, grace))
     if not lease_is_alive(read_lease(graph.storage)):
         journal.sweep(graph.storage, sidecar_names(graph.storage))
-        _sweep_temporary_files(graph, grace)
+        _sweep_temporary_files(graph, max(grace, _SWEPT_AFTER_SECONDS))
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 
 
@@ -61,7 +63,7 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
         ttl_seconds=graph.settings.lease_ttl_seconds,
         wait_seconds=graph.settings.lease_wait_seconds,
     ):
-        return _finish(graph, file, sidecar)
+        return _finish(graph, file.path, sidecar)
 
 
 def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
@@ -84,19 +86,21 @@ def _too_young(graph: Graph, sidecar: Sidecar, grace: float) -> str | None:
     return None
 
 
-def _finish(graph: Graph, file: SidecarFile, sidecar: Sidecar) -> RecoveryOutcome:
-    """Decide again under the lease, then act. Writes."""
-    if file.path.rsplit("/", 1)[-1] not in sidecar_names(graph.storage):
+def _finish(graph: Graph, path: str, seen: Sidecar) -> RecoveryOutcome:
+    """Read and decide again under the lease, then act. Writes."""
+    file = read_sidecar(graph.storage, path, graph.format.sidecar_version)
+    if file is None:
         return RecoveryOutcome(
-            operation_id=sidecar.operation_id,
-            table_key=sidecar.tables[0].table_key,
+            operation_id=seen.operation_id,
+            table_key=seen.tables[0].table_key,
             action="stale",
             detail="another process finished it",
         )
     finding = inspect_sidecar(graph, file)
+    sidecar = file.sidecar
     engines = _left_to_engine(graph, finding)
-    if engines is not None:
-        return _left(finding, "left_to_engine", engines)
+    if sidecar is None or engines is not None:
+        return _left(finding, "left_to_engine", engines or finding.detail)
     action, outcomes, published = _act(graph, sidecar, finding.classification)
     kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
     append_audit(
@@ -107,7 +111,7 @@ def _finish(graph: Graph, file: SidecarFile, sidecar: Sidecar) -> RecoveryOutcom
         outcomes=outcomes,
         created_at_us=now_us(),
     )
-    graph.storage.delete(file.path)
+    graph.storage.delete(path)
     journal.forget(graph.storage, sidecar.operation_id)
     first = outcomes[0] if outcomes else None
     return RecoveryOutcome(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,10 @@ import pytest
 from omnigraph_ops.graph.graph import open_graph
 from tests.crash.harness_kill import CrashPoint, Killed, Killer, killing
 from tests.crash.harness_scenarios import Scenario
-from tests.crash.harness_state import QUICK, Rows, observed_rows
+from tests.crash.harness_state import QUICK, Rows, check_converged, check_readable, converge, observed_rows
+from tests.support.s3 import s3, s3_server
+
+__all__ = ["s3", "s3_server"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,28 +26,15 @@ class Stage:
 
     scenario: Scenario
     root: str
-    pristine: Path
     rows: Rows
-
-    def reset(self) -> None:
-        """Put the graph back, at its one path: branch manifests record it. Writes."""
-        before = {path.relative_to(self.pristine): path for path in self.pristine.rglob("*")}
-        root = Path(self.root)
-        # Deepest first, so that folders are empty when their turn comes. Only differences are
-        # touched: a full copy would cost more than the run.
-        for path in sorted(root.rglob("*"), reverse=True):
-            if path.relative_to(root) not in before:
-                path.rmdir() if path.is_dir() else path.unlink()
-        for relative, saved in sorted(before.items()):
-            if saved.is_dir():
-                (root / relative).mkdir(exist_ok=True)
-            elif _stamp(root / relative) != _stamp(saved):
-                shutil.copy2(saved, root / relative)
+    reset: Callable[[], None]
+    """Puts the graph back, at its one path: branch manifests record it. Writes."""
+    killer: Callable[..., Killer]
 
     def record(self) -> list[CrashPoint]:
         """Run once undisturbed; every mutating call in order. Writes."""
         self.reset()
-        killer = Killer(root=Path(self.root))
+        killer = self.killer()
         with killing(killer):
             self.scenario.run(self.scenario.open(self.root))
         return killer.points
@@ -50,10 +42,36 @@ class Stage:
     def kill(self, point: CrashPoint, mode: str) -> None:
         """Run from the start and die at that point. Writes."""
         self.reset()
-        killer = Killer(root=Path(self.root), when=lambda p: p.index == point.index, mode=mode)
+        killer = self.killer(when=lambda p: p.index == point.index, mode=mode)
         with killing(killer), pytest.raises(Killed):
             self.scenario.run(self.scenario.open(self.root))
         assert killer.points[-1] == point, "the run is not the same twice"
+
+    def survives(self, point: CrashPoint, mode: str) -> list[str]:
+        """Kill there, look, converge, look again; what went wrong, in words. Writes."""
+        try:
+            self.kill(point, mode)
+            check_readable(self.root, self.rows)
+            converge(self.root, self.scenario.again)
+            check_readable(self.root, self.rows)
+            check_converged(self.root)
+        except Exception:
+            return [f"{mode} {point}:\n{traceback.format_exc(limit=-3)}"]
+        return []
+
+
+def _restore(root: Path, pristine: Path) -> None:
+    before = {path.relative_to(pristine): path for path in pristine.rglob("*")}
+    # Deepest first, so that folders are empty when their turn comes. Only differences are
+    # touched: a full copy would cost more than the run.
+    for path in sorted(root.rglob("*"), reverse=True):
+        if path.relative_to(root) not in before:
+            path.rmdir() if path.is_dir() else path.unlink()
+    for relative, saved in sorted(before.items()):
+        if saved.is_dir():
+            (root / relative).mkdir(exist_ok=True)
+        elif _stamp(root / relative) != _stamp(saved):
+            shutil.copy2(saved, root / relative)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -63,11 +81,16 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 def build_stage(folder: Path, scenario: Scenario, stamp: int) -> Stage:
     """The graph of a scenario below `folder`. Writes."""
-    root = folder / "graph"
+    root, pristine = folder / "graph", folder / "pristine"
     scenario.build(str(root), stamp)
-    shutil.copytree(root, folder / "pristine")
-    rows = observed_rows(open_graph(str(root), QUICK))
-    return Stage(scenario=scenario, root=str(root), pristine=folder / "pristine", rows=rows)
+    shutil.copytree(root, pristine)
+    return Stage(
+        scenario=scenario,
+        root=str(root),
+        rows=observed_rows(open_graph(str(root), QUICK)),
+        reset=partial(_restore, root, pristine),
+        killer=partial(Killer, root=root),
+    )
 
 
 @pytest.fixture

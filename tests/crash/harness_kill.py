@@ -161,8 +161,11 @@ class Killer:
 @contextmanager
 def killing(killer: Killer) -> Iterator[Killer]:
     """Wrap every mutating call of the tool for the block."""
+    methods = _storage_methods(killer)
     with (
-        mock.patch.multiple(Storage, **_storage_methods(killer)),
+        # Alone, because `patch.multiple` has a parameter of that name.
+        mock.patch.object(Storage, "create", methods.pop("create")),
+        mock.patch.multiple(Storage, **methods),
         mock.patch.multiple(lance.LanceDataset, **_dataset_methods(killer)),
         mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),

@@ -56,9 +56,9 @@ class Scenario:
         return open_graph(root, self.settings)
 
 
-def set_auto_cleanup(graph: Graph) -> None:
+def set_auto_cleanup(graph: Graph, table: str = TABLE) -> None:
     """Give the table and the internal tables the keys that must be stripped first. Writes."""
-    entry = graph.state().get(TABLE)
+    entry = graph.state().get(table)
     assert entry is not None
     dataset = graph.open_head(entry)
     dataset.update_config(_AUTO_CLEANUP)
@@ -113,4 +113,17 @@ SCENARIOS = (
     Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("optimize_indices", BEFORE)),
     Scenario(name="recover-published", run=_recover, prepare=_crashed("merge_insert", AFTER)),
     Scenario(name="internal", run=optimize_internal, settings=replace(QUICK, exclusive=True)),
+)
+# On a store every call is a request: one table of the smallest history that has all units to run.
+_TINY = DemoSpec(node_types=1, loads=2, rows=6, deletes=1, updates=1)
+_ONE_WINDOW_S3 = Scenario(
+    name="one-window",
+    run=_optimize_people,
+    spec=_TINY,
+    prepare=lambda graph: set_auto_cleanup(graph, DRIFTED),
+)
+S3_SCENARIOS = (
+    _ONE_WINDOW_S3,
+    replace(_ONE_WINDOW_S3, name="two-windows", settings=replace(QUICK, small_table_bytes=0)),
+    Scenario(name="repair", run=_repair, spec=replace(_TINY, drift_tables=(DRIFTED, "edge:Knows")), again=_repair),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +11,8 @@ import pytest
 
 from omnigraph_ops.lease import LEASE_PATH
 from tests.crash.conftest import Stage, build_stage
-from tests.crash.harness_kill import AFTER, CrashPoint, Killer, killing
+from tests.crash.harness_kill import AFTER, Killer, killing
 from tests.crash.harness_scenarios import SCENARIOS, Scenario
-from tests.crash.harness_state import check_converged, check_readable, converge
 
 MakeStage = Callable[[Scenario, int], Stage]
 STAMPS = (3, 6)
@@ -27,14 +25,14 @@ _BY_NAME = {s.name: s for s in SCENARIOS}
 def test_a_kill_at_any_call_is_finished_by_the_next_run(stage: MakeStage, name: str, stamp: int) -> None:
     built = stage(_BY_NAME[name], stamp)
     points = built.record()
-    problems = [p for point in points for mode in point.modes for p in _survives(built, point, mode)]
+    problems = [p for point in points for mode in point.modes for p in built.survives(point, mode)]
     assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize("stamp", STAMPS)
 def test_a_kill_right_after_each_call_of_an_optimize(stage: MakeStage, stamp: int) -> None:
     built = stage(_BY_NAME["one-window"], stamp)
-    problems = [p for point in built.record() for p in _survives(built, point, AFTER)]
+    problems = [p for point in built.record() for p in built.survives(point, AFTER)]
     assert not problems, "\n".join(problems)
 
 
@@ -76,19 +74,6 @@ def test_the_number_of_crash_points(
     with capsys.disabled():
         sys.stdout.write("\n" + "\n".join([*lines, f"crash points: {total}", ""]))
     assert total >= 300
-
-
-def _survives(built: Stage, point: CrashPoint, mode: str) -> list[str]:
-    """Kill there, look, converge, look again; what went wrong, in words."""
-    try:
-        built.kill(point, mode)
-        check_readable(built.root, built.rows)
-        converge(built.root, built.scenario.again)
-        check_readable(built.root, built.rows)
-        check_converged(built.root)
-    except Exception:
-        return [f"{mode} {point}:\n{traceback.format_exc(limit=-3)}"]
-    return []
 
 
 def _files(root: str) -> dict[str, int]:

@@ -1,0 +1,81 @@
+"""What branches hold on the main chain: the oldest pin wins, and a fork recorded elsewhere refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pytest
+
+from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
+from omnigraph_ops.edges.lance_cleanup import branch_base_paths
+from omnigraph_ops.errors import StalePlan
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
+from tests.conftest import DemoGraph
+from tests.support.rows import rows_everywhere, tree_of
+from tests.support.writers import copies, entry_of, write
+
+SMALL = {"loads": 2, "rows": 6, "node_types": 1}
+PERSON, FORK = "node:Person", "review/hires-1"
+KEEP_1 = RetentionPolicy(keep_versions=1)
+
+
+def versions(graph: Graph) -> list[int]:
+    return [v["version"] for v in graph.open_head(entry_of(graph, PERSON)).versions()]
+
+
+def person(graph: Graph) -> TableCleanupPlan:
+    return next(t for t in plan_cleanup(graph, KEEP_1).tables if t.table_key == PERSON)
+
+
+@pytest.mark.parametrize("names", [("a-old", "b-young"), ("b-old", "a-young")], ids=["old first", "young first"])
+def test_the_oldest_of_several_lazy_pins_wins(demo_graph: DemoGraph, stamp: int, names: tuple[str, str]) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    for name in names:
+        graph.lance.create_branch(graph.manifest(), name)
+        write(graph, PERSON, copies(name))
+    old, young = (entry_of(graph, PERSON, name).version for name in names)
+    head, rows = entry_of(graph, PERSON).version, rows_everywhere(graph)
+    assert 1 < old < young < head
+    plan = person(graph)
+    assert plan.versions == tuple(range(1, old))
+    assert plan.blocked_by == f"version {old}: branch {names[0]!r} reads it"
+    assert not cleanup_all(graph, plan_cleanup(graph, KEEP_1)).failed
+    assert versions(graph) == list(range(old, head + 1))
+    assert rows_everywhere(graph) == rows
+    graph.manifest().branches.delete(names[0])
+    assert person(graph).versions == tuple(range(old, young))
+
+
+def refork(graph: Graph, uri: str) -> None:
+    """Make the fork of Person again from another spelling of its URI, at the version that the branch pins."""
+    head = graph.open_head(entry_of(graph, PERSON))
+    parent = head.branches.list()[FORK]["parent_version"]
+    head.branches.delete(FORK)
+    fork = lance.dataset(uri).create_branch(FORK, parent)
+    lance.write_dataset(fork.to_table(limit=1), fork, mode="append")
+    assert lance.dataset(uri).checkout_version((FORK, None)).version == entry_of(graph, PERSON, FORK).version
+
+
+@pytest.mark.parametrize("spelling", ["relative", "link"])
+def test_a_fork_that_records_another_root_refuses_its_table(
+    demo_graph: DemoGraph, stamp: int, spelling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    before, signed = versions(graph), plan_cleanup(graph, KEEP_1)
+    monkeypatch.chdir(tmp_path)
+    path = entry_of(graph, PERSON).path
+    (tmp_path / "link").symlink_to(graph.uri)
+    uri = f"graph.omni/{path}" if spelling == "relative" else f"{tmp_path}/link/{path}"
+    refork(graph, uri)
+    assert branch_base_paths(graph.open_head(entry_of(graph, PERSON)), FORK) == (uri,)
+    refused = person(graph)
+    assert refused.versions == ()
+    assert f"records this table at {uri!r}, not {graph.uri + '/' + path!r}" in (refused.refused or "")
+    tree = tree_of(graph.uri)
+    # A plan that was made before the fork was is not believed either.
+    with pytest.raises(StalePlan, match="records this table at"):
+        cleanup_table(graph, signed, PERSON)
+    assert versions(graph) == before
+    assert {k: v for k, v in tree_of(graph.uri).items() if not k.startswith("__maintenance")} == tree

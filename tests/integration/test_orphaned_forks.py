@@ -1,0 +1,100 @@
+"""Orphaned forks: on live branches, beside legitimate ones, and where one of them cannot be deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.models import OrphanedFork, RetentionPolicy
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_no_leftovers
+from tests.support.rows import rows_everywhere
+from tests.support.shell import runner
+from tests.support.writers import entry_of
+
+SMALL = {"loads": 2, "rows": 6, "node_types": 1}
+PERSON, KNOWS = "node:Person", "edge:Knows"
+ONE, TWO = "review/hires-1", "review/hires-2"
+ALL_VERSIONS = RetentionPolicy(keep_versions=100)
+
+
+def forks_of(graph: Graph, key: str) -> set[str]:
+    return set(graph.open_head(entry_of(graph, key)).branches.list())
+
+
+@pytest.mark.parametrize("stubborn", [ONE, TWO])
+def test_a_fork_that_cannot_be_deleted_holds_up_nothing_else(
+    demo_graph: DemoGraph,
+    stamp: int,
+    stubborn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph, cli = demo_graph(stamp=stamp, **SMALL, written_branches=2), runner(capsys)
+    for name in (ONE, TWO):
+        graph.manifest().branches.delete(name)
+    rows, path = rows_everywhere(graph), entry_of(graph, PERSON).path
+    real = LanceGateway.delete_branch
+
+    def refuse(self: LanceGateway, dataset: Dataset, name: str) -> bool:
+        if name == stubborn and path in dataset.uri:
+            raise LanceFailure(f"cannot delete branch {name}: 403 Forbidden")
+        return real(self, dataset, name)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(LanceGateway, "delete_branch", refuse)
+        outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert outcome.code == 1
+    assert "Error: 1 orphaned fork(s) could not be removed" in outcome.err
+    (failed,) = outcome.json["orphaned_forks_failed"]
+    assert (failed["table_key"], failed["branch"], "403 Forbidden" in failed["error"]) == (PERSON, stubborn, True)
+    removed = {(f["table_key"], f["branch"]) for f in outcome.json["orphaned_forks_removed"]}
+    internal = {("_graph_commits", ONE), ("_graph_commits", TWO)} if stamp == 3 else set()
+    assert removed == internal | {(PERSON, ({ONE, TWO} - {stubborn}).pop())}
+    assert forks_of(graph, PERSON) == {stubborn}
+    assert [(t["table_key"], t["error"]) for t in outcome.json["tables"]] == [(KNOWS, None), (PERSON, None)]
+    assert all(t["old_versions_removed"] > 0 for t in outcome.json["tables"])
+    again = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert (again.code, [f["branch"] for f in again.json["orphaned_forks_removed"]]) == (0, [stubborn])
+    assert forks_of(graph, PERSON) == set()
+    assert rows_everywhere(graph) == rows
+    assert_no_leftovers(graph)
+
+
+def test_an_orphan_on_a_live_branch_goes_and_the_legitimate_fork_stays(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    # The branch lives and reads Knows from main: a fork of Knows under its name is what a crash left.
+    knows = graph.open_head(entry_of(graph, KNOWS))
+    knows.create_branch(ONE, entry_of(graph, KNOWS, ONE).version)
+    rows = rows_everywhere(graph)
+    plan = plan_cleanup(graph, ALL_VERSIONS)
+    orphan = OrphanedFork(table_key=KNOWS, table_path=entry_of(graph, KNOWS).path, branch=ONE)
+    assert plan.orphaned_forks == (orphan,)
+    assert cleanup_all(graph, plan).orphaned_forks_removed == (orphan,)
+    assert (forks_of(graph, KNOWS), forks_of(graph, PERSON)) == (set(), {ONE})
+    assert ONE in graph.branches()
+    assert rows_everywhere(graph) == rows
+    assert plan_cleanup(graph, ALL_VERSIONS).orphaned_forks == ()
+
+
+def test_a_fork_on_a_branch_that_cannot_be_read_is_kept(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=2)
+    graph.manifest().branches.delete(TWO)
+    graph.storage.delete_tree(f"__manifest/tree/{ONE}")
+    report = cleanup_all(graph, plan_cleanup(graph, ALL_VERSIONS))
+    assert ONE in forks_of(graph, PERSON)
+    assert ONE not in {f.branch for f in report.orphaned_forks_removed}
+    assert all("cannot be read" in (t.error or "") for t in report.tables)
+
+
+def test_the_name_of_a_removed_fork_can_be_used_again(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    graph.manifest().branches.delete(ONE)
+    cleanup_all(graph, plan_cleanup(graph, ALL_VERSIONS))
+    graph.lance.create_branch(graph.manifest(), ONE)
+    graph.lance.create_branch(graph.open_head(entry_of(graph, PERSON)), ONE)
+    assert (graph.branches(), forks_of(graph, PERSON)) == ((ONE,), {ONE})
+    assert rows_everywhere(graph)[ONE] == rows_everywhere(graph)[None]

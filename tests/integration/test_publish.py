@@ -1,0 +1,94 @@
+"""A publish is all or nothing: one pin that moved refuses every table of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.errors import StalePlan
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.publish import Published, publish, table_update
+from omnigraph_ops.models import RepairAction
+from omnigraph_ops.repair import apply_repair, preview_repair
+from tests.conftest import DemoGraph
+from tests.crash.harness_sidecars import commit_rows
+from tests.crash.harness_state import check_lineage, check_object_ids
+from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.rows import rows_of
+from tests.support.writers import copies, entry_of, write
+
+DRIFTED = ("node:Doc", "node:Person")
+TWO = {"loads": 3, "rows": 8, "drift_tables": DRIFTED}
+
+
+def heads(graph: Graph) -> dict[str, int]:
+    return {key: graph.open_head(entry_of(graph, key)).version for key in DRIFTED}
+
+
+def pins(graph: Graph) -> dict[str, int]:
+    return {key: entry_of(graph, key).version for key in DRIFTED}
+
+
+def publish_one(graph: Graph, key: str) -> None:
+    """Another repair heals one of the tables."""
+    entry = entry_of(graph, key)
+    publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor="rival")
+
+
+@pytest.mark.parametrize("moved", DRIFTED)
+def test_a_pin_that_moves_before_the_publish_refuses_all_tables(
+    demo_graph: DemoGraph, stamp: int, moved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **TWO)
+    preview, before = preview_repair(graph), pins(graph)
+
+    def overtaken(*args: Any, **kwargs: Any) -> Published:
+        write(graph, moved, copies("rival-"))
+        return publish(*args, **kwargs)
+
+    monkeypatch.setattr("omnigraph_ops.repair.publish", overtaken)
+    with pytest.raises(StalePlan, match=f"stale view of '{moved}': expected manifest table version {before[moved]}"):
+        apply_repair(graph, preview)
+    (other,) = set(DRIFTED) - {moved}
+    assert pins(graph) == {other: before[other], moved: heads(graph)[moved]}
+    assert [c["actor_id"] for c in commit_rows(graph) if c["actor_id"]] == []
+    assert_no_leftovers(graph)
+    monkeypatch.undo()
+    assert apply_repair(graph, preview_repair(graph)).manifest_version == graph.manifest().version
+    assert_pins_are_heads(graph)
+
+
+def test_the_publish_itself_checks_every_expectation(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **TWO)
+    updates = tuple(table_update(graph, e, graph.open_head(e)) for e in (entry_of(graph, key) for key in DRIFTED))
+    publish_one(graph, DRIFTED[1])
+    version, before, commits = graph.manifest().version, pins(graph), commit_rows(graph)
+    with pytest.raises(StalePlan, match="stale view of 'node:Person'"):
+        publish(graph, updates, actor=None)
+    assert (graph.manifest().version, pins(graph), commit_rows(graph)) == (version, before, commits)
+
+
+def test_of_two_overlapping_publishers_one_wins(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **TWO)
+    rows, preview = rows_of(graph), preview_repair(graph)
+    before, commits = pins(graph), len(commit_rows(graph))
+    real, rivals = graph.format.publish_rows, [open_graph(graph.uri)]
+
+    def between_scan_and_merge(*args: Any) -> Any:
+        if rivals:
+            publish_one(rivals.pop(), "node:Person")
+        return real(*args)
+
+    monkeypatch.setattr(graph.format, "publish_rows", between_scan_and_merge)
+    with pytest.raises(StalePlan, match="stale view of 'node:Person'"):
+        apply_repair(graph, preview)
+    assert pins(graph) == {"node:Doc": before["node:Doc"], "node:Person": heads(graph)["node:Person"]}
+    assert len(commit_rows(graph)) == commits + 1
+    check_object_ids(graph, None)
+    check_lineage(graph, None)
+    assert rows_of(graph) == rows
+    again = apply_repair(graph, preview_repair(graph))
+    assert [r.table_key for r in again.tables if r.action is RepairAction.HEALED] == ["node:Doc"]

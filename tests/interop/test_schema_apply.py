@@ -1,0 +1,101 @@
+"""A schema apply by the engine right after our maintenance finds every pin at its HEAD and succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models import Decision
+from omnigraph_ops.optimize import optimize_all, plan_optimize
+from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.settings import Settings
+from tests.crash.harness_sidecars import arm, entry_of, move
+from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
+
+pytestmark = pytest.mark.interop
+
+
+def maintain_by_optimize(root: Path) -> None:
+    """The whole of a night."""
+    assert not optimize_all(open_graph(str(root), Settings(exclusive=True))).failed
+
+
+def maintain_by_repair(root: Path) -> None:
+    """Drift of a compaction, healed."""
+    graph = open_graph(str(root))
+    head = move(graph)
+    assert apply_repair(graph, preview_repair(graph)).manifest_version == graph.manifest().version
+    entry = entry_of(graph)
+    assert (entry.version, graph.open_head(entry).version) == (head, head)
+
+
+def maintain_by_recover(root: Path) -> None:
+    """A crashed compaction under its sidecar, finished."""
+    graph = open_graph(str(root))
+    arm(graph)
+    move(graph)
+    assert [o.action for o in recover(graph, grace_seconds=0).outcomes] == ["rolled_forward"]
+
+
+def with_mottos(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    for row in rows:
+        data = row.get("data")
+        if row.get("type") == "Project" and isinstance(data, dict):
+            data["motto"] = f"onwards {data['code']}"
+    return rows
+
+
+def apply_schema(oracle: Engine, root: Path) -> None:
+    source = root.with_name("evolved.pg")
+    source.write_text(EVOLVED_SCHEMA)
+    oracle.run("schema", "apply", "--schema", str(source), "--store", str(root))
+
+
+def loaded_graph(oracle: Engine, root: Path) -> list[str]:
+    """A fragmented graph and its rows."""
+    oracle.init(root)
+    for load in range(3):
+        oracle.load(root, people(load * 10, 10))
+    return oracle.export(root)
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+@pytest.mark.parametrize("maintain", [maintain_by_repair, maintain_by_recover])
+def test_a_schema_apply_follows_a_publish_of_ours(tmp_path: Path, stamp: int, maintain: Callable[[Path], None]) -> None:
+    oracle, root = engine(stamp), tmp_path / "g.omni"
+    rows = loaded_graph(oracle, root)
+    maintain(root)
+    assert oracle.export(root) == rows
+    apply_schema(oracle, root)
+    assert check(open_graph(str(root))).drift == ()
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_schema_apply_follows_our_optimize_and_the_other_way_round(tmp_path: Path, stamp: int) -> None:
+    oracle, root = engine(stamp), tmp_path / "g.omni"
+    rows = loaded_graph(oracle, root)
+    maintain_by_optimize(root)
+    assert oracle.export(root) == rows
+    apply_schema(oracle, root)
+    evolved = oracle.export(root)
+    (plan,) = plan_optimize(open_graph(str(root)), tables=("node:Project",)).tables
+    assert "motto" in {build.column for build in plan.builds}
+    maintain_by_optimize(root)
+    assert oracle.export(root) == evolved
+    assert_nothing_left(oracle, root)
+    oracle.load(root, with_mottos(people(100, 5)))
+    loaded = oracle.export(root)
+    assert sum('"onwards c' in line for line in loaded) == 5
+    maintain_by_optimize(root)
+    assert oracle.export(root) == loaded
+    assert_nothing_left(oracle, root)
+
+
+def assert_nothing_left(oracle: Engine, root: Path) -> None:
+    """Neither we nor the engine find anything to do."""
+    assert {t.decision for t in plan_optimize(open_graph(str(root))).tables} == {Decision.NO_OP}
+    assert [key for key, table in oracle.optimize(root).items() if table["committed"]] == []

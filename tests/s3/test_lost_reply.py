@@ -1,0 +1,56 @@
+"""The store did what it was asked and the reply never came: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph import open_graph
+from tests.crash.harness_scenarios import S3_SCENARIOS
+from tests.crash.harness_state import QUICK, check_converged, check_readable, converge, observed_rows
+from tests.support.fault_proxy import losing_one_reply
+from tests.support.s3 import upload_graph
+
+pytestmark = pytest.mark.s3
+ONE_WINDOW = S3_SCENARIOS[0]
+_TABLE_COMMIT, _GRAPH_COMMIT = "^PUT .*/nodes/.*/_versions/", "^PUT .*/__manifest/_versions/"
+# Which request loses its reply: the pattern, and the how-manieth match. The table's commits are one
+# for its configuration, one per index (four), then ReserveFragments and Rewrite.
+LOSSES = {
+    "lease": ("^PUT .*/__maintenance/lease", 1),
+    "journal": ("^PUT .*/__maintenance/operations/", 1),
+    "sidecar": ("^PUT .*/__recovery/", 1),
+    "table-config": (_TABLE_COMMIT, 1),
+    "table-index": (_TABLE_COMMIT, 2),
+    "table-reserve": (_TABLE_COMMIT, 6),
+    "table-rewrite": (_TABLE_COMMIT, 7),
+    "graph-config": (_GRAPH_COMMIT, 1),
+    "graph-publish": (_GRAPH_COMMIT, 2),
+    "disarm": ("^DELETE .*/__recovery/", 1),
+}
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+@pytest.mark.parametrize("lost", LOSSES)
+def test_a_lost_reply_loses_nothing(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, stamp: int
+) -> None:
+    ONE_WINDOW.build(str(tmp_path / "graph"), stamp)
+    uri = upload_graph(tmp_path / "graph")
+    rows = observed_rows(open_graph(uri, QUICK))
+    started = time.monotonic()
+    with losing_one_reply(s3, *LOSSES[lost]) as proxy, monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        # Success or an error of ours; any other exception would be an outcome that nobody decided.
+        with suppress(OpsError):
+            ONE_WINDOW.run(open_graph(uri, QUICK))
+    assert len(proxy.lost) == 1, "the request never came"
+    assert time.monotonic() - started < 60
+    check_readable(uri, rows)
+    converge(uri)
+    check_readable(uri, rows)
+    check_converged(uri)
