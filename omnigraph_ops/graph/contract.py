@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ContractError
-from omnigraph_ops.graph.catalog import Property
+from omnigraph_ops.graph.catalog import Catalog, Property, TableSpec
 from omnigraph_ops.graph.layout import SCHEMA_FILES, STAGING_SUFFIX
 
 # A JSON string is kept whole; white space outside of strings goes. Number tokens stay as written,
@@ -48,6 +49,18 @@ def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> 
             "written; restore both files from the same backup, or open the graph with omnigraph for its diagnosis"
         )
     return Contract(ir=ir, ir_hash=ir_hash, format_version=format_version)
+
+
+def read_catalog(
+    storage: Storage, *, format_version: int, ir_version: int, spec: Callable[[str, Any], TableSpec]
+) -> Catalog:
+    """The accepted catalog, each IR node and edge read by `spec`; raises `ContractError`. Reads."""
+    contract = read_contract(storage, format_version=format_version, ir_version=ir_version)
+    try:
+        specs = [spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
+    return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
 
 
 def parse_properties(table_key: str, raw: Any) -> tuple[Property, ...]:

@@ -21,6 +21,11 @@ class GraphLocation:
     def is_local(self) -> bool:
         return not self.root.startswith("s3://")
 
+    def object_key(self, path: str) -> str:
+        """The object key of a graph-relative path on S3: without the bucket. Pure."""
+        _, _, prefix = self.root.removeprefix("s3://").partition("/")
+        return f"{prefix}/{path}" if prefix else path
+
     def uri(self, path: str) -> str:
         """The dataset URI of a graph-relative path: always the plain spelling. Pure.
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import ContractError, CorruptGraph
+from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.catalog import Catalog, TableSpec
-from omnigraph_ops.graph.contract import parse_properties, read_contract
+from omnigraph_ops.graph.contract import parse_properties, read_catalog
 from omnigraph_ops.graph.decode import (
     check_metadata,
     entry_of,
@@ -49,12 +49,7 @@ class Stamp3:
     compares_sidecar_paths = False
 
     def read_catalog(self, storage: Storage) -> Catalog:
-        contract = read_contract(storage, format_version=1, ir_version=1)
-        try:
-            specs = [_spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
-        return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
+        return read_catalog(storage, format_version=1, ir_version=1, spec=_spec)
 
     def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
         """Nothing: this generation maintains whatever both sides know."""
@@ -134,8 +129,7 @@ class Stamp3:
         root = context.location.root
         if context.location.is_local:
             return f"{root}/{relative}".lstrip("/")
-        _, _, prefix = root.removeprefix("s3://").partition("/")
-        return f"{prefix}/{relative}" if prefix else relative
+        return context.location.object_key(relative)
 
     def recorded_local_root(self, root: str) -> str:
         # Object-store paths are absolute without their slash; a relative root leaves no trace here.

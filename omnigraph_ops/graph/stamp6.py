@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import ContractError, CorruptGraph
+from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.catalog import Catalog, TableIdentity, TableSpec
-from omnigraph_ops.graph.contract import parse_properties, read_contract
+from omnigraph_ops.graph.contract import parse_properties, read_catalog
 from omnigraph_ops.graph.decode import (
     Row,
     check_metadata,
@@ -52,12 +52,7 @@ class Stamp6:
     compares_sidecar_paths = True
 
     def read_catalog(self, storage: Storage) -> Catalog:
-        contract = read_contract(storage, format_version=2, ir_version=2)
-        try:
-            specs = [_spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
-        return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
+        return read_catalog(storage, format_version=2, ir_version=2, spec=_spec)
 
     def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
         declared = {(t.table_key, t.identity) for t in catalog.tables}
@@ -125,8 +120,7 @@ class Stamp6:
         root = context.location.root
         if context.location.is_local:
             return f"{root}/{relative}"
-        _, _, prefix = root.removeprefix("s3://").partition("/")
-        return f"{prefix}/{relative}" if prefix else relative
+        return context.location.object_key(relative)
 
     def recorded_local_root(self, root: str) -> str:
         return root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -34,8 +35,16 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("stamp", [3, 6])
-@pytest.mark.parametrize("lost", LOSSES)
+# The stamps differ in what a publish is; before it, one of the two in turn is enough.
+CASES = [
+    (lost, stamp)
+    for n, lost in enumerate(LOSSES)
+    for stamp in (3, 6)
+    if lost == "graph-publish" or stamp == (3, 6)[n % 2] or os.environ.get("OMNIGRAPH_CRASH_ALL") == "1"
+]
+
+
+@pytest.mark.parametrize(("lost", "stamp"), CASES)
 def test_a_lost_reply_loses_nothing(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, stamp: int
 ) -> None:

@@ -51,6 +51,12 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: FaultProxy
 
+    def handle_expect_100(self) -> bool:
+        """The client waits for this one before it sends its body."""
+        answered = super().handle_expect_100()
+        self.wfile.flush()
+        return answered
+
     def _forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         # Host stays what the client signed.
