@@ -1,0 +1,49 @@
+"""The two windows: how long a rewrite executes is no part of the time its table is armed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_tables import RewriteTask
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.models import Executor
+from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.settings import Settings
+
+PAUSE_SECONDS = 3.0
+
+
+class SlowExecutor:
+    """Executes like the real one, but takes its time, and looks whether the graph is free meanwhile."""
+
+    kind = Executor.IN_PROCESS
+
+    def __init__(self, root: Path) -> None:
+        self.storage = open_graph(str(root)).storage
+        self.armed: list[frozenset[str]] = []
+        self.leased: list[bool] = []
+
+    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
+        time.sleep(PAUSE_SECONDS)
+        self.armed.append(sidecar_names(self.storage))
+        self.leased.append("lease.json" in self.storage.list(MAINTENANCE_DIR))
+        yield from InProcessExecutor().execute(dataset, tasks)
+
+
+def test_a_slow_rewrite_is_neither_armed_nor_leased(tmp_path: Path) -> None:
+    root = tmp_path / "g.omni"
+    write_demo_graph(str(root), DemoSpec(node_types=1, loads=3, rows=20))
+    executor = SlowExecutor(root)
+    stats = optimize_table(open_graph(str(root), Settings(small_table_bytes=0)), "node:Person", executor=executor)
+    assert executor.armed == [frozenset()]
+    assert executor.leased == [False]
+    assert [w.unit for w in stats.windows] == ["fold", "rewrite"]
+    (rewrite,) = [w for w in stats.windows if w.unit == "rewrite"]
+    assert rewrite.seconds < PAUSE_SECONDS, "the window must not hold the execution"
