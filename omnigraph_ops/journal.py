@@ -13,7 +13,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 
-_FOLDER = f"{MAINTENANCE_DIR}/operations"
+JOURNAL_DIR = f"{MAINTENANCE_DIR}/operations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ def forget(storage: Storage, operation_id: str) -> None:
 
 def sweep(storage: Storage, pending: frozenset[str]) -> None:
     """Drop records of operations that have no sidecar any more: they finished or never armed. Destroys records."""
-    for name in storage.list(_FOLDER):
+    for name in storage.list(JOURNAL_DIR):
         if name.endswith(".json") and name not in pending:
-            storage.delete(f"{_FOLDER}/{name}")
+            storage.delete(f"{JOURNAL_DIR}/{name}")
 
 
 def _path(operation_id: str) -> str:
-    return f"{_FOLDER}/{operation_id}.json"
+    return f"{JOURNAL_DIR}/{operation_id}.json"

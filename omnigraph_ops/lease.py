@@ -117,7 +117,12 @@ def lease_is_alive(lease: Lease | None) -> bool:
     """
     if lease is None or not time.time() < lease.expires_at < time.time() + LONGEST_TTL_SECONDS:
         return False
-    return not (lease.machine and lease.machine == this_machine() and not _process_exists(lease.pid))
+    return is_running(lease.machine, lease.pid)
+
+
+def is_running(machine: str, pid: int) -> bool:
+    """False only when that process is known to be gone: it was on this very machine. Reads the process table."""
+    return not (machine and machine == this_machine() and not _process_exists(pid))
 
 
 def this_machine() -> str:

@@ -34,6 +34,8 @@ class Settings:
     """A committer lease not renewed for this long is dead (`OMNIGRAPH_OPS_LEASE_TTL_SECONDS`)."""
     lease_wait_seconds: float = 600.0
     """How long a committer waits for its turn (`OMNIGRAPH_OPS_LEASE_WAIT_SECONDS`)."""
+    plan_ttl_seconds: float = 86_400.0
+    """How long a plan may wait for its approval and be applied (`OMNIGRAPH_OPS_PLAN_TTL_SECONDS`)."""
     exclusive: bool = False
     """Nobody else publishes during the run, so internal tables may be compacted (`OMNIGRAPH_OPS_EXCLUSIVE`)."""
     engine_root: str | None = None
@@ -48,8 +50,8 @@ class Settings:
         for name in ("small_table_bytes", "spark_threshold_bytes", "recovery_grace_seconds"):
             if getattr(self, name) < 0:
                 raise InvalidInput(f"{name} must not be negative, it is {getattr(self, name)}")
-        if self.lease_ttl_seconds <= 0 or self.lease_wait_seconds < 0:
-            raise InvalidInput("lease times must be positive")
+        if self.lease_ttl_seconds <= 0 or self.lease_wait_seconds < 0 or self.plan_ttl_seconds <= 0:
+            raise InvalidInput("lease times and the TTL of plans must be positive")
         if self.lease_ttl_seconds > LONGEST_TTL_SECONDS:
             raise InvalidInput(f"the lease TTL must be at most {LONGEST_TTL_SECONDS:.0f} s")
 
@@ -65,6 +67,7 @@ class Settings:
             recovery_grace_seconds=_number(env, prefix + "RECOVERY_GRACE_SECONDS", base.recovery_grace_seconds, float),
             lease_ttl_seconds=_number(env, prefix + "LEASE_TTL_SECONDS", base.lease_ttl_seconds, float),
             lease_wait_seconds=_number(env, prefix + "LEASE_WAIT_SECONDS", base.lease_wait_seconds, float),
+            plan_ttl_seconds=_number(env, prefix + "PLAN_TTL_SECONDS", base.plan_ttl_seconds, float),
             exclusive=env.get(prefix + "EXCLUSIVE", "").strip().lower() in {"1", "true", "yes", "on"},
             engine_root=env.get(prefix + "ENGINE_ROOT") or None,
         )

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 from omnigraph_ops.edges.lance_errors import CommitConflict
 from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import commit_results, plan_tasks, surviving_results
+from omnigraph_ops.edges.lance_tables import RewriteTask, commit_results, plan_tasks, surviving_results
 from omnigraph_ops.errors import DriftFound, OpsError, PublishConflict, RecoveryPending, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.holds import HeldVersion, plan_hold
 from omnigraph_ops.models import Decision, OptimizePlan, OptimizeReport, TablePlan, TableStats, UnitWindow
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
 from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.optimize.observe import observe_table, policy_of, select_entries
 from omnigraph_ops.optimize.plan import plan_table
 from omnigraph_ops.optimize.units import Effort, Progress, compact_here, fold
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.window import Effects, refuse_pending, run_unit
 
-T = TypeVar("T")
-R = TypeVar("R")
 _REWRITE_ROUNDS = 5
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25
+# A bound for a run on another machine that died: on this one its hold ends with the process.
+_LONGEST_REWRITE_SECONDS = 86_400.0
 _PREEMPTED = (CommitConflict, StalePlan, DriftFound, RecoveryPending)
 
 
@@ -44,7 +44,7 @@ def plan_optimize(
         except OpsError as error:
             return _unplannable(entry, error)
 
-    plans = _in_parallel(graph, one, entries)
+    plans = in_parallel(one, entries, workers=graph.settings.concurrency)
     return OptimizePlan(
         uri=graph.uri,
         stamp=graph.stamp,
@@ -78,7 +78,7 @@ def optimize_all(
         except OpsError as error:
             return TableStats(table_key=key, error=str(error))
 
-    stats = _in_parallel(graph, one, keys)
+    stats = in_parallel(one, keys, workers=graph.settings.concurrency)
     internal = _internal(graph) if not tables else ()
     return OptimizeReport(uri=graph.uri, tables=(*stats, *internal))
 
@@ -209,6 +209,15 @@ class _TableRun:
         tasks = plan_tasks(pinned, self.target_rows)
         if not tasks:
             return entry, True
+        # Without the manifest of the version that the tasks read, neither they nor their commit go on.
+        held = HeldVersion(table_path=entry.path, version=entry.version)
+        reason = f"rewrite of {entry.table_key}"
+        with plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS):
+            return self._rewrite(entry, pinned, tasks, windows)
+
+    def _rewrite(
+        self, entry: TableEntry, pinned: Dataset, tasks: Sequence[RewriteTask], windows: list[UnitWindow]
+    ) -> tuple[TableEntry, bool]:
         results: list[str] = []
         for result in self.executor.execute(pinned, tasks):
             results.append(result)
@@ -246,9 +255,3 @@ def _untouched(plan: TablePlan) -> TableStats:
         pending_indexes=plan.pending_indexes,
         rows=plan.rows or None,
     )
-
-
-def _in_parallel(graph: Graph, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    workers = max(1, min(graph.settings.concurrency, len(items)))
-    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="table") as pool:
-        return list(pool.map(work, items))

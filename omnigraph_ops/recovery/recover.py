@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 from omnigraph_ops import journal
@@ -10,16 +9,14 @@ from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome,
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.publish import Published, publish, table_update
-from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar, sidecar_names
+from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
 from omnigraph_ops.lease import committer_lease, lease_is_alive, read_lease
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.check import check, inspect_sidecar
+from omnigraph_ops.recovery.litter import sweep_litter
 
 RECOVERY_ACTOR = "omnigraph:recovery"
-# A younger temporary file may be a write in flight, whatever the grace period is.
-_SWEPT_AFTER_SECONDS = 60.0
 
 
 def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverReport:
@@ -32,20 +29,8 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     outcomes: list[RecoveryOutcome] = []
     for file in list_sidecars(graph.storage, graph.format.sidecar_version):
         outcomes.append(_recover_one(graph, file, grace))
-    if not lease_is_alive(read_lease(graph.storage)):
-        journal.sweep(graph.storage, sidecar_names(graph.storage))
-        _sweep_temporary_files(graph, max(grace, _SWEPT_AFTER_SECONDS))
+    sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
-
-
-def _sweep_temporary_files(graph: Graph, older_than: float) -> None:
-    """Delete half-written small files of killed writers, ours or the engine's. Destroys only `*.tmp`."""
-    for folder in (RECOVERY_DIR, MAINTENANCE_DIR):
-        for name in graph.storage.list(folder):
-            with contextlib.suppress(FileNotFoundError):
-                modified = graph.storage.stat(f"{folder}/{name}").modified_at if name.endswith(".tmp") else None
-                if modified is not None and time.time() - modified > older_than:
-                    graph.storage.delete(f"{folder}/{name}")
 
 
 def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutcome:

@@ -1,0 +1,120 @@
+"""The audit log of a graph: who decided what about which plan, and what came of it.
+
+One small file per entry under `__maintenance/audit/`, named by a ULID, so that entries are written by one
+atomic put on any store and sort by time. Deleting the folder loses history and harms nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import InvalidInput, OpsError, OutcomeUnknown, StorageError
+from omnigraph_ops.evidence_text import moment
+from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+
+AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
+
+
+class AuditEvent(StrEnum):
+    """What an entry records."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    UNANSWERED = "unanswered"
+    APPLIED = "applied"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One line of the log."""
+
+    at_us: int
+    """Microseconds since the epoch."""
+    verb: str
+    event: AuditEvent
+    actor: str
+    digest: str
+    detail: str = ""
+    """One sentence: the answer, what was done, or why it failed."""
+    run: str | None = None
+    """The Airflow run, None for a shell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLog:
+    """Entries of a graph, oldest first."""
+
+    uri: str
+    entries: tuple[AuditEntry, ...]
+
+
+def append(
+    storage: Storage,
+    event: AuditEvent,
+    *,
+    verb: str,
+    actor: str,
+    digest: str,
+    detail: str = "",
+    run: str | None = None,
+) -> AuditEntry:
+    """Add one entry. Writes."""
+    at_us = now_us()
+    entry = AuditEntry(at_us=at_us, verb=verb, event=event, actor=actor, digest=digest, detail=detail, run=run)
+    storage.write(f"{AUDIT_DIR}/{new_ulid(at_us)}.json", serde.dumps(entry).encode())
+    return entry
+
+
+def read(storage: Storage, *, newest: int | None = None) -> tuple[AuditEntry, ...]:
+    """Entries oldest first, only the newest so many if asked; a damaged one is left out. Reads."""
+    names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json")]
+    entries = []
+    for name in names if newest is None else names[len(names) - min(newest, len(names)) :]:
+        with contextlib.suppress(FileNotFoundError, InvalidInput):
+            entries.append(serde.from_json(AuditEntry, storage.read(f"{AUDIT_DIR}/{name}")))
+    return tuple(entries)
+
+
+@contextlib.contextmanager
+def failures_logged(storage: Storage, *, verb: str, actor: str, digest: str, run: str | None = None) -> Iterator[None]:
+    """Record that applying a plan failed half-way, then let the error go on. Writes.
+
+    Errors that mean "nothing was done" leave no entry.
+    """
+    try:
+        yield
+    except (StorageError, OutcomeUnknown) as error:
+        # The log must not hide why the plan failed, not even when the store is what failed.
+        with contextlib.suppress(OpsError):
+            append(storage, AuditEvent.FAILED, verb=verb, actor=actor, digest=digest, detail=str(error), run=run)
+        raise
+
+
+def text(log: AuditLog) -> str:
+    """The log for a terminal, a line per entry. Pure."""
+    lines = [f"audit {log.uri} — {len(log.entries)} entries"]
+    for entry in log.entries:
+        run = f" in {entry.run}" if entry.run else ""
+        lines.append(
+            f"  {moment(entry.at_us)}  {entry.verb:<8} {entry.event:<10} {entry.actor}{run}: {entry.detail} "
+            f"[{entry.digest}]"
+        )
+    return "\n".join(lines)
+
+
+def shell_actor() -> str:
+    """Who runs this process, as `user@host`. Reads the environment."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,160 @@
+"""Holds: versions that nobody's maintenance may remove for a while, each a small file in the graph.
+
+A rewrite holds the version that it reads, a freeze holds a cut of the graph, a reader may announce what it
+reads. `cleanup` and `orphans` ask `active_holds` and nothing else. A hold ends with its expiry; one
+whose process was killed on this machine ends at once. A hold that cannot be read protects everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.graph.ids import is_ulid, new_ulid
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.lease import is_running, this_machine
+
+HOLDS_DIR = f"{MAINTENANCE_DIR}/holds"
+
+
+class HoldKind(StrEnum):
+    """Who holds."""
+
+    PLAN = "plan"
+    """A running rewrite that reads the version."""
+    FREEZE = "freeze"
+    """A person or a backup that wants a cut of the graph to stay."""
+    READER = "reader"
+    """A reader that announced what it reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldVersion:
+    """One version of one dataset of the graph."""
+
+    table_path: str
+    """Graph-relative path of the dataset."""
+    version: int
+    branch: str | None = None
+    """The Lance branch that owns the version, None for the main chain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Versions that stay until `expires_at`, and who wants it. Times are seconds since the epoch."""
+
+    hold_id: str
+    kind: HoldKind
+    owner: str
+    reason: str
+    created_at: float
+    expires_at: float
+    versions: tuple[HeldVersion, ...]
+    pid: int = 0
+    machine: str = ""
+    """Where `pid` means something; empty when the hold outlives its process."""
+
+    def label(self) -> str:
+        """The hold in a few words, for a list of reasons. Pure."""
+        return f"{self.kind} hold {self.hold_id} of {self.owner}: {self.reason}"
+
+
+def place_hold(
+    storage: Storage,
+    versions: Sequence[HeldVersion],
+    *,
+    kind: HoldKind,
+    reason: str,
+    ttl_seconds: float,
+    bound_to_process: bool = False,
+) -> Hold:
+    """Hold these versions; with `bound_to_process` only as long as this process lives. Writes."""
+    now = time.time()
+    hold = Hold(
+        hold_id=new_ulid(),
+        kind=kind,
+        owner=f"{socket.gethostname()}:{os.getpid()}",
+        reason=reason,
+        created_at=now,
+        expires_at=now + ttl_seconds,
+        versions=tuple(versions),
+        pid=os.getpid() if bound_to_process else 0,
+        machine=this_machine() if bound_to_process else "",
+    )
+    storage.write(hold_path(hold.hold_id), serde.dumps(hold).encode())
+    return hold
+
+
+def release_hold(storage: Storage, hold_id: str) -> None:
+    """End a hold; a missing one is success. Destroys only the hold."""
+    storage.delete(hold_path(hold_id))
+
+
+@contextlib.contextmanager
+def plan_hold(storage: Storage, version: HeldVersion, *, reason: str, ttl_seconds: float) -> Iterator[Hold]:
+    """Hold the version that a rewrite reads for the block, in every outcome. Writes the hold."""
+    hold = place_hold(
+        storage, (version,), kind=HoldKind.PLAN, reason=reason, ttl_seconds=ttl_seconds, bound_to_process=True
+    )
+    try:
+        yield hold
+    finally:
+        release_hold(storage, hold.hold_id)
+
+
+def active_holds(storage: Storage) -> tuple[Hold, ...]:
+    """Every hold that counts now, oldest first. Reads.
+
+    Raises:
+        CorruptGraph: a hold cannot be read, so what it protects is unknown.
+    """
+    found = []
+    for name in storage.list(HOLDS_DIR):
+        if name.endswith(".json"):
+            hold = _read(storage, name)
+            if hold is not None and is_active(hold):
+                found.append(hold)
+    return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
+
+
+def sweep_holds(storage: Storage) -> None:
+    """Drop holds that no longer count; one that cannot be read stays for a person. Destroys dead holds."""
+    for name in storage.list(HOLDS_DIR):
+        if name.endswith(".json"):
+            with contextlib.suppress(CorruptGraph):
+                hold = _read(storage, name)
+                if hold is not None and not is_active(hold):
+                    storage.delete(f"{HOLDS_DIR}/{name}")
+
+
+def is_active(hold: Hold) -> bool:
+    """Whether a hold still counts. Reads the clock and the process table."""
+    return time.time() < hold.expires_at and is_running(hold.machine, hold.pid)
+
+
+def hold_path(hold_id: str) -> str:
+    """The file of a hold, relative to the graph. Pure."""
+    if not is_ulid(hold_id):
+        raise InvalidInput(f"{hold_id!r} is not the id of a hold")
+    return f"{HOLDS_DIR}/{hold_id}.json"
+
+
+def _read(storage: Storage, name: str) -> Hold | None:
+    path = f"{HOLDS_DIR}/{name}"
+    try:
+        return serde.from_json(Hold, storage.read(path))
+    except FileNotFoundError:
+        return None
+    except InvalidInput as error:
+        raise CorruptGraph(
+            f"{path} cannot be read, so what it protects is unknown: {error}; nothing was deleted; "
+            "restore the file, or delete it when you know that nobody needs the hold"
+        ) from None

@@ -1,0 +1,123 @@
+"""Plans that a person approves: a digest over everything they would do, an expiry, and a place to keep them.
+
+A plan is sealed when it is made and checked when it is applied, wherever it travelled in between: an
+approval names the digest and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import InvalidInput, StalePlan
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+
+PLANS_DIR = f"{MAINTENANCE_DIR}/plans"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_KEPT_AFTER_EXPIRY_US = 7 * 86_400 * 1_000_000
+"""A stored plan stays this long past its expiry, so that last week's decision can still be read."""
+
+
+class Sealable(Protocol):
+    """A frozen dataclass with these fields."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def expires_at_us(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+
+
+P = TypeVar("P", bound=Sealable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRef:
+    """The name of a kept plan: small enough to hand around where a plan is not."""
+
+    uri: str
+    digest: str
+    path: str
+    """Relative to the graph."""
+    expires_at_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expiry:
+    """The one field of any plan that the sweep needs."""
+
+    expires_at_us: int
+
+
+def seal(plan: P) -> P:
+    """The plan with the digest of all its other fields. Pure."""
+    return replace(plan, digest=serde.digest(replace(plan, digest="")))  # type: ignore[type-var]
+
+
+def verify(plan: Sealable, *, uri: str, consequence: str) -> None:
+    """Refuse a plan that was altered, expired, or made for another graph. Reads the clock.
+
+    Args:
+        uri: the graph it is about to be applied to.
+        consequence: what did not happen, for the message: `nothing was deleted`.
+
+    Raises:
+        StalePlan: in each of these cases.
+    """
+    kind = type(plan).__name__
+    if serde.digest(replace(plan, digest="")) != plan.digest:  # type: ignore[type-var]
+        raise StalePlan(f"the {kind} was altered after it was made; {consequence}; plan again")
+    if plan.uri != uri:
+        raise StalePlan(f"the {kind} is for {plan.uri}, not {uri}; {consequence}")
+    if now_us() > plan.expires_at_us:
+        hours = (now_us() - plan.expires_at_us) / 3.6e9
+        raise StalePlan(f"the {kind} expired {hours:.1f} h ago; {consequence}; plan again and have it approved")
+
+
+def store(storage: Storage, plan: Sealable) -> PlanRef:
+    """Keep a plan in the graph and return its name; drops long expired ones. Writes."""
+    path = plan_path(plan.digest)
+    _sweep(storage)
+    storage.write(path, serde.dumps(plan).encode())
+    return PlanRef(uri=plan.uri, digest=plan.digest, path=path, expires_at_us=plan.expires_at_us)
+
+
+def load(storage: Storage, cls: type[P], digest: str) -> P:
+    """The kept plan of that digest. Reads.
+
+    Raises:
+        StalePlan: it is gone, damaged or not the one the digest names; nothing was done.
+    """
+    path = plan_path(digest)
+    try:
+        plan = serde.from_json(cls, storage.read(path))
+    except FileNotFoundError:
+        raise StalePlan(f"the plan {digest} is no longer kept in {PLANS_DIR}; nothing was done; plan again") from None
+    except InvalidInput as error:
+        raise StalePlan(f"{path} is damaged ({error}); nothing was done; plan again") from None
+    if plan.digest != digest:
+        raise StalePlan(f"{path} holds another plan; nothing was done; plan again")
+    return plan
+
+
+def plan_path(digest: str) -> str:
+    """Where the plan of a digest is kept, relative to the graph. Pure."""
+    if _DIGEST.fullmatch(digest) is None:
+        raise InvalidInput(f"{digest!r} is not the digest of a plan")
+    return f"{PLANS_DIR}/{digest.removeprefix('sha256:')}.json"
+
+
+def _sweep(storage: Storage) -> None:
+    """Drop plans that expired long ago; one that cannot be read stays for a person. Destroys plans."""
+    for name in storage.list(PLANS_DIR):
+        try:
+            kept = serde.from_json(_Expiry, storage.read(f"{PLANS_DIR}/{name}"))
+        except (FileNotFoundError, InvalidInput):
+            continue
+        if now_us() > kept.expires_at_us + _KEPT_AFTER_EXPIRY_US:
+            storage.delete(f"{PLANS_DIR}/{name}")

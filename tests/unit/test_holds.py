@@ -1,0 +1,78 @@
+"""A hold counts until it expires or its process is gone; one that cannot be read counts for everything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import holds, serde
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.holds import HeldVersion, Hold, HoldKind
+from omnigraph_ops.lease import this_machine
+
+HELD = HeldVersion(table_path="nodes/1", version=3)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path))
+
+
+def place(storage: Storage, ttl: float = 60.0, **fields: object) -> Hold:
+    """A hold that was placed, with some of its fields changed afterwards."""
+    made = holds.place_hold(storage, (HELD,), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=ttl)
+    changed = replace(made, **fields)
+    storage.write(holds.hold_path(made.hold_id), serde.dumps(changed).encode())
+    return changed
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_hold_counts_until_it_is_released(storage: Storage) -> None:
+    assert holds.active_holds(storage) == ()
+    first, second = place(storage), place(storage)
+    assert holds.active_holds(storage) == (first, second)
+    assert "backup" in first.label()
+    for _ in range(2):
+        holds.release_hold(storage, first.hold_id)
+    assert holds.active_holds(storage) == (second,)
+
+
+def test_an_expired_hold_or_one_of_a_killed_process_does_not_count(storage: Storage) -> None:
+    place(storage, expires_at=time.time() - 1)
+    place(storage, machine=this_machine(), pid=dead_pid())
+    elsewhere = place(storage, machine="another machine", pid=dead_pid())
+    assert holds.active_holds(storage) == (elsewhere,)
+    holds.sweep_holds(storage)
+    assert len(storage.list(holds.HOLDS_DIR)) == 1
+
+
+def test_an_unreadable_hold_stops_everything_and_is_never_swept(storage: Storage) -> None:
+    storage.write(f"{holds.HOLDS_DIR}/odd.json", b"{}")
+    with pytest.raises(CorruptGraph, match=r"what it protects is unknown.*nothing was deleted"):
+        holds.active_holds(storage)
+    holds.sweep_holds(storage)
+    assert storage.list(holds.HOLDS_DIR) == ("odd.json",)
+
+
+def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> None:
+    with pytest.raises(RuntimeError), holds.plan_hold(storage, HELD, reason="rewrite", ttl_seconds=60) as hold:
+        assert holds.active_holds(storage) == (hold,)
+        assert hold.kind is HoldKind.PLAN
+        raise RuntimeError
+    assert storage.list(holds.HOLDS_DIR) == ()
+
+
+def test_only_an_id_names_a_hold(storage: Storage) -> None:
+    with pytest.raises(InvalidInput):
+        holds.release_hold(storage, "../lease")
