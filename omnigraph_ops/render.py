@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from omnigraph_ops.evidence_text import left_alone
 from omnigraph_ops.models import (
     CheckReport,
     CleanupPlan,
@@ -13,12 +14,16 @@ from omnigraph_ops.models import (
     OptimizeReport,
     PendingIndex,
     RecoverReport,
+    RepairAction,
     RepairReport,
     RepairRow,
     RetentionPolicy,
     SkipReason,
+    SnapshotExpiry,
+    TableCleanupPlan,
     TableStats,
 )
+from omnigraph_ops.render_evidence import evidence_lines
 
 _SKIP_TEXT = {
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
@@ -98,12 +103,19 @@ def optimize_text(report: OptimizeReport) -> str:
     return "\n".join(lines)
 
 
-def repair_text(report: RepairReport) -> str:
-    """The engine's repair lines. Pure."""
+def repair_text(report: RepairReport, *, narrowed_to: tuple[str, ...] = ()) -> str:
+    """The engine's repair lines, the evidence indented below them. Pure."""
     mode = "confirm" if report.confirm else "preview"
     lines = [f"repair {report.uri} — {mode} mode, {len(report.tables)} tables"]
-    lines += [_repair_line(row) for row in report.tables]
+    if narrowed_to:
+        lines.append(f"  only the named tables were looked at: {', '.join(narrowed_to)}")
+    for row in report.tables:
+        lines.append(_repair_line(row))
+        # Of a confirmed repair only what was refused is left to review.
+        if row.evidence and row.action in {RepairAction.PREVIEW, RepairAction.REFUSED}:
+            lines += [f"    {line}" for line in evidence_lines(row.evidence)]
     if not report.confirm:
+        lines += [f"if not published: {sentence}" for sentence in left_alone(report.tables)]
         lines.append("rerun with --confirm to publish verified maintenance drift")
     return "\n".join(lines)
 
@@ -112,20 +124,23 @@ def cleanup_plan_text(plan: CleanupPlan) -> str:
     """The cleanup plan: what goes, what holds the rest, and the digest to approve. Pure."""
     lines = [
         f"cleanup plan {plan.uri} ({policy_text(plan.policy)}) — {plan.total_versions} versions, "
-        f"{size_text(plan.total_bytes)} across {len(plan.tables)} tables"
+        f"{plan.total_files} files, {size_text(plan.total_bytes)} across {len(plan.tables)} tables"
     ]
     for t in plan.tables:
-        lines.append(f"  {t.table_key:<40} {_cleanup_cell(t.refused, t.versions, t.estimated_bytes)}")
+        lines.append(f"  {t.table_key:<40} {_cleanup_cell(t)}")
         if t.blocked_by:
             lines.append(f"    ↳ stops at {t.blocked_by}")
-    lines += [f"  {f.table_key:<40} orphaned fork {f.branch}" for f in plan.orphaned_forks]
+    lines += [f"  {f.table_key:<40} orphaned fork {f.branch} ({len(f.files)} files)" for f in plan.orphaned_forks]
+    lines += [f"  {f.table_key:<40} keep orphaned fork {f.branch}: {f.error}" for f in plan.kept_forks]
     lines.append(f"digest {plan.digest}")
     return "\n".join(lines)
 
 
 def cleanup_text(report: CleanupReport) -> str:
     """The engine's cleanup lines, errors named. Pure."""
-    policy = RetentionPolicy(keep_versions=report.keep_versions, older_than_secs=report.older_than_secs)
+    policy = RetentionPolicy(
+        keep_versions=report.keep_versions, older_than_secs=report.older_than_secs, expiry=report.expiry
+    )
     done = [t for t in report.tables if t.error is None]
     lines = [
         f"cleanup {report.uri} ({policy_text(policy)}) — removed {sum(t.old_versions_removed for t in done)} "
@@ -148,7 +163,19 @@ def policy_text(policy: RetentionPolicy) -> str:
     if policy.older_than_secs is not None:
         span = f"{policy.older_than_secs}s" if policy.older_than_secs else "0ns"
         parts.append(f"remove anything older than {span}")
+    if policy.expiry is not None:
+        parts.append(_expiry_text(policy.expiry))
+    if policy.between_pins:
+        parts.append("also between pins")
     return ", ".join(parts)
+
+
+def _expiry_text(expiry: SnapshotExpiry) -> str:
+    most = "" if expiry.retain_max is None else f" and at most {expiry.retain_max}"
+    return (
+        f"expire at most {expiry.expire_limit} versions per table, retain at least {expiry.retain_min}{most}, "
+        f"time retained {expiry.time_retained_secs}s"
+    )
 
 
 def _pending_lines(pending: Iterable[PendingIndex]) -> Iterator[str]:
@@ -176,9 +203,10 @@ def _repair_line(row: RepairRow) -> str:
     return f"{head} {drift}{operations}{error}"
 
 
-def _cleanup_cell(refused: str | None, versions: tuple[int, ...], estimated: int) -> str:
-    if refused is not None:
-        return f"refused: {refused}"
-    if not versions:
+def _cleanup_cell(table: TableCleanupPlan) -> str:
+    if table.refused is not None:
+        return f"refused: {table.refused}"
+    if not table.versions:
         return "nothing to remove"
-    return f"remove {ranges_text(versions)} ({len(versions)} versions, {size_text(estimated)})"
+    removed = f"{len(table.versions)} versions, {len(table.files)} files, {size_text(table.estimated_bytes)}"
+    return f"remove {ranges_text(table.versions)} ({removed})"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from omnigraph_ops.cleanup.forks import is_orphaned
-from omnigraph_ops.cleanup.plan import refusal, verify_digest
+from omnigraph_ops.cleanup.forks import fork_files, is_orphaned, why_kept
+from omnigraph_ops.cleanup.plan import files_to_go, refusal
+from omnigraph_ops.cleanup.policy import removable
 from omnigraph_ops.cleanup.protect import protect
 from omnigraph_ops.cleanup.view import GraphView, look
 from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_versions
@@ -14,8 +16,18 @@ from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lease import committer_lease
-from omnigraph_ops.models import CleanupPlan, CleanupReport, CleanupStats, OrphanedFork, TableCleanupPlan
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupReport,
+    CleanupStats,
+    OrphanedFork,
+    PlannedFile,
+    TableCleanupPlan,
+)
+from omnigraph_ops.sealed import verify
 from omnigraph_ops.window import refuse_pending
+
+_SHOWN = 5
 
 
 def cleanup_all(
@@ -24,14 +36,15 @@ def cleanup_all(
     """Reclaim orphaned forks, then old versions of every table; faults stay in their table's row. Destroys.
 
     Raises:
-        StalePlan: the plan was altered; nothing was deleted.
+        StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
         RecoveryPending: something is pending; nothing was deleted.
     """
+    _verify(graph, plan)
     refuse_pending(graph)
-    forks = remove_orphaned_forks(graph, plan)
+    forks = _remove_forks(graph, plan)
     stats = []
     for table in plan.tables:
-        outcome = _isolated(graph, plan, table)
+        outcome = _isolated(graph, table)
         if on_progress is not None:
             on_progress(outcome)
         stats.append(outcome)
@@ -39,7 +52,9 @@ def cleanup_all(
         uri=graph.uri,
         keep_versions=plan.policy.keep_versions,
         older_than_secs=plan.policy.older_than_secs,
+        expiry=plan.policy.expiry,
         tables=tuple(stats),
+        versions_removed=sum(t.old_versions_removed for t in stats),
         orphaned_forks_removed=tuple(f for f in forks if f.error is None),
         orphaned_forks_failed=tuple(f for f in forks if f.error is not None),
     )
@@ -49,22 +64,15 @@ def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupSta
     """Remove the planned versions of one table that are still unprotected. Destroys.
 
     Raises:
-        StalePlan: the plan was altered, or the table is not what it was; nothing was deleted.
+        StalePlan: the plan was altered, expired or is another graph's, the table is not what it was, or
+            more files would go than were approved; nothing was deleted.
         RecoveryPending: something is pending; nothing was deleted.
     """
-    verify_digest(plan)
+    _verify(graph, plan)
     table = next((t for t in plan.tables if t.table_key == table_key), None)
     if table is None:
         raise UnknownTable(f"the cleanup plan has no table {table_key!r}; nothing was deleted")
-    if table.refused is not None:
-        raise StalePlan(f"{table_key} was refused: {table.refused}; nothing was deleted")
-    with committer_lease(
-        graph.storage,
-        purpose=f"cleanup {table_key}",
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    ):
-        return _remove(graph, table)
+    return _cleanup_table(graph, table)
 
 
 def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
@@ -72,7 +80,15 @@ def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork
 
     Returns those removed, and with their `error` those that could not be: a fault stays with its fork.
     """
-    verify_digest(plan)
+    _verify(graph, plan)
+    return _remove_forks(graph, plan)
+
+
+def _verify(graph: Graph, plan: CleanupPlan) -> None:
+    verify(plan, uri=graph.uri, consequence="nothing was deleted")
+
+
+def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
     outcomes = []
     for fork in plan.orphaned_forks:
         refuse_pending(graph)
@@ -86,17 +102,38 @@ def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork
 
 
 def _remove_fork(graph: Graph, fork: OrphanedFork) -> bool:
-    if not is_orphaned(graph, fork, look(graph)):
-        return False
-    dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
-    return graph.lance.delete_branch(dataset, fork.branch)
+    with _lease(graph, f"remove fork {fork.branch} of {fork.table_key}"):
+        view = look(graph)
+        dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
+        others = [ref for ref in graph.lance.branches(dataset) if ref.name != fork.branch]
+        if not is_orphaned(graph, fork, view) or why_kept(graph, dataset, fork, view, others) is not None:
+            return False
+        _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
+        return graph.lance.delete_branch(dataset, fork.branch)
 
 
-def _isolated(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> CleanupStats:
+def _lease(graph: Graph, purpose: str) -> AbstractContextManager[object]:
+    settings = graph.settings
+    return committer_lease(
+        graph.storage,
+        purpose=purpose,
+        ttl_seconds=settings.lease_ttl_seconds,
+        wait_seconds=settings.lease_wait_seconds,
+    )
+
+
+def _isolated(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
     try:
-        return cleanup_table(graph, plan, table.table_key)
+        return _cleanup_table(graph, table)
     except OpsError as error:
         return CleanupStats(table_key=table.table_key, error=table.refused or str(error))
+
+
+def _cleanup_table(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
+    if table.refused is not None:
+        raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
+    with _lease(graph, f"cleanup {table.table_key}"):
+        return _remove(graph, table)
 
 
 def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
@@ -110,10 +147,11 @@ def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
     protection = protect(graph.lance, entry, head, view)
     existing = {v.version for v in existing_versions(head)}
     wanted = [v for v in table.versions if v in existing]
-    spared = tuple(v for v in wanted if v >= protection.floor or protection.holds(v))
-    doomed = tuple(v for v in wanted if v not in spared)
+    doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
+    spared = tuple(v for v in wanted if v not in doomed)
     if not doomed:
         return CleanupStats(table_key=table.table_key, skipped_since_protected=spared)
+    _refuse_more(table.table_key, files_to_go(entry, head, doomed), table.files)
     removed = remove_versions(head, doomed)
     _prove_readable(graph, entry, view)
     return CleanupStats(
@@ -123,6 +161,19 @@ def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
         versions=doomed,
         skipped_since_protected=spared,
     )
+
+
+def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterable[PlannedFile]) -> None:
+    """Refuse when anything would go that the plan does not list, with the difference. Pure."""
+    known = {(f.path, f.size) for f in approved}
+    extra = [f for f in files if (f.path, f.size) not in known]
+    if extra:
+        shown = ", ".join(f"{f.path} ({f.size} bytes)" for f in extra[:_SHOWN])
+        more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
+        raise StalePlan(
+            f"{table_key}: {len(extra)} file(s) would go that were not in the approved plan: {shown}{more}; "
+            "nothing was deleted; plan again"
+        )
 
 
 def _same_table(graph: Graph, view: GraphView, table: TableCleanupPlan) -> TableEntry:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from omnigraph_ops.cleanup.view import GraphView
+from omnigraph_ops.edges.lance_cleanup import files_of_branch
+from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models import OrphanedFork
+from omnigraph_ops.models import OrphanedFork, PlannedFile
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:
-    """Forks to reclaim, longest name first within a table, so that children go before parents. Reads."""
+    """Orphaned forks, longest name first within a table, so that children go before parents. Reads.
+
+    One that a tag or a hold keeps carries the reason as its `error`; the others carry their files.
+    """
     found = [fork for entry in entries for fork in _of_table(graph, entry, view)]
     for key, path in graph.format.branched_internal_tables(graph.context):
         dataset = graph.lance.open(graph.context.location.uri(path))
-        names = [b.name for b in graph.lance.branches(dataset) if b.name not in view.live_names]
-        found += [OrphanedFork(table_key=key, table_path=path, branch=n) for n in removal_order(names)]
+        found += _described(graph, dataset, key, path, view)
     return tuple(found)
 
 
@@ -35,22 +40,55 @@ def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
     return entry is not None and not view.places(entry, fork.branch)
 
 
-def removal_order(names: Iterable[str]) -> list[str]:
-    """Longest name first, then alphabetical: Lance refuses to delete a referenced parent. Pure."""
-    return sorted(names, key=lambda name: (-len(name), name))
+def removal_order(refs: Iterable[BranchRef]) -> list[BranchRef]:
+    """Those made from others first, whatever their names: Lance refuses to delete a referenced parent. Pure."""
+    return sorted(refs, key=lambda ref: (-len(ref.identifier), -len(ref.name), ref.name))
+
+
+def why_kept(
+    graph: Graph, dataset: Dataset, fork: OrphanedFork, view: GraphView, others: Iterable[BranchRef]
+) -> str | None:
+    """What keeps an orphaned fork: a tag, a hold or a branch made from it; None when nothing does. Reads."""
+    tags = [name for name, branch, _ in graph.lance.tags(dataset) if branch == fork.branch]
+    if tags:
+        return f"tag {tags[0]!r} keeps it"
+    children = [ref.name for ref in others if ref.parent_branch == fork.branch]
+    if children:
+        return f"Lance branch {children[0]!r} forks from it"
+    held = view.held(fork.table_path, fork.branch)
+    return held[0][1] if held else None
+
+
+def fork_files(dataset: Dataset, fork: OrphanedFork, others: Iterable[BranchRef]) -> tuple[PlannedFile, ...]:
+    """Everything that deleting the fork deletes while the others exist, by path. Reads."""
+    return tuple(
+        PlannedFile(path=f"{fork.table_path}/{f.path}", size=f.size, kind=f.kind)
+        for f in files_of_branch(dataset, fork.branch, {ref.name for ref in others})
+    )
 
 
 def _of_table(graph: Graph, entry: TableEntry, view: GraphView) -> list[OrphanedFork]:
     try:
-        dataset = graph.open_head(entry)
+        return _described(graph, graph.open_head(entry), entry.table_key, entry.path, view)
     except OpsError:
         # Its own row of the plan says why it cannot be read; the other tables go on.
         return []
-    forks = [
-        OrphanedFork(table_key=entry.table_key, table_path=entry.path, branch=name)
-        for name in removal_order(b.name for b in graph.lance.branches(dataset))
-    ]
-    return [fork for fork in forks if is_orphaned(graph, fork, view)]
+
+
+def _described(graph: Graph, dataset: Dataset, key: str, path: str, view: GraphView) -> list[OrphanedFork]:
+    found = []
+    order = removal_order(graph.lance.branches(dataset))
+    staying = set(order)
+    for ref in order:
+        fork = OrphanedFork(table_key=key, table_path=path, branch=ref.name)
+        if is_orphaned(graph, fork, view):
+            kept = why_kept(graph, dataset, fork, view, staying)
+            if kept is not None:
+                found.append(replace(fork, error=kept))
+                continue
+            staying.remove(ref)
+            found.append(replace(fork, files=fork_files(dataset, fork, staying)))
+    return found
 
 
 def _is_internal(branch: str) -> bool:

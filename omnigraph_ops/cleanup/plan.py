@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops import serde
 from omnigraph_ops.cleanup.forks import find_orphaned_forks
-from omnigraph_ops.cleanup.protect import Protection, protect, spelling_problem
+from omnigraph_ops.cleanup.policy import candidates, check_policy, removable
+from omnigraph_ops.cleanup.protect import protect, spelling_problem
 from omnigraph_ops.cleanup.view import GraphView, look
-from omnigraph_ops.edges.lance_cleanup import VersionFacts, existing_versions, explain_removal
-from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
+from omnigraph_ops.edges.lance_cleanup import FileToGo, existing_versions, explain_removal, freed_with_forks
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.location import below_graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.optimize.observe import select_entries
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.sealed import seal
 from omnigraph_ops.window import refuse_pending
 
 _MICROS = 1_000_000
@@ -35,53 +39,22 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     refuse_pending(graph)
     view = look(graph)
     entries = select_entries(graph, view.main, tables)
-    forks = find_orphaned_forks(graph, entries, view)
+    found = find_orphaned_forks(graph, entries, view)
+    forks = tuple(f for f in found if f.error is None)
     planner = _Planner(graph=graph, view=view, policy=policy, planned_at_us=now_us(), forks=forks)
-    plan = CleanupPlan(
-        uri=graph.uri,
-        stamp=graph.stamp,
-        policy=policy,
-        planned_at_us=planner.planned_at_us,
-        tables=tuple(planner.table(entry) for entry in entries),
-        orphaned_forks=forks,
-        digest="",
+    return seal(
+        CleanupPlan(
+            uri=graph.uri,
+            stamp=graph.stamp,
+            policy=policy,
+            planned_at_us=planner.planned_at_us,
+            expires_at_us=planner.planned_at_us + int(graph.settings.plan_ttl_seconds * _MICROS),
+            tables=tuple(in_parallel(planner.table, entries, workers=graph.settings.concurrency)),
+            orphaned_forks=forks,
+            kept_forks=tuple(f for f in found if f.error is not None),
+            digest="",
+        )
     )
-    return replace(plan, digest=serde.digest(plan))
-
-
-def verify_digest(plan: CleanupPlan) -> None:
-    """Refuse a plan whose content is not what its digest was made from. Pure."""
-    if serde.digest(replace(plan, digest="")) != plan.digest:
-        raise StalePlan("the cleanup plan was altered after it was approved; nothing was deleted; plan again")
-
-
-def check_policy(policy: RetentionPolicy) -> None:
-    """Refuse a policy that bounds nothing or is negative. Pure."""
-    if policy.keep_versions is None and policy.older_than_secs is None:
-        raise InvalidInput("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
-    if (policy.keep_versions or 0) < 0 or (policy.older_than_secs or 0) < 0:
-        raise InvalidInput("keep and older-than must not be negative; nothing was deleted")
-
-
-def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_seconds: float) -> tuple[int, ...]:
-    """Versions that the policy alone would let go, ascending; both bounds must agree. Pure."""
-    kept = max(policy.keep_versions, 1) if policy.keep_versions is not None else 1
-    old = versions[:-kept]
-    if policy.older_than_secs is not None:
-        cutoff = now_seconds - policy.older_than_secs
-        old = [v for v in old if v.committed_at < cutoff]
-    return tuple(v.version for v in old)
-
-
-def removable(wanted: Sequence[int], protection: Protection) -> tuple[tuple[int, ...], str | None]:
-    """What may go of what the policy wants, and what blocked the rest. Pure.
-
-    Collection stops at the lowest pin of any branch, so that history stays continuous above it.
-    """
-    below = tuple(v for v in wanted if v < protection.floor and not protection.holds(v))
-    blocked = any(v > protection.floor for v in wanted)
-    reason = f"version {protection.floor}: {protection.floor_reason}" if blocked else None
-    return below, reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,14 +90,36 @@ class _Planner:
             return replace(plan, refused=refused)
         protection = protect(self.graph.lance, entry, head, self.view)
         wanted = candidates(existing_versions(head), self.policy, self.planned_at_us / _MICROS)
-        versions, blocked_by = removable(wanted, protection)
+        versions, blocked_by = removable(
+            wanted, protection, between_pins=self.policy.between_pins, expiry=self.policy.expiry
+        )
+        files = files_to_go(entry, head, versions)
+        if orphaned and versions:
+            files = _with_forks(entry, files, freed_with_forks(head, versions, orphaned))
         return replace(
             plan,
             versions=versions,
+            between_pins=self.policy.between_pins,
             protected=protection.versions,
             blocked_by=blocked_by,
-            estimated_bytes=explain_removal(head, versions),
+            estimated_bytes=sum(f.size for f in files),
+            files=files,
         )
+
+
+def _with_forks(entry: TableEntry, files: Sequence[PlannedFile], freed: Sequence[FileToGo]) -> tuple[PlannedFile, ...]:
+    """Forks go before versions, and free files that they share: those are part of the plan too. Pure."""
+    known = {f.path for f in files}
+    more = [PlannedFile(path=f"{entry.path}/{f.path}", size=f.size, kind=f.kind) for f in freed]
+    return tuple(sorted((*files, *(f for f in more if f.path not in known)), key=lambda f: f.path))
+
+
+def files_to_go(entry: TableEntry, head: Dataset, versions: Sequence[int]) -> tuple[PlannedFile, ...]:
+    """Every file that removing these versions deletes, by path relative to the graph. Reads."""
+    return tuple(
+        PlannedFile(path=below_graph(f.path, entry.path), size=f.size, kind=f.kind)
+        for f in explain_removal(head, versions)
+    )
 
 
 def refusal(graph: Graph, entry: TableEntry, view: GraphView, *, ignoring: set[str]) -> str | None:

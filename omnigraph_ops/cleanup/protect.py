@@ -14,7 +14,11 @@ from omnigraph_ops.models import ProtectedVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """Protected versions of one table's main chain with every reason, and the lowest branch pin."""
+    """Protected versions of one table's main chain with every reason, and the lowest branch pin.
+
+    The recovery floor is the published version: a sidecar that could roll a table back further is pending,
+    and beside anything pending nothing is collected at all.
+    """
 
     versions: tuple[ProtectedVersion, ...]
     floor: int
@@ -27,7 +31,7 @@ class Protection:
 
 
 def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphView) -> Protection:
-    """Everything that holds a version of this table: head, pins, forks, tags. Reads."""
+    """Everything that keeps a version of this table: head, pins, forks, tags, holds and running plans. Reads."""
     reasons: list[tuple[int, str]] = [(int(head.version), "Lance HEAD")]
     reasons += branch_pins(entry, view)
     for ref in lance.branches(head):
@@ -36,6 +40,7 @@ def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphVi
     for name, branch, version in lance.tags(head):
         if branch is None:
             reasons.append((version, f"tag {name!r}"))
+    reasons += view.held(entry.path, None)
     floor, reason = min(branch_pins(entry, view))
     return Protection(versions=_collect(reasons), floor=floor, floor_reason=reason)
 
@@ -55,9 +60,11 @@ def spelling_problem(head: Dataset, forks: Iterable[str], table_uri: str) -> str
 
     Lance compares the recorded root with the URI that the cleanup opens, as strings.
     """
+    own = table_uri.rstrip("/")
     for name in forks:
         for base in branch_base_paths(head, name):
-            if base.rstrip("/") != table_uri.rstrip("/"):
+            # A fork of a fork also records the folder of its parent, below the same table.
+            if base.rstrip("/") != own and not base.startswith(f"{own}/tree/"):
                 return (
                     f"branch {name!r} records this table at {base!r}, not {table_uri!r}; version cleanup under "
                     "another spelling would delete files that the branch still reads"

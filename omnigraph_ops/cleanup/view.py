@@ -1,4 +1,4 @@
-"""One look at everything that can hold a version: the branches of the graph and where they pin tables."""
+"""One look at everything that can hold a version: the branches of the graph, their pins, and the holds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.holds import Hold, active_holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,7 @@ class GraphView:
     main: BranchState
     branches: tuple[BranchState, ...]
     unreadable: tuple[tuple[str, str], ...]
+    holds: tuple[Hold, ...] = ()
 
     @property
     def live_names(self) -> frozenset[str]:
@@ -29,9 +31,18 @@ class GraphView:
                 return any(e.path == entry.path and e.branch == branch for e in state.entries)
         return False
 
+    def held(self, table_path: str, branch: str | None) -> list[tuple[int, str]]:
+        """Versions of one chain that a hold keeps, each with the hold. Pure."""
+        return [
+            (held.version, hold.label())
+            for hold in self.holds
+            for held in hold.versions
+            if held.table_path == table_path and held.branch == branch
+        ]
+
 
 def look(graph: Graph) -> GraphView:
-    """Read main and every live branch afresh. Reads."""
+    """Read main, every live branch and every hold afresh; raises `CorruptGraph` for an unreadable hold. Reads."""
     branches, unreadable = [], []
     # The schema-apply lock is a branch too: while it lives, what it pins is protected like any other.
     for ref in graph.lance_branches():
@@ -39,4 +50,6 @@ def look(graph: Graph) -> GraphView:
             branches.append(graph.state(ref.name))
         except OpsError as error:
             unreadable.append((ref.name, str(error)))
-    return GraphView(main=graph.state(), branches=tuple(branches), unreadable=tuple(unreadable))
+    return GraphView(
+        main=graph.state(), branches=tuple(branches), unreadable=tuple(unreadable), holds=active_holds(graph.storage)
+    )

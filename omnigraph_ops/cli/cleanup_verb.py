@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from omnigraph_ops import render, serde
+from omnigraph_ops import audit_log, render
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.cleanup.plan import check_policy, verify_digest
+from omnigraph_ops.cleanup.policy import check_policy
 from omnigraph_ops.cli.address import target_of
+from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.cli.plan_files import read_plan
 from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, StalePlan, UsageError
-from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.errors import OpsError, UsageError
+from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.location import locate
-from omnigraph_ops.models import CleanupPlan, RetentionPolicy
+from omnigraph_ops.models import CleanupPlan, CleanupReport, CleanupStats, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.sealed import verify
 
 _SMALL_KEEP = 3
 
@@ -28,12 +30,10 @@ def cleanup_verb(args: argparse.Namespace) -> int:
     _warn(policy)
     if not args.confirm:
         return _preview(args, target, policy, approved)
-    _require_consent(args, target)
+    require_consent(args, target)
     graph = open_target(args)
     plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
-    if plan.uri != graph.uri:
-        raise StalePlan(f"the plan is for {plan.uri}, not {graph.uri}; nothing was deleted")
-    report = cleanup_all(graph, plan)
+    report = _apply(args, graph, plan)
     emit(args, report, render.cleanup_text(report))
     if report.orphaned_forks_failed:
         raise OpsError(
@@ -48,28 +48,76 @@ def cleanup_verb(args: argparse.Namespace) -> int:
     return 0
 
 
+def _apply(args: argparse.Namespace, graph: Graph, plan: CleanupPlan) -> CleanupReport:
+    """Apply the plan and leave an entry in the audit log; what was never a valid plan leaves none. Destroys."""
+    verify(plan, uri=graph.uri, consequence="nothing was deleted")
+    actor = audit_log.shell_actor()
+    with audit_log.failures_logged(graph.storage, verb="cleanup", actor=actor, digest=plan.digest):
+        report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)
+    if report.versions_removed or report.orphaned_forks_removed or report.failed or report.orphaned_forks_failed:
+        audit_log.append(
+            graph.storage,
+            audit_log.AuditEvent.APPLIED,
+            verb="cleanup",
+            actor=actor,
+            digest=plan.digest,
+            detail=f"{report.versions_removed} versions and {len(report.orphaned_forks_removed)} forks removed, "
+            f"{len(report.failed) + len(report.orphaned_forks_failed)} failed; {render.policy_text(plan.policy)}",
+        )
+    return report
+
+
+def _progress(table: CleanupStats) -> None:
+    done = table.error or f"{table.old_versions_removed} versions, {table.bytes_removed} bytes removed"
+    print(f"  {table.table_key}: {done}", file=sys.stderr, flush=True)
+
+
 def _preview(args: argparse.Namespace, target: str, policy: RetentionPolicy, approved: CleanupPlan | None) -> int:
     print(
         f"cleanup is destructive — rerun with --confirm. Policy for {target}: {render.policy_text(policy)}",
         file=sys.stderr,
     )
-    plan = approved or plan_cleanup(open_graph(target), policy, tables=tuple(args.tables))
+    graph = open_graph(target)
+    plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
+    verify(plan, uri=graph.uri, consequence="nothing was deleted")
     emit(args, plan, render.cleanup_plan_text(plan))
     return 0
 
 
 def _policy(args: argparse.Namespace, target: str) -> RetentionPolicy:
     older_than = parse_duration(args.older_than) if args.older_than is not None else None
-    policy = RetentionPolicy(keep_versions=args.keep, older_than_secs=older_than)
+    policy = RetentionPolicy(
+        keep_versions=args.keep,
+        older_than_secs=older_than,
+        expiry=_expiry(args),
+        between_pins=args.between_pins,
+    )
     locate(target)
     check_policy(policy)
     return policy
 
 
+def _expiry(args: argparse.Namespace) -> SnapshotExpiry | None:
+    """The snapshot-expiry terms; any of them asks for that policy. Pure."""
+    time_retained = parse_duration(args.time_retained) if args.time_retained is not None else None
+    given = {
+        name: value
+        for name, value in (
+            ("retain_min", args.retain_min),
+            ("retain_max", args.retain_max),
+            ("time_retained_secs", time_retained),
+            ("expire_limit", args.expire_limit),
+        )
+        if value is not None
+    }
+    return SnapshotExpiry(**given) if given or args.expire else None
+
+
 def _warn(policy: RetentionPolicy) -> None:
-    if policy.keep_versions is None or policy.keep_versions >= _SMALL_KEEP:
+    kept = policy.expiry.retain_min if policy.expiry is not None else policy.keep_versions
+    if kept is None or kept >= _SMALL_KEEP:
         return
-    what = "--keep 0 behaves as 1; " if policy.keep_versions == 0 else ""
+    what = "--keep 0 behaves as 1; " if kept == 0 else ""
     print(
         f"warning: {what}fewer than {_SMALL_KEEP} versions leave no room below the recovery floor",
         file=sys.stderr,
@@ -77,29 +125,7 @@ def _warn(policy: RetentionPolicy) -> None:
 
 
 def _read_plan(args: argparse.Namespace) -> CleanupPlan:
-    if args.keep is not None or args.older_than is not None or args.tables:
-        raise UsageError("--plan carries its own policy and tables; leave --keep, --older-than and --table out")
-    try:
-        plan = serde.from_json(CleanupPlan, Path(args.plan).read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"cannot read the plan {args.plan}: {error.strerror}; nothing was deleted") from None
-    verify_digest(plan)
-    return plan
-
-
-def _require_consent(args: argparse.Namespace, target: str) -> None:
-    """A destructive verb on a graph that is not local needs --yes or a typed yes."""
-    if locate(target).is_local or args.yes:
-        return
-    if args.json or not sys.stdin.isatty():
-        raise ApprovalMissing(
-            f"refusing destructive `cleanup` against non-local target {target} without confirmation; "
-            "pass --yes to confirm (an interactive TTY would be prompted instead)"
-        )
-    prompt = f"About to run a destructive `cleanup` against {target} (not local). Type 'yes' to continue: "
-    print(prompt, end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    if not answer.endswith("\n"):
-        print(file=sys.stderr)  # the end of input leaves the prompt's line open
-    if answer.strip().lower() not in {"yes", "y"}:
-        raise ApprovalMissing("aborted: destructive `cleanup` not confirmed; nothing was deleted")
+    own_policy = (args.keep, args.older_than, args.retain_min, args.retain_max, args.time_retained, args.expire_limit)
+    if any(v is not None for v in own_policy) or args.tables or args.expire or args.between_pins:
+        raise UsageError("--plan carries its own policy and tables; leave the options of both out")
+    return read_plan(args.plan, CleanupPlan, "nothing was deleted")

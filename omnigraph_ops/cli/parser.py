@@ -6,6 +6,7 @@ import argparse
 
 from omnigraph_ops import __version__
 from omnigraph_ops.cli.address import add_address
+from omnigraph_ops.cli.orphans_options import add_orphans_options
 
 _VERBS = """\
 verbs, in the order of a night:
@@ -15,6 +16,8 @@ verbs, in the order of a night:
   optimize    fold indexes, rewrite small fragments, publish; rows never change
   repair      preview drifted tables; --confirm publishes verified ones, --force the others too
   cleanup     preview which old versions go; --confirm removes them
+  orphans     preview files that nothing refers to; --confirm removes them, --quarantine moves them aside
+  audit       who approved what, and what came of it
   unlock      remove a writers' lock that a crash left behind
   demo-graph  write a graph to try all this on
 
@@ -33,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for add in (_check, _recover, _plan, _optimize, _repair, _cleanup, _unlock, _demo_graph):
+    for add in (_check, _recover, _plan, _optimize, _repair, _cleanup, _orphans, _audit, _unlock, _demo_graph):
         add(verbs)
     return parser
 
@@ -91,6 +94,13 @@ def _repair(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--force", action="store_true", help="with --confirm: publish suspicious and unverifiable drift too"
     )
+    parser.add_argument(
+        "--evidence",
+        choices=("counts", "sample", "full"),
+        help="how much to read about drifted tables: metadata (default), row ids and a few rows, or every value",
+    )
+    parser.add_argument("--save-plan", metavar="FILE", help="also write the sealed preview to a file")
+    parser.add_argument("--plan", metavar="FILE", help="this saved preview and nothing else; applies with --confirm")
 
 
 def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -102,11 +112,39 @@ def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     _tables(parser)
     parser.add_argument("--keep", type=_count, metavar="N", help="keep exactly the N newest versions of each table")
     parser.add_argument("--older-than", metavar="DURATION", help="only versions older than this, e.g. 7d, 12h")
+    parser.add_argument(
+        "--between-pins",
+        action="store_true",
+        help="also remove unprotected versions above the oldest version that a branch reads",
+    )
+    expiry = parser.add_argument_group(
+        "snapshot expiry", "A policy of its own, per table, never mixed with --keep or --older-than."
+    )
+    expiry.add_argument("--expire", action="store_true", help="expire with the defaults below")
+    for option, text in (
+        ("--retain-min", "the newest N stay whatever their age (default 10, at least 1)"),
+        ("--retain-max", "versions beyond the newest N go whatever their age (default: no bound)"),
+        ("--expire-limit", "at most N versions of a table go in one run (default 10)"),
+    ):
+        expiry.add_argument(option, type=_count, metavar="N", help=text)
+    expiry.add_argument(
+        "--time-retained", metavar="DURATION", help="between the two, versions at least this old go (default 1h)"
+    )
     parser.add_argument("--confirm", action="store_true", help="delete what the plan lists")
     parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
     parser.add_argument(
         "--plan", metavar="FILE", help="apply this approved plan (from `cleanup --json`) and nothing else"
     )
+
+
+def _orphans(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Remove files that no version, branch or tag refers to. Without --confirm it prints the plan."
+    add_orphans_options(_verb(verbs, "orphans", text))
+
+
+def _audit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(verbs, "audit", "Show who approved, rejected and applied which plan, newest last. Reads only.")
+    parser.add_argument("--newest", type=_count, metavar="N", default=50, help="only the newest N (default 50)")
 
 
 def _demo_graph(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -8,17 +8,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from omnigraph_ops import render, serde
+from omnigraph_ops import audit_log, render, serde
 from omnigraph_ops.cli.cleanup_verb import cleanup_verb
+from omnigraph_ops.cli.orphans_verb import orphans_verb
 from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.cli.repair_verb import repair_verb
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.fence import current_lock, fenced, unlock
-from omnigraph_ops.models import RepairReport, UnlockReport
+from omnigraph_ops.models import UnlockReport
 from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import apply_repair, preview_repair
 
 
 def check_verb(args: argparse.Namespace) -> int:
@@ -56,21 +57,10 @@ def optimize_verb(args: argparse.Namespace) -> int:
     return 0
 
 
-def repair_verb(args: argparse.Namespace) -> int:
-    if args.force and not args.confirm:
-        raise UsageError("repair --force requires --confirm; nothing was read or written")
+def audit_verb(args: argparse.Namespace) -> int:
     graph = open_target(args)
-    preview = preview_repair(graph, tables=tuple(args.tables))
-    if args.confirm:
-        report = apply_repair(graph, preview, force=args.force)
-    else:
-        report = RepairReport(uri=preview.uri, confirm=False, force=False, manifest_version=None, tables=preview.rows)
-    emit(args, report, render.repair_text(report))
-    if report.refused:
-        raise OpsError(
-            f"repair refused {len(report.refused)} suspicious or unverifiable table(s); review the preview "
-            "output and rerun with --force --confirm only if publishing that drift is intentional"
-        )
+    log = audit_log.AuditLog(uri=graph.uri, entries=audit_log.read(graph.storage, newest=args.newest))
+    emit(args, log, audit_log.text(log))
     return 0
 
 
@@ -119,6 +109,8 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "optimize": optimize_verb,
     "repair": repair_verb,
     "cleanup": cleanup_verb,
+    "orphans": orphans_verb,
+    "audit": audit_verb,
     "unlock": unlock_verb,
     "demo-graph": demo_graph_verb,
 }

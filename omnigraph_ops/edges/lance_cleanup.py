@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph_ops.edges.lance_errors import lance_errors
+from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
 from omnigraph_ops.edges.lance_gateway import Dataset
+
+_MOST_FILES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,15 @@ class Removed:
     old_versions: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToGo:
+    """One file that a removal deletes, as Lance names it; size in bytes."""
+
+    path: str
+    size: int
+    kind: str
+
+
 def existing_versions(dataset: Dataset) -> tuple[VersionFacts, ...]:
     """Every version that can still be opened, ascending. Reads."""
     with lance_errors(f"list the versions of {dataset.uri}"):
@@ -35,13 +46,56 @@ def existing_versions(dataset: Dataset) -> tuple[VersionFacts, ...]:
     return tuple(sorted(facts, key=lambda f: f.version))
 
 
-def explain_removal(dataset: Dataset, versions: Sequence[int]) -> int:
-    """Bytes that removing exactly these versions would free. Reads."""
+def explain_removal(dataset: Dataset, versions: Sequence[int]) -> tuple[FileToGo, ...]:
+    """Every file that removing exactly these versions deletes, by path. Reads.
+
+    Raises:
+        LanceFailure: the list would be longer than Lance was asked to give, or Lance failed.
+    """
     if not versions:
-        return 0
+        return ()
     with lance_errors(f"explain the cleanup of {dataset.uri}"):
-        explained = dataset.explain_cleanup_old_versions(versions=list(versions), error_if_tagged_old_versions=False)
-    return int(explained.stats.bytes_removed)
+        explained = dataset.explain_cleanup_old_versions(
+            versions=list(versions), error_if_tagged_old_versions=False, include_files=True, max_files=_MOST_FILES
+        )
+    if explained.candidate_files_truncated:
+        raise LanceFailure(f"the cleanup of {dataset.uri} removes more than {_MOST_FILES:,} files; keep more versions")
+    files = [FileToGo(path=str(f.path), size=int(f.size_bytes), kind=str(f.kind)) for f in explained.candidate_files]
+    return tuple(sorted(files, key=lambda f: f.path))
+
+
+def freed_with_forks(dataset: Dataset, versions: Sequence[int], forks: Collection[str]) -> tuple[FileToGo, ...]:
+    """Files of the main chain that only these versions and these branches refer to, by path. Reads.
+
+    What `explain_removal` cannot tell while the branches still exist. Paths are relative to the dataset.
+    """
+    with lance_errors(f"read the files of {dataset.uri}"):
+        tracked = _tracked(dataset, dataset)
+        doomed = {path for version, path in tracked if version in versions}
+        kept = {path for version, path in tracked if version not in versions}
+        for name in dataset.branches.list():
+            inherited = {path for _, path in _tracked(dataset, dataset.checkout_version((name, None)))}
+            if name in forks:
+                doomed |= inherited
+            else:
+                kept |= inherited
+        listed = dataset.all_files().read_all().select(["path", "size_bytes"]).to_pylist()
+    return tuple(
+        FileToGo(path=f["path"], size=int(f["size_bytes"]), kind=_kind_of(f["path"]))
+        for f in sorted(listed, key=lambda f: str(f["path"]))
+        if f["path"] in doomed - kept
+    )
+
+
+def _tracked(main: Dataset, chain: Dataset) -> list[tuple[int, str]]:
+    """(version, path) of every file below the main chain's own folder that a chain refers to. Reads."""
+    rows = chain.tracked_files().read_all().to_pylist()
+    return [(int(r["version"]), str(r["path"])) for r in rows if r["base_uri"].rstrip("/") == main.uri.rstrip("/")]
+
+
+def _kind_of(path: str) -> str:
+    folders = {"data": "data", "_deletions": "deletion", "_indices": "index", "_transactions": "transaction"}
+    return folders.get(path.partition("/")[0], "manifest")
 
 
 def remove_versions(dataset: Dataset, versions: Sequence[int]) -> Removed:
@@ -54,6 +108,35 @@ def remove_versions(dataset: Dataset, versions: Sequence[int]) -> Removed:
             versions=list(versions), delete_unverified=False, error_if_tagged_old_versions=False
         )
     return Removed(bytes_removed=int(stats.bytes_removed), old_versions=int(stats.old_versions))
+
+
+def files_of_branch(dataset: Dataset, branch: str, others: Collection[str]) -> tuple[FileToGo, ...]:
+    """Everything that deleting a Lance branch deletes while `others` still exist. Reads.
+
+    Paths are relative to the dataset.
+    """
+    folder = _folder_that_goes(branch, others)
+    if folder is None:
+        return ()
+    with lance_errors(f"list the files of branch {branch} of {dataset.uri}"):
+        listed = dataset.all_files().read_all().select(["path", "size_bytes"]).to_pylist()
+    files = [
+        FileToGo(path=f["path"], size=int(f["size_bytes"]), kind="fork")
+        for f in listed
+        if f["path"].startswith(f"tree/{folder}/")
+    ]
+    return tuple(sorted(files, key=lambda f: f.path))
+
+
+def _folder_that_goes(branch: str, others: Collection[str]) -> str | None:
+    """The folder below `tree/` that Lance removes with a branch, None when it removes none. Pure.
+
+    It is the topmost one on the way to the branch with no other branch at or below it: what branches of
+    shorter names left behind goes, too, and nothing goes as long as a branch is nested below.
+    """
+    parts = branch.split("/")
+    folders = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return next((f for f in folders if not any(f"{o}/".startswith(f"{f}/") for o in others)), None)
 
 
 def branch_base_paths(dataset: Dataset, branch: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from omnigraph_ops.errors import InvalidInput, NotAGraph
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,17 @@ class GraphLocation:
         `file://` form and no relative path may ever reach it.
         """
         return f"{self.root}/{path}"
+
+
+def below_graph(key: str, table_path: str) -> str:
+    """The graph-relative path of a file that Lance names by its key in the store. Pure.
+
+    The key's beginning is the root as the store escapes it, so only what follows the table counts.
+    """
+    _, found, rest = f"/{key}".rpartition(f"/{table_path}/")
+    if not found:
+        raise CorruptGraph(f"Lance names the file {key!r} outside of {table_path}; nothing was deleted")
+    return f"{table_path}/{rest}"
 
 
 def locate(target: str) -> GraphLocation:

@@ -6,14 +6,44 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionPolicy:
-    """`keep_versions` newest versions and everything younger than `older_than_secs` stay.
+class SnapshotExpiry:
+    """Snapshot expiry in the terms of Apache Paimon, per table; a version is a snapshot."""
 
-    At least one must be set; with both, a version goes only if both agree.
+    retain_min: int = 10
+    """The newest so many versions stay, whatever their age; at least 1."""
+    retain_max: int | None = None
+    """Versions beyond the newest so many go, whatever their age; None: no bound."""
+    time_retained_secs: int = 3600
+    """Between the two, versions that are at least this old go."""
+    expire_limit: int = 10
+    """At most so many versions of a table go in one run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """Which versions may go: by count and age, or by snapshot expiry; never both.
+
+    `keep_versions` newest versions and everything younger than `older_than_secs` stay; at least one of
+    them must be set, and with both a version goes only if both agree.
     """
 
     keep_versions: int | None = None
     older_than_secs: int | None = None
+    expiry: SnapshotExpiry | None = None
+    between_pins: bool = False
+    """Also remove versions above the lowest pin of a branch that nothing protects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """One file that a plan removes."""
+
+    path: str
+    """Relative to the graph."""
+    size: int
+    """Bytes."""
+    kind: str
+    """What Lance says it is: `data`, `manifest`, `transaction`, `index`, `deletion`; `fork` in a fork's tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +65,13 @@ class TableCleanupPlan:
     versions: tuple[int, ...]
     """Versions to remove, ascending."""
     protected: tuple[ProtectedVersion, ...] = ()
+    between_pins: bool = False
+    """Whether versions above the lowest pin of a branch are among them."""
     blocked_by: str | None = None
     """What stopped the range short of the policy, if anything."""
     estimated_bytes: int = 0
+    files: tuple[PlannedFile, ...] = ()
+    """Every file that goes with those versions, by path; nothing else is ever deleted."""
     refused: str | None = None
     """Why this table may not be cleaned at all; then `versions` is empty."""
 
@@ -50,8 +84,10 @@ class OrphanedFork:
     """`_graph_commits` for the commit graph of stamp 3."""
     table_path: str
     branch: str
+    files: tuple[PlannedFile, ...] = ()
+    """Everything below the fork's own folder, by path."""
     error: str | None = None
-    """Why it could not be removed; never set in a plan."""
+    """Why it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +98,12 @@ class CleanupPlan:
     stamp: int
     policy: RetentionPolicy
     planned_at_us: int
+    expires_at_us: int
+    """Microseconds since the epoch; nobody may apply the plan later."""
     tables: tuple[TableCleanupPlan, ...]
     orphaned_forks: tuple[OrphanedFork, ...]
+    kept_forks: tuple[OrphanedFork, ...] = ()
+    """Orphaned forks that a tag or a hold keeps, with the reason as their `error`."""
     digest: str
 
     @property
@@ -72,7 +112,19 @@ class CleanupPlan:
 
     @property
     def total_bytes(self) -> int:
-        return sum(t.estimated_bytes for t in self.tables)
+        return sum(t.estimated_bytes for t in self.tables) + sum(
+            f.size for fork in self.orphaned_forks for f in fork.files
+        )
+
+    @property
+    def total_files(self) -> int:
+        forks = sum(len(f.files) for f in self.orphaned_forks)
+        return sum(len(t.files) for t in self.tables) + forks
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it would remove nothing at all."""
+        return not self.total_versions and not self.orphaned_forks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +147,9 @@ class CleanupReport:
     keep_versions: int | None
     older_than_secs: int | None
     tables: tuple[CleanupStats, ...]
+    expiry: SnapshotExpiry | None = None
+    versions_removed: int = 0
+    """Over all tables; what snapshot expiry calls the number expired."""
     orphaned_forks_removed: tuple[OrphanedFork, ...] = ()
     orphaned_forks_failed: tuple[OrphanedFork, ...] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import lance
 import pytest
@@ -103,7 +104,13 @@ def test_orphaned_forks_go_once_and_live_ones_stay(demo_graph: DemoGraph, stamp:
     live = rows_of(graph, "review/hires-2")
     plan = plan_cleanup(graph, RetentionPolicy(keep_versions=100))
     path = entry_of(graph, PERSON).path
-    assert OrphanedFork(table_key=PERSON, table_path=path, branch="review/hires-1") in plan.orphaned_forks
+    (fork,) = (f for f in plan.orphaned_forks if f.table_key == PERSON)
+    assert (fork.table_path, fork.branch) == (path, "review/hires-1")
+    own = [
+        name for name, kind in tree_of(graph.uri).items() if f"{path}/tree/review/hires-1/" in name and kind != "folder"
+    ]
+    assert [f.path for f in fork.files] == own
+    assert all(Path(graph.uri, f.path).stat().st_size == f.size for f in fork.files)
     assert {f.branch for f in plan.orphaned_forks} == {"review/hires-1"}
     expected = {PERSON, "_graph_commits"} if stamp == 3 else {PERSON}
     assert {f.table_key for f in plan.orphaned_forks} == expected

@@ -54,17 +54,23 @@ FIELDS = {
     "recover": {"uri", "outcomes", "status"},
     "plan": {"uri", "stamp", "graph_version", "tables"},
     "optimize": {"uri", "tables"},
-    "repair": {"uri", "confirm", "force", "manifest_version", "tables"},
-    "repair --confirm": {"uri", "confirm", "force", "manifest_version", "tables"},
+    "audit": {"uri", "entries"},
+    "repair": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
+    "repair --confirm": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
     "cleanup --keep 1 --confirm": {
         "uri",
         "keep_versions",
         "older_than_secs",
+        "expiry",
         "tables",
+        "versions_removed",
         "orphaned_forks_removed",
         "orphaned_forks_failed",
     },
-    "cleanup --keep 1": {"uri", "stamp", "policy", "planned_at_us", "tables", "orphaned_forks", "digest"},
+    "cleanup --keep 1": {
+        *("uri", "stamp", "policy", "planned_at_us", "expires_at_us"),
+        *("tables", "orphaned_forks", "kept_forks", "digest"),
+    },
 }
 TABLE_FIELDS = {
     "optimize": {
@@ -134,7 +140,9 @@ def test_an_approved_plan_is_applied_and_an_altered_one_is_not(cli: Cli, demo_gr
     tree = tree_of(graph.uri)
     assert_refused(cli("cleanup --confirm --plan", graph.uri, str(tmp_path / "bad")), "altered")
     assert_refused(cli("cleanup --confirm --plan", graph.uri, str(tmp_path / "none")), "cannot read the plan")
-    assert_refused(cli("cleanup --confirm --keep 1 --plan", graph.uri, str(tmp_path / "good")), "own policy", code=2)
+    assert_refused(
+        cli("cleanup --confirm --keep 1 --plan", graph.uri, str(tmp_path / "good")), "its own policy", code=2
+    )
     assert tree_of(graph.uri) == tree
     outcome = cli("cleanup --confirm --plan", graph.uri, str(tmp_path / "good"), "--json")
     assert {t["table_key"]: t["versions"] for t in outcome.json["tables"]} == {
@@ -146,7 +154,7 @@ def test_a_plan_of_another_graph_is_refused(cli: Cli, demo_graph: DemoGraph, tmp
     one, two = demo_graph(**SMALL), demo_graph(**SMALL, name="two.omni")
     (tmp_path / "plan").write_text(cli("cleanup --keep 1", one.uri, "--json").out)
     tree = tree_of(two.uri)
-    assert_refused(cli("cleanup --confirm --plan", two.uri, str(tmp_path / "plan")), "the plan is for")
+    assert_refused(cli("cleanup --confirm --plan", two.uri, str(tmp_path / "plan")), "the CleanupPlan is for")
     assert tree_of(two.uri) == tree
 
 

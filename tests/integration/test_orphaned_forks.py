@@ -8,7 +8,7 @@ from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import OrphanedFork, RetentionPolicy
+from omnigraph_ops.models import RetentionPolicy
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.rows import rows_everywhere
@@ -71,8 +71,8 @@ def test_an_orphan_on_a_live_branch_goes_and_the_legitimate_fork_stays(demo_grap
     knows.create_branch(ONE, entry_of(graph, KNOWS, ONE).version)
     rows = rows_everywhere(graph)
     plan = plan_cleanup(graph, ALL_VERSIONS)
-    orphan = OrphanedFork(table_key=KNOWS, table_path=entry_of(graph, KNOWS).path, branch=ONE)
-    assert plan.orphaned_forks == (orphan,)
+    (orphan,) = plan.orphaned_forks
+    assert (orphan.table_key, orphan.table_path, orphan.branch) == (KNOWS, entry_of(graph, KNOWS).path, ONE)
     assert cleanup_all(graph, plan).orphaned_forks_removed == (orphan,)
     assert (forks_of(graph, KNOWS), forks_of(graph, PERSON)) == (set(), {ONE})
     assert ONE in graph.branches()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_ops import serde
 from omnigraph_ops.cleanup.forks import removal_order
-from omnigraph_ops.cleanup.plan import candidates, check_policy, removable, verify_digest
+from omnigraph_ops.cleanup.policy import candidates, check_policy, removable
 from omnigraph_ops.cleanup.protect import Protection
 from omnigraph_ops.edges.lance_cleanup import VersionFacts
-from omnigraph_ops.errors import InvalidInput, StalePlan
-from omnigraph_ops.models import CleanupPlan, ProtectedVersion, RetentionPolicy
+from omnigraph_ops.edges.lance_gateway import BranchRef
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models import ProtectedVersion, RetentionPolicy, SnapshotExpiry
 
 NOW = 1000.0
 
@@ -62,15 +60,15 @@ def test_an_empty_history_has_no_candidates() -> None:
 
 
 def test_the_floor_stops_the_range_and_says_why() -> None:
-    assert removable((1, 2, 3, 4), protection(3)) == ((1, 2), "version 3: published on main")
+    assert removable((1, 2, 3, 4), protection(3), between_pins=False) == ((1, 2), "version 3: published on main")
 
 
 def test_reaching_the_floor_itself_blocks_nothing() -> None:
-    assert removable((1, 2), protection(3)) == ((1, 2), None)
+    assert removable((1, 2), protection(3), between_pins=False) == ((1, 2), None)
 
 
 def test_held_versions_below_the_floor_stay() -> None:
-    assert removable((1, 2, 3), protection(9, 2)) == ((1, 3), None)
+    assert removable((1, 2, 3), protection(9, 2), between_pins=False) == ((1, 3), None)
 
 
 @given(
@@ -79,16 +77,23 @@ def test_held_versions_below_the_floor_stay() -> None:
     older_than=st.none() | st.integers(0, 2000),
     floor=st.integers(1, 60),
     held=st.sets(st.integers(1, 60)),
+    between=st.booleans(),
 )
 def test_nothing_protected_ever_goes(
-    versions: set[int], keep: int | None, older_than: int | None, floor: int, held: set[int]
+    *,
+    versions: set[int],
+    keep: int | None,
+    older_than: int | None,
+    floor: int,
+    held: set[int],
+    between: bool,
 ) -> None:
     existing = history(*sorted(versions))
     guard = protection(floor, *held)
     wanted = candidates(existing, policy(keep, older_than), NOW)
-    gone, _ = removable(wanted, guard)
+    gone, _ = removable(wanted, guard, between_pins=between)
     assert set(gone) <= versions - {max(versions)}
-    assert all(v < floor and v not in held for v in gone)
+    assert all((v < floor or between) and v not in {floor, *held} for v in gone)
     assert list(gone) == sorted(gone)
     assert len(versions) - len(gone) >= min(len(versions), max(keep or 1, 1))
     if older_than is not None:
@@ -107,14 +112,76 @@ def test_one_bound_is_enough(good: RetentionPolicy) -> None:
 
 
 def test_children_go_before_their_parents() -> None:
-    assert removal_order(["a", "b/c", "a/b", "a/b/c"]) == ["a/b/c", "a/b", "b/c", "a"]
+    def branch(name: str, *lineage: str) -> BranchRef:
+        identifier = tuple((n, u) for n, u in enumerate((*lineage, name)))
+        return BranchRef(name=name, parent_branch=None, parent_version=1, identifier=identifier)
+
+    named = [branch("a"), branch("b/c"), branch("a/b"), branch("a/b/c")]
+    assert [ref.name for ref in removal_order(named)] == ["a/b/c", "a/b", "b/c", "a"]
+    forked = [branch("a", "a/b"), branch("a/b")]
+    assert [ref.name for ref in removal_order(forked)] == ["a", "a/b"], "whoever was made from another goes first"
 
 
-def test_an_altered_plan_is_refused() -> None:
-    bare = CleanupPlan(uri="/g", stamp=6, policy=policy(2), planned_at_us=1, tables=(), orphaned_forks=(), digest="")
-    plan = replace(bare, digest=serde.digest(bare))
-    verify_digest(plan)
-    with pytest.raises(StalePlan, match="altered"):
-        verify_digest(replace(plan, policy=policy(1)))
-    with pytest.raises(StalePlan):
-        verify_digest(bare)
+def test_between_pins_takes_the_holes_and_nothing_that_is_held() -> None:
+    assert removable((1, 2, 3, 4, 5), protection(2, 4), between_pins=True) == ((1, 3, 5), None)
+
+
+def expire(versions: tuple[VersionFacts, ...], guard: Protection, **terms: int) -> tuple[int, ...]:
+    """What one run of an expiry removes; `time_retained_secs` is 0 unless named."""
+    expiry = SnapshotExpiry(**{"time_retained_secs": 0, **terms})
+    check_policy(RetentionPolicy(expiry=expiry))
+    wanted = candidates(versions, RetentionPolicy(expiry=expiry), NOW)
+    return removable(wanted, guard, between_pins=False, expiry=expiry)[0]
+
+
+TWENTY = history(*range(1, 21))
+AT_HEAD = protection(20)
+
+
+@pytest.mark.parametrize(
+    ("terms", "gone"),
+    [
+        ({}, range(1, 11)),
+        ({"retain_min": 15}, range(1, 6)),
+        ({"retain_min": 1}, range(1, 11)),
+        ({"retain_min": 1, "expire_limit": 100}, range(1, 20)),
+        ({"retain_min": 20}, ()),
+        ({"expire_limit": 3}, range(1, 4)),
+        # committed at second 10 x version, now is 1000: younger than 940 seconds from version 6 on
+        ({"time_retained_secs": 945}, range(1, 6)),
+        ({"time_retained_secs": 940}, range(1, 6)),
+        ({"time_retained_secs": 2000}, ()),
+        # beyond the newest 15 they go whatever their age
+        ({"time_retained_secs": 2000, "retain_max": 15}, range(1, 6)),
+        ({"time_retained_secs": 945, "retain_max": 18}, range(1, 6)),
+        ({"time_retained_secs": 2000, "retain_max": 15, "expire_limit": 2}, range(1, 3)),
+    ],
+)
+def test_snapshot_expiry(terms: dict[str, int], gone: range) -> None:
+    assert expire(TWENTY, AT_HEAD, **terms) == tuple(gone)
+
+
+def test_an_expiry_takes_one_continuous_range() -> None:
+    assert expire(TWENTY, protection(20, 4)) == (1, 2, 3)
+    assert expire(TWENTY, protection(20, 1, 2, 6)) == (3, 4, 5)
+    assert expire(history(3, *range(10, 30)), protection(29)) == tuple(range(10, 20)), "below a gap: out of scope"
+
+
+def test_an_expiry_stops_at_the_lowest_pin() -> None:
+    assert expire(TWENTY, protection(5)) == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        RetentionPolicy(expiry=SnapshotExpiry(), keep_versions=3),
+        RetentionPolicy(expiry=SnapshotExpiry(), older_than_secs=3),
+        RetentionPolicy(expiry=SnapshotExpiry(retain_min=0)),
+        RetentionPolicy(expiry=SnapshotExpiry(retain_min=5, retain_max=4)),
+        RetentionPolicy(expiry=SnapshotExpiry(expire_limit=0)),
+        RetentionPolicy(expiry=SnapshotExpiry(time_retained_secs=-1)),
+    ],
+)
+def test_an_expiry_is_never_mixed_and_keeps_something(bad: RetentionPolicy) -> None:
+    with pytest.raises(InvalidInput, match="nothing was"):
+        check_policy(bad)

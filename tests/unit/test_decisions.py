@@ -35,7 +35,7 @@ def preview(*classifications: Classification) -> RepairPreview:
         )
         for number, classification in enumerate(classifications)
     )
-    return RepairPreview(uri="/g", stamp=6, rows=rows, digest=DIGEST)
+    return RepairPreview(uri="/g", stamp=6, planned_at_us=0, expires_at_us=1, rows=rows, digest=DIGEST)
 
 
 def plan(versions: int, size: int) -> CleanupPlan:
@@ -52,6 +52,7 @@ def plan(versions: int, size: int) -> CleanupPlan:
         stamp=6,
         policy=RetentionPolicy(keep_versions=1),
         planned_at_us=0,
+        expires_at_us=1,
         tables=(table,),
         orphaned_forks=(),
         digest=DIGEST,

@@ -19,6 +19,7 @@ from omnigraph_ops.models import (
     OptimizeReport,
     OrphanedFork,
     PendingIndex,
+    PlannedFile,
     RecoverReport,
     RecoveryOutcome,
     RepairAction,
@@ -146,13 +147,21 @@ def test_the_cleanup_plan_shows_what_goes_and_its_digest() -> None:
         base: dict[str, object] = {"versions": (), "pinned_version": 9, "lance_head_version": 9}
         return TableCleanupPlan(table_key=key, table_path="nodes/1", **{**base, **fields})
 
+    file = PlannedFile(path="nodes/1/data/a.lance", size=2048, kind="data")
     plan = CleanupPlan(
         uri="/g",
         stamp=6,
         policy=RetentionPolicy(keep_versions=1),
         planned_at_us=0,
+        expires_at_us=1,
         tables=(
-            table("node:A", versions=(1, 2, 3, 5), estimated_bytes=2048, blocked_by="version 7: branch 'b' reads it"),
+            table(
+                "node:A",
+                versions=(1, 2, 3, 5),
+                estimated_bytes=2048,
+                files=(file,),
+                blocked_by="version 7: branch 'b' reads it",
+            ),
             table("node:B"),
             table("node:C", refused="drift"),
         ),
@@ -160,12 +169,12 @@ def test_the_cleanup_plan_shows_what_goes_and_its_digest() -> None:
         digest="sha256:00",
     )
     assert render.cleanup_plan_text(plan).splitlines() == [
-        "cleanup plan /g (keep 1 versions) — 4 versions, 2.0 KiB across 3 tables",
-        "  node:A                                   remove 1-3, 5 (4 versions, 2.0 KiB)",
+        "cleanup plan /g (keep 1 versions) — 4 versions, 1 files, 2.0 KiB across 3 tables",
+        "  node:A                                   remove 1-3, 5 (4 versions, 1 files, 2.0 KiB)",
         "    ↳ stops at version 7: branch 'b' reads it",
         "  node:B                                   nothing to remove",
         "  node:C                                   refused: drift",
-        "  node:A                                   orphaned fork old",
+        "  node:A                                   orphaned fork old (0 files)",
         "digest sha256:00",
     ]
 

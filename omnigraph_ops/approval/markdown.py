@@ -1,0 +1,72 @@
+"""Markdown and human units for approval bodies; whatever comes from a graph is only text here. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from omnigraph_ops.sizes import human_bytes
+
+__all__ = ["code", "count", "human_bytes", "human_seconds", "line", "no_answer", "prose", "ranges", "table"]
+
+# An underscore inside a word means nothing to Markdown, and tokens are full of them.
+_SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_LINKS = re.compile(r"(:(?=//)|@|\bwww)", re.IGNORECASE)
+_BARE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
+_WORD_JOINER = "\u2060"
+
+
+def no_answer(answer_by: str | None) -> str:
+    return f"- **No answer**{f' by {answer_by}' if answer_by else ' in time'}: counts as Reject."
+
+
+def ranges(versions: Iterable[int]) -> str:
+    """Version numbers as ranges, `1-4, 7`. Pure."""
+    spans: list[tuple[int, int]] = []
+    for version in sorted(versions):
+        if spans and version == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], version)
+        else:
+            spans.append((version, version))
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def human_seconds(seconds: int) -> str:
+    """A duration in its largest whole unit, `7 days`. Pure."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size and seconds % size == 0:
+            return count(seconds // size, unit)
+    return count(seconds, "second")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [line(header), line(["---"] * len(header))]
+    return lines + [line(row) for row in rows]
+
+
+def line(cells: Sequence[str]) -> str:
+    """One row of a table. Pure."""
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    # After an even number of backslashes a pipe opens another cell; an odd one escapes it already.
+    return _BARE_PIPE.sub(r"\1\\|", " ".join(text.splitlines()))
+
+
+def code(text: str) -> str:
+    """Text from a graph as a code span, whatever it holds: nothing in it is Markdown, HTML or a link. Pure."""
+    flat = " ".join(text.splitlines())
+    fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
+    pad = " " if len(fence) > 1 or flat != flat.strip() or not flat else ""
+    return f"{fence}{pad}{flat}{pad}{fence}"
+
+
+def prose(text: str) -> str:
+    """A sentence with names from a graph in it, escaped so that it only reads as text. Pure."""
+    escaped = _SPECIAL.sub(r"\\\1", " ".join(text.splitlines()))
+    return _LINKS.sub(rf"\1{_WORD_JOINER}", escaped)
