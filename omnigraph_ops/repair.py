@@ -1,7 +1,8 @@
 """Repair: publish existing heads of drifted tables. Rewrites no data.
 
 Only drift made of Rewrite and ReserveFragments is verified maintenance; any other, unknown or
-unreadable operation is a person's decision.
+unreadable operation is a person's decision. The evidence is for that person and decides nothing: an
+apply compares what it finds with the decisive part of the approved preview only.
 """
 
 from __future__ import annotations
@@ -9,33 +10,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from omnigraph_ops import serde
-from omnigraph_ops.edges.lance_gateway import live_rows
-from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan
+from omnigraph_ops import sealed
+from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
+from omnigraph_ops.evidence import EvidenceCollector
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import History, history
+from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lease import committer_lease
-from omnigraph_ops.models import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
+from omnigraph_ops.models import (
+    Classification,
+    EvidenceTier,
+    RepairAction,
+    RepairPreview,
+    RepairReport,
+    RepairRow,
+)
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.window import refuse_pending
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
 REPAIR_ACTOR = "omnigraph:repair"
 FORCE_ACTOR = "omnigraph:repair:force"
+_NOTHING = "nothing was published"
+_MAX_DIFFERENCES = 3
 
 
-def preview_repair(graph: Graph, *, tables: Sequence[str] = ()) -> RepairPreview:
-    """Every maintained table (or those named) with the classification of its drift. Reads.
+def preview_repair(
+    graph: Graph, *, tables: Sequence[str] = (), evidence: EvidenceTier = EvidenceTier.COUNTS
+) -> RepairPreview:
+    """Every maintained table (or those named) with the classification and evidence of its drift. Reads.
 
     Raises:
         RecoveryPending: something is pending; repair never decides beside a recovery.
     """
     refuse_pending(graph)
-    rows = tuple(_isolated(graph, entry) for entry in select_entries(graph, graph.state(), tables))
-    drifted = tuple(r for r in rows if r.classification is not Classification.NO_DRIFT)
-    return RepairPreview(uri=graph.uri, stamp=graph.stamp, rows=rows, digest=_digest(graph, drifted))
+    rows = _rows(graph, select_entries(graph, graph.state(), tables), EvidenceCollector(graph, evidence))
+    planned = now_us()
+    return sealed.seal(
+        RepairPreview(
+            uri=graph.uri,
+            stamp=graph.stamp,
+            planned_at_us=planned,
+            expires_at_us=planned + int(graph.settings.plan_ttl_seconds * 1e6),
+            rows=rows,
+            tables=tuple(tables),
+            digest="",
+        )
+    )
 
 
 def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -> RepairReport:
@@ -44,27 +67,26 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
     All published tables land in one graph commit. Refused tables do not hold up the others.
 
     Raises:
-        StalePlan: the drift is not what the preview showed; nothing was published.
+        StalePlan: the preview was altered, expired, is of another graph, or the drift is not what it
+            showed; nothing was published.
         RecoveryPending: something is pending; nothing was published.
     """
+    sealed.verify(preview, uri=graph.uri, consequence=_NOTHING)
     with committer_lease(
         graph.storage,
         purpose="repair",
         ttl_seconds=graph.settings.lease_ttl_seconds,
         wait_seconds=graph.settings.lease_wait_seconds,
     ):
-        fresh = preview_repair(graph, tables=tuple(r.table_key for r in preview.rows))
-        if fresh.digest != preview.digest:
-            raise StalePlan(
-                f"the drift of {graph.uri} changed since it was previewed; nothing was published; preview again"
-            )
-        decided = tuple(replace(row, action=decide(row, force=force)) for row in fresh.rows)
+        refuse_pending(graph)
+        decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
         return RepairReport(
             uri=graph.uri,
             confirm=True,
             force=force,
             manifest_version=_publish(graph, decided),
             tables=decided,
+            digest=preview.digest,
         )
 
 
@@ -89,10 +111,56 @@ def decide(row: RepairRow, *, force: bool) -> RepairAction:
     return RepairAction.FORCED if force else RepairAction.REFUSED
 
 
-def _isolated(graph: Graph, entry: TableEntry) -> RepairRow:
+def differences(approved: Sequence[RepairRow], found: Sequence[RepairRow]) -> tuple[str, ...]:
+    """Where the decisive parts of two previews of the same tables differ, a phrase per table. Pure."""
+    now = {row.table_key: row for row in found}
+    phrases = []
+    for row in approved:
+        fresh = now.get(row.table_key)
+        if fresh is None or _decisive(fresh) != _decisive(row):
+            phrases.append(f"{row.table_key}: approved {_phrase(row)}, now {_phrase(fresh)}")
+    return tuple(phrases)
+
+
+def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
+    """The approved rows, if what they decide by is still so; `StalePlan` otherwise. Reads."""
+    keys = tuple(row.table_key for row in preview.rows)
+    try:
+        # No keys would mean every table: a preview of none approves none.
+        found = _rows(graph, select_entries(graph, graph.state(), keys) if keys else (), None)
+    except UnknownTable as error:
+        raise StalePlan(f"{error}, which the preview showed; {_NOTHING}; preview again") from None
+    differing = differences(preview.rows, found)
+    if differing:
+        shown = "; ".join(differing[:_MAX_DIFFERENCES])
+        more = len(differing) - _MAX_DIFFERENCES
+        raise StalePlan(
+            f"the drift of {graph.uri} changed since it was previewed; {_NOTHING}; preview again ({shown}"
+            + (f"; and {more} more tables)" if more > 0 else ")")
+        )
+    return preview.rows
+
+
+def _decisive(row: RepairRow) -> tuple[object, ...]:
+    """What an approval is about; the evidence explains it and may be worded anew. Pure."""
+    return (row.manifest_version, row.lance_head_version, row.classification, row.operations, row.error)
+
+
+def _phrase(row: RepairRow | None) -> str:
+    if row is None:
+        return "not live"
+    operations = f" [{', '.join(row.operations)}]" if row.operations else ""
+    return f"{row.manifest_version} → {row.lance_head_version} {row.classification.value}{operations}"
+
+
+def _rows(graph: Graph, entries: Sequence[TableEntry], collector: EvidenceCollector | None) -> tuple[RepairRow, ...]:
+    return tuple(_isolated(graph, entry, collector) for entry in entries)
+
+
+def _isolated(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -> RepairRow:
     """The row of a table; one that cannot be opened is unverifiable and holds up no other. Reads."""
     try:
-        return _preview(graph, entry)
+        return _row(graph, entry, collector)
     except CorruptGraph:
         raise
     except OpsError as error:
@@ -103,19 +171,21 @@ def _isolated(graph: Graph, entry: TableEntry) -> RepairRow:
             classification=Classification.UNVERIFIABLE,
             action=RepairAction.PREVIEW,
             error=str(error),
+            evidence=collector.unreadable(error) if collector else None,
         )
 
 
-def _preview(graph: Graph, entry: TableEntry) -> RepairRow:
+def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -> RepairRow:
     head = graph.open_head(entry)
     if head.version < entry.version:
         raise CorruptGraph(
             f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
-            f"{entry.version}; nothing was published; restore the table from a backup"
+            f"{entry.version}; {_NOTHING}; restore the table from a backup"
         )
     chain = history(graph.storage, entry.path, after=entry.version, upto=head.version)
     classification = classify(chain)
     drifted = classification is not Classification.NO_DRIFT
+    evidence = collector.collect(entry, head, chain) if drifted and collector else None
     return RepairRow(
         table_key=entry.table_key,
         manifest_version=entry.version,
@@ -124,13 +194,10 @@ def _preview(graph: Graph, entry: TableEntry) -> RepairRow:
         action=RepairAction.PREVIEW if drifted else RepairAction.NO_OP,
         operations=chain.operations,
         error=chain.problem,
-        rows_before=live_rows(graph.open_pinned(entry)) if drifted else None,
-        rows_after=live_rows(head) if drifted else None,
+        rows_before=evidence.rows_before if evidence else None,
+        rows_after=evidence.rows_after if evidence else None,
+        evidence=evidence,
     )
-
-
-def _digest(graph: Graph, drifted: tuple[RepairRow, ...]) -> str:
-    return serde.digest(RepairPreview(uri=graph.uri, stamp=graph.stamp, rows=drifted, digest=""))
 
 
 def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int | None:

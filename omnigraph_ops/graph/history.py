@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, operation_of
+from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, VersionRecord, version_record
 
 # Operations that change no row: all that a maintenance unit may commit under its sidecar.
 CONTENT_PRESERVING = frozenset({"UpdateConfig", "CreateIndex", "ReserveFragments", "Rewrite"})
@@ -17,6 +17,8 @@ class History:
 
     operations: tuple[str, ...]
     problem: str | None = None
+    records: tuple[VersionRecord, ...] = ()
+    """The commits behind the operations, one each."""
 
     @property
     def preserves_content(self) -> bool:
@@ -26,10 +28,12 @@ class History:
 
 def history(storage: Storage, table_path: str, *, after: int, upto: int) -> History:
     """Operations of the versions `after + 1 ... upto` of a table's main chain. Reads."""
-    operations: list[str] = []
+    records: list[VersionRecord] = []
+    problem = None
     for version in range(after + 1, upto + 1):
         try:
-            operations.append(operation_of(storage, table_path, version))
+            records.append(version_record(storage, table_path, version))
         except UnreadableTransaction as error:
-            return History(operations=tuple(operations), problem=str(error))
-    return History(operations=tuple(operations))
+            problem = str(error)
+            break
+    return History(operations=tuple(r.operation for r in records), problem=problem, records=tuple(records))

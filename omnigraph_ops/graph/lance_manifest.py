@@ -4,13 +4,17 @@ pylance cannot tell ReserveFragments from other operations and raises on some Re
 reads the protobuf. File layout: ... manifest ..., then a 16-byte footer `<position u64, major u16,
 minor u16, b"LANC">`; at `position` a u32 length and the Manifest message (lance table.proto);
 `transaction_section` (field 21) is the offset of an inlined, length-prefixed Transaction and
-`transaction_file` (field 12) its name under `_transactions/`.
+`transaction_file` (field 12) its name under `_transactions/`; `timestamp` (7) is when the version was
+committed, `writer_version` (13) by which library. In a Transaction, field 1 is the read version, 4 the
+map of properties, and the operation one of the fields from 100 on.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
@@ -19,9 +23,11 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.layout import version_path
 
+T = TypeVar("T")
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
-_TRANSACTION_FILE, _TRANSACTION_SECTION = 12, 21
+_TIMESTAMP, _TRANSACTION_FILE, _WRITER, _TRANSACTION_SECTION = 7, 12, 13, 21
+_READ_VERSION, _PROPERTIES, _DELETE, _PREDICATE = 1, 4, 101, 3
 
 OPERATIONS: dict[int, str] = {
     100: "Append",
@@ -47,8 +53,27 @@ class UnreadableTransaction(Exception):
     """The transaction of a version is missing or cannot be decoded; the text is for the report."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """What a Lance manifest and its transaction say about the commit of one version."""
+
+    version: int
+    operation: str
+    committed_at_us: int | None = None
+    """By the writer's clock."""
+    read_version: int | None = None
+    writer: str | None = None
+    predicate: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+
+
 def operation_of(storage: Storage, table_path: str, version: int, branch: str | None = None) -> str:
-    """The Lance operation that made `version`, e.g. `Rewrite`. Reads.
+    """The Lance operation that made `version`, e.g. `Rewrite`; raises as `version_record`. Reads."""
+    return version_record(storage, table_path, version, branch).operation
+
+
+def version_record(storage: Storage, table_path: str, version: int, branch: str | None = None) -> VersionRecord:
+    """The commit that made `version`. Reads.
 
     An operation number that this tool does not know comes back as `Unknown(n)`: never as harmless.
 
@@ -61,7 +86,8 @@ def operation_of(storage: Storage, table_path: str, version: int, branch: str | 
     except FileNotFoundError:
         raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
     try:
-        return _operation_name(_transaction_bytes(storage, table_path, branch, raw))
+        manifest = _message_at(raw, _manifest_position(raw))
+        return _record(version, manifest, _transaction_bytes(storage, table_path, branch, raw))
     except FileNotFoundError:
         raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
     except (struct.error, DecodeError, ValueError, IndexError) as error:
@@ -99,6 +125,65 @@ def _fields(message: bytes) -> dict[int, object]:
     """Field number to last value; messages and strings as bytes. Pure."""
     unknown: Any = UnknownFieldSet(Empty.FromString(message))
     return {f.field_number: f.data for f in unknown}
+
+
+def _record(version: int, manifest: bytes, transaction: bytes) -> VersionRecord:
+    operation = _operation_name(transaction)
+    header, body = _fields(manifest), _fields(transaction)
+    read_version = body.get(_READ_VERSION)
+    return VersionRecord(
+        version=version,
+        operation=operation,
+        committed_at_us=_lenient(_microseconds, header.get(_TIMESTAMP)),
+        read_version=read_version if isinstance(read_version, int) else None,
+        writer=_lenient(_writer, header.get(_WRITER)),
+        predicate=_lenient(_predicate, body.get(_DELETE)) if operation == "Delete" else None,
+        properties=_properties(transaction),
+    )
+
+
+def _lenient(decode: Callable[[bytes], T | None], raw: object) -> T | None:
+    """What is only shown never makes a version unreadable. Pure."""
+    if not isinstance(raw, bytes):
+        return None
+    try:
+        return decode(raw)
+    except (DecodeError, ValueError):
+        return None
+
+
+def _microseconds(timestamp: bytes) -> int:
+    fields = _fields(timestamp)
+    seconds, nanos = fields.get(1, 0), fields.get(2, 0)
+    if not isinstance(seconds, int) or not isinstance(nanos, int):
+        raise ValueError("not a timestamp")
+    return seconds * 1_000_000 + nanos // 1000
+
+
+def _writer(message: bytes) -> str | None:
+    fields = _fields(message)
+    words = [_text(value) for number, value in sorted(fields.items()) if number in {1, 2}]
+    return " ".join(words) or None
+
+
+def _predicate(delete: bytes) -> str | None:
+    value = _fields(delete).get(_PREDICATE)
+    return None if value is None else _text(value)
+
+
+def _properties(transaction: bytes) -> tuple[tuple[str, str], ...]:
+    unknown: Any = UnknownFieldSet(Empty.FromString(transaction))
+    pairs = (_lenient(_pair, f.data) for f in unknown if f.field_number == _PROPERTIES)
+    return tuple(sorted(pair for pair in pairs if pair is not None))
+
+
+def _pair(entry: bytes) -> tuple[str, str]:
+    fields = _fields(entry)
+    return _text(fields.get(1, b"")), _text(fields.get(2, b""))
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _operation_name(transaction: bytes) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from omnigraph_ops.models.evidence import DriftEvidence
+
 
 class Classification(StrEnum):
     """Evidence about a table's drift, in the engine's tokens."""
@@ -38,15 +40,21 @@ class RepairRow:
     error: str | None = None
     rows_before: int | None = None
     rows_after: int | None = None
+    evidence: DriftEvidence | None = None
+    """What differs, for a person; never decides anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPreview:
-    """What repair would publish; `digest` binds an approval to exactly these rows."""
+    """What repair would publish; `digest` binds an approval to exactly this value."""
 
     uri: str
     stamp: int
+    planned_at_us: int
+    expires_at_us: int
     rows: tuple[RepairRow, ...]
+    tables: tuple[str, ...] = ()
+    """The table keys it was narrowed to; empty for every maintained table."""
     digest: str
 
     @property
@@ -63,6 +71,8 @@ class RepairReport:
     force: bool
     manifest_version: int | None
     tables: tuple[RepairRow, ...]
+    digest: str | None = None
+    """Of the preview that is shown or was applied."""
 
     @property
     def refused(self) -> tuple[RepairRow, ...]:

@@ -18,7 +18,7 @@ from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.models import CheckStatus, Classification, Decision, RetentionPolicy
+from omnigraph_ops.models import CheckStatus, Classification, Decision, EvidenceTier, RetentionPolicy
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
@@ -68,8 +68,9 @@ def test_published_rows_name_the_object(s3_graph: Make, stamp: int) -> None:
 
 def test_repair_reads_transactions_on_s3(s3_graph: Make) -> None:
     graph = open_graph(s3_graph(DemoSpec(node_types=1, loads=3, rows=20, drift_tables=("node:Person",))))
-    preview = preview_repair(graph)
+    preview = preview_repair(graph, evidence=EvidenceTier.FULL)
     assert [r.classification for r in preview.drifted] == [Classification.VERIFIED_MAINTENANCE]
+    assert [r.evidence and (r.evidence.content_equal, r.evidence.problem) for r in preview.drifted] == [(True, None)]
     assert apply_repair(graph, preview).manifest_version is not None
     assert not preview_repair(graph).drifted
 

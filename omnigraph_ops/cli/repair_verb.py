@@ -1,0 +1,86 @@
+"""The repair verb: preview with evidence, save the sealed preview, publish what was previewed."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+from omnigraph_ops import audit_log, render
+from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.cli.plan_files import read_plan, write_plan
+from omnigraph_ops.errors import OpsError, UsageError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
+from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.sealed import verify
+
+_VERB = "repair"
+_NOTHING = "nothing was published"
+
+
+def repair_verb(args: argparse.Namespace) -> int:
+    """Preview by default; `--confirm` previews and publishes at once, `--plan` binds to a saved preview."""
+    _check_flags(args)
+    approved = read_plan(args.plan, RepairPreview, _NOTHING) if args.plan is not None else None
+    graph = open_target(args)
+    if approved is not None:
+        verify(approved, uri=graph.uri, consequence=_NOTHING)
+    preview = approved or preview_repair(graph, tables=tuple(args.tables), evidence=_tier(args))
+    if not args.confirm:
+        return _show(args, preview)
+    report = _apply(graph, preview, force=args.force)
+    emit(args, report, render.repair_text(report))
+    if report.refused:
+        raise OpsError(
+            f"repair refused {len(report.refused)} suspicious or unverifiable table(s); review the preview "
+            "output and rerun with --force --confirm only if publishing that drift is intentional"
+        )
+    return 0
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    if args.force and not args.confirm:
+        raise UsageError("repair --force requires --confirm; nothing was read or written")
+    if args.plan is not None and (args.tables or args.evidence or args.save_plan):
+        raise UsageError("--plan carries its own tables and evidence; leave --table, --evidence and --save-plan out")
+    if args.save_plan is not None and args.confirm:
+        raise UsageError("--save-plan saves a preview; apply it afterwards with --plan FILE --confirm")
+
+
+def _tier(args: argparse.Namespace) -> EvidenceTier:
+    return EvidenceTier(args.evidence) if args.evidence else EvidenceTier.COUNTS
+
+
+def _show(args: argparse.Namespace, preview: RepairPreview) -> int:
+    if args.save_plan is not None:
+        write_plan(args.save_plan, preview)
+    report = RepairReport(
+        uri=preview.uri,
+        confirm=False,
+        force=False,
+        manifest_version=None,
+        tables=preview.rows,
+        digest=preview.digest,
+    )
+    emit(args, report, render.repair_text(report, narrowed_to=preview.tables))
+    return 0
+
+
+def _apply(graph: Graph, preview: RepairPreview, *, force: bool) -> RepairReport:
+    """Apply and record what came of it; a graph without drift leaves no entry. Publishes."""
+    if not preview.drifted:
+        return apply_repair(graph, preview, force=force)
+    actor = audit_log.shell_actor()
+    with audit_log.failures_logged(graph.storage, verb=_VERB, actor=actor, digest=preview.digest):
+        report = apply_repair(graph, preview, force=force)
+    event = AuditEvent.FAILED if report.manifest_version is None else AuditEvent.APPLIED
+    audit_log.append(graph.storage, event, verb=_VERB, actor=actor, digest=preview.digest, detail=_detail(report))
+    return report
+
+
+def _detail(report: RepairReport) -> str:
+    counts = Counter(row.action.value for row in report.tables)
+    done = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
+    where = _NOTHING if report.manifest_version is None else f"graph manifest version {report.manifest_version}"
+    return f"{done}; {where}"
