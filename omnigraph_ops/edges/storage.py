@@ -32,7 +32,7 @@ class FileInfo:
 
 
 @contextlib.contextmanager
-def _translated(action: str, path: str) -> Iterator[None]:
+def translated(action: str, path: str) -> Iterator[None]:
     """Turn whatever the store raises, except a missing or existing file, into `StorageError`."""
     try:
         yield
@@ -52,24 +52,29 @@ class Storage:
         self._fs = fsspec.filesystem(protocol, **dict(options or {}))
         self._base = root if self.is_local else root.removeprefix("s3://")
 
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system, for the other object-store edges."""
+        return self._fs
+
     def full(self, path: str) -> str:
         """The path as the underlying file system spells it. Pure."""
         return posixpath.join(self._base, path) if path else self._base
 
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there. Reads."""
-        with _translated("look at", path):
+        with translated("look at", path):
             return bool(self._fs.exists(self.full(path)))
 
     def read(self, path: str) -> bytes:
         """The whole object; `FileNotFoundError` when absent. Reads."""
-        with _translated("read", path):
+        with translated("read", path):
             data: bytes = self._fs.cat_file(self.full(path))
             return data
 
     def list(self, folder: str) -> tuple[str, ...]:
         """Sorted names of the files directly below `folder`, empty when it is absent. Reads."""
-        with _translated("list", folder):
+        with translated("list", folder):
             try:
                 self._fs.invalidate_cache()
                 entries = self._fs.ls(self.full(folder), detail=True)
@@ -81,7 +86,7 @@ class Storage:
 
     def stat(self, path: str) -> FileInfo:
         """Size and e_tag of one object; `FileNotFoundError` when absent. Reads."""
-        with _translated("stat", path):
+        with translated("stat", path):
             if self.is_local:
                 found = os.stat(self.full(path))
                 tag = f"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"
@@ -94,7 +99,7 @@ class Storage:
 
     def write(self, path: str, data: bytes) -> None:
         """Put the object, replacing it atomically. Writes."""
-        with _translated("write", path):
+        with translated("write", path):
             if self.is_local:
                 self._replace(self.full(path), self._temporary(path, data))
             else:
@@ -105,19 +110,19 @@ class Storage:
 
         `data` must not be empty: an empty exclusive create is a plain touch on S3.
         """
-        with _translated("create", path):
+        with translated("create", path):
             if self.is_local:
                 return self._link(self._temporary(path, data), self.full(path))
             return self._create_remote(path, data)
 
     def delete(self, path: str) -> None:
         """Remove the object; a missing one is success. Destroys."""
-        with _translated("delete", path), contextlib.suppress(FileNotFoundError):
+        with translated("delete", path), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self.full(path))
 
     def delete_tree(self, folder: str) -> None:
         """Remove a folder and everything below it; a missing one is success. Destroys."""
-        with _translated("delete", folder), contextlib.suppress(FileNotFoundError):
+        with translated("delete", folder), contextlib.suppress(FileNotFoundError):
             self._fs.rm(self.full(folder), recursive=True)
 
     def _temporary(self, path: str, data: bytes) -> str:

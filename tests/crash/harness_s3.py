@@ -77,9 +77,7 @@ def _branch(graph: Graph) -> None:
 
 def _contents(bucket: str) -> dict[str, tuple[str, bytes]]:
     client = s3_client()
-    return {
-        key: (tag, client.get_object(Bucket=bucket, Key=key)["Body"].read()) for key, tag in _keys(bucket).items()
-    }
+    return {key: (tag, client.get_object(Bucket=bucket, Key=key)["Body"].read()) for key, tag in _keys(bucket).items()}
 
 
 def _restore(bucket: str, pristine: dict[str, tuple[str, bytes]]) -> None:

@@ -11,7 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "omnigraph_ops"
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "numpy"}
-STAGES = ("optimize", "cleanup", "recovery", "cli", "repair.py", "window.py", "observe.py", "lease.py", "journal.py")
+STAGES = (
+    *("optimize", "cleanup", "orphans", "recovery", "evidence", "cli"),
+    *("repair.py", "window.py", "observe.py", "lease.py", "journal.py"),
+)
 
 
 def modules(folder: Path) -> list[Path]:

@@ -1,0 +1,32 @@
+"""The options of `orphans`; kept apart from the verb, which imports Lance."""
+
+from __future__ import annotations
+
+import argparse
+
+DEFAULT_AGE = "7d"
+
+
+def add_orphans_options(parser: argparse.ArgumentParser) -> None:
+    """Add what `orphans` takes beside the address of the graph."""
+    parser.add_argument(
+        "--older-than", metavar="DURATION", help=f"only files older than this (default {DEFAULT_AGE}; less needs --yes)"
+    )
+    parser.add_argument("--confirm", action="store_true", help="remove what the plan lists")
+    parser.add_argument(
+        "--yes", action="store_true", help="consent for a graph that is not on this machine, or for a shorter age"
+    )
+    parser.add_argument(
+        "--fence",
+        action="store_true",
+        help="hold the engine's schema-apply lock meanwhile; allows an age below one hour",
+    )
+    parser.add_argument("--listing", metavar="FILE", help="read this inventory (CSV, JSON lines, Parquet), do not list")
+    parser.add_argument(
+        "--plan", metavar="FILE", help="apply this approved plan (from `orphans --json`) and nothing else"
+    )
+    parser.add_argument("--quarantine", action="store_true", help="move the files aside, do not delete them")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--quarantined", action="store_true", help="list what was moved aside")
+    which.add_argument("--restore", metavar="ID", help="bring a quarantine back")
+    which.add_argument("--purge", metavar="ID", help="with --confirm: delete what a quarantine holds")

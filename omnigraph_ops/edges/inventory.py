@@ -1,0 +1,261 @@
+"""Everything that is stored below a root, and the bulk operations on it: list, look again, remove, move.
+
+Listing goes folder by folder in parallel. Links are reported and never followed, so nothing outside of
+the root is ever listed, and a path that leads through a link is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import posixpath
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from omnigraph_ops.edges.storage import Storage, translated
+from omnigraph_ops.errors import StorageError
+
+WORKERS = 16
+BULK = 1000
+"""Keys per bulk delete: the most that S3 takes."""
+_TABLE_FOLDERS = ("nodes", "edges")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One object, or on local disk also a folder or something that is neither."""
+
+    path: str
+    """Relative to the root."""
+    size: int
+    modified_at: float
+    """Seconds since the epoch; whole seconds on S3, whose listing and HEAD differ below that."""
+    is_folder: bool = False
+    is_special: bool = False
+    """A link, socket or device: never followed, never removed."""
+
+
+def walk(storage: Storage, *, workers: int = WORKERS) -> Iterator[Stored]:
+    """Everything below the root, one top or table folder's subfolder after the other. Reads."""
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        top, folders = _children(storage, "")
+        yield from top
+        for table_folder in [f for f in folders if f in _TABLE_FOLDERS]:
+            folders.remove(table_folder)
+            found, below = _children(storage, table_folder)
+            yield from found
+            folders += below
+        deeper: list[str] = []
+        for found, below in pool.map(functools.partial(_children, storage), folders):
+            yield from found
+            deeper += below
+        for batch in pool.map(lambda folder: list(below_folder(storage, folder)), deeper):
+            yield from batch
+
+
+def below_folder(storage: Storage, folder: str) -> Iterator[Stored]:
+    """Everything below one folder, at any depth; nothing when it is absent. Reads."""
+    if not storage.is_local:
+        found, _ = _page_through(storage, folder, delimiter=False)
+        yield from found
+        return
+    pending = [folder]
+    while pending:
+        found, folders = _scan(storage, pending.pop())
+        yield from found
+        pending += folders
+
+
+def files_in(storage: Storage, folder: str) -> tuple[Stored, ...]:
+    """The files directly in one folder with size and time; empty when it is absent. Reads."""
+    found, _ = _children(storage, folder)
+    return tuple(f for f in found if not f.is_folder)
+
+
+def folders_in(storage: Storage, folder: str) -> tuple[str, ...]:
+    """Paths of the folders directly in one folder; empty when it is absent. Reads."""
+    _, folders = _children(storage, folder)
+    return tuple(folders)
+
+
+def look_again(storage: Storage, paths: Sequence[str], *, workers: int = WORKERS) -> list[Stored | OpsFault | None]:
+    """Each file as it is now: None when it is gone, the fault when it cannot be told. Reads."""
+    linked = _linked(storage, paths)
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        return list(pool.map(lambda path: linked.get(path) or _look(storage, path), paths))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsFault:
+    """Why one path could not be handled; the others were."""
+
+    path: str
+    reason: str
+
+
+def remove_files(storage: Storage, paths: Sequence[str], *, workers: int = WORKERS) -> tuple[OpsFault, ...]:
+    """Remove these files; missing ones are success. Returns what failed. Destroys."""
+    if storage.is_local:
+        linked = _linked(storage, paths)
+        faults = (linked.get(path) or _fault(path, functools.partial(_unlink, storage, path)) for path in paths)
+        return tuple(f for f in faults if f is not None)
+    batches = [paths[n : n + BULK] for n in range(0, len(paths), BULK)]
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        return tuple(fault for faults in pool.map(functools.partial(_bulk, storage), batches) for fault in faults)
+
+
+def move_files(storage: Storage, moves: Sequence[tuple[str, str]], *, workers: int = WORKERS) -> tuple[OpsFault, ...]:
+    """Move files to where nothing is: a rename on local disk, copy then delete on S3. Returns what failed. Writes."""
+    linked = _linked(storage, [source for source, _ in moves])
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        faults = pool.map(lambda m: linked.get(m[0]) or _fault(m[0], lambda: _move(storage, *m)), moves)
+        return tuple(f for f in faults if f is not None)
+
+
+def remove_folder(storage: Storage, folder: str) -> bool:
+    """Remove one local folder if it is empty; whether it went. Destroys."""
+    if not storage.is_local or not _is_inside(storage, folder):
+        return False
+    try:
+        os.rmdir(storage.full(folder))
+    except OSError:
+        return False
+    return True
+
+
+def _children(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
+    """Files (and local folders as entries), and the folders to go into. Reads."""
+    if storage.is_local:
+        return _scan(storage, folder)
+    return _page_through(storage, folder, delimiter=True)
+
+
+def _scan(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
+    found, folders = [], []
+    with translated("list", folder):
+        try:
+            entries = list(os.scandir(storage.full(folder)))
+        except FileNotFoundError:
+            return [], []
+        for entry in entries:
+            path = posixpath.join(folder, entry.name)
+            with contextlib.suppress(FileNotFoundError):
+                item = _local(path, entry.stat(follow_symlinks=False))
+                found.append(item)
+                folders += [path] if item.is_folder else []
+    return found, folders
+
+
+def _local(path: str, info: os.stat_result) -> Stored:
+    is_folder = stat.S_ISDIR(info.st_mode)
+    return Stored(
+        path=path,
+        size=0 if is_folder else info.st_size,
+        modified_at=info.st_mtime,
+        is_folder=is_folder,
+        is_special=not is_folder and not stat.S_ISREG(info.st_mode),
+    )
+
+
+def _page_through(storage: Storage, folder: str, *, delimiter: bool) -> tuple[list[Stored], list[str]]:
+    bucket, _, base = storage.full("").partition("/")
+    start = len(base) + 1 if base else 0
+    prefix = posixpath.join(base, folder, "") if base or folder else ""
+    request: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix} | ({"Delimiter": "/"} if delimiter else {})
+    found: list[Stored] = []
+    folders: list[str] = []
+    with translated("list", folder or storage.root):
+        while True:
+            page = storage.filesystem.call_s3("list_objects_v2", **request)
+            found += [_remote(o["Key"][start:], o["Size"], o["LastModified"]) for o in page.get("Contents", ())]
+            folders += [p["Prefix"][start:].rstrip("/") for p in page.get("CommonPrefixes", ())]
+            if not page.get("IsTruncated"):
+                return found, folders
+            request["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _remote(path: str, size: int, modified: datetime) -> Stored:
+    return Stored(path=path, size=int(size), modified_at=float(int(modified.timestamp())))
+
+
+def _look(storage: Storage, path: str) -> Stored | OpsFault | None:
+    try:
+        if storage.is_local:
+            return _local(path, os.lstat(storage.full(path)))
+        info = storage.stat(path)
+    except FileNotFoundError:
+        return None
+    except (StorageError, OSError) as error:
+        return OpsFault(path=path, reason=str(error))
+    return Stored(path=path, size=info.size, modified_at=float(int(info.modified_at or 0)))
+
+
+def _linked(storage: Storage, paths: Sequence[str]) -> dict[str, OpsFault]:
+    """The paths of a local graph that lead through a link, each with that fault. Reads links."""
+    if not storage.is_local:
+        return {}
+    inside: dict[str, bool] = {}
+    for path in paths:
+        folder = posixpath.dirname(path)
+        if folder not in inside:
+            inside[folder] = _is_inside(storage, path)
+    return {
+        path: OpsFault(path=path, reason="leads through a link out of the graph")
+        for path in paths
+        if not inside[posixpath.dirname(path)]
+    }
+
+
+def _is_inside(storage: Storage, path: str) -> bool:
+    """Whether no link is on the way from the root to the folder of a path. Reads links."""
+    folder = posixpath.dirname(path)
+    return os.path.realpath(storage.full(folder)) == os.path.join(os.path.realpath(storage.root), folder).rstrip("/")
+
+
+def _fault(path: str, action: Callable[[], None]) -> OpsFault | None:
+    try:
+        action()
+    except (StorageError, OSError) as error:
+        return OpsFault(path=path, reason=str(error))
+    return None
+
+
+def _unlink(storage: Storage, path: str) -> None:
+    with translated("delete", path), contextlib.suppress(FileNotFoundError):
+        os.unlink(storage.full(path))
+
+
+def _bulk(storage: Storage, paths: Sequence[str]) -> list[OpsFault]:
+    bucket = storage.full("").partition("/")[0]
+    keys = {storage.full(path).partition("/")[2]: path for path in paths}
+    request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+    try:
+        with translated("delete from", storage.root):
+            answer = storage.filesystem.call_s3("delete_objects", Bucket=bucket, Delete=request)
+    except (StorageError, FileNotFoundError) as error:
+        return [OpsFault(path=path, reason=str(error)) for path in paths]
+    refused = [e for e in answer.get("Errors", ()) if e.get("Code") != "NoSuchKey"]
+    return [OpsFault(path=keys[e["Key"]], reason=f"{e.get('Code')}: {e.get('Message')}") for e in refused]
+
+
+def _move(storage: Storage, source: str, target: str) -> None:
+    """One file to a place where nothing is; a crash leaves it in one of the two or, on S3, in both. Writes."""
+    if storage.is_local:
+        with translated("move", source):
+            os.makedirs(os.path.dirname(storage.full(target)), exist_ok=True)
+            # A link, unlike a rename, never replaces what is there.
+            os.link(storage.full(source), storage.full(target), follow_symlinks=False)
+            os.unlink(storage.full(source))
+        return
+    with translated("move", source):
+        if storage.exists(target):
+            raise FileExistsError(f"{target} is there already")
+        storage.filesystem.cp_file(storage.full(source), storage.full(target))
+        if storage.stat(target).size != storage.stat(source).size:
+            raise StorageError(f"the copy of {source} is incomplete")
+        storage.delete(source)

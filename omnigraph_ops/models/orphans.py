@@ -1,0 +1,170 @@
+"""Orphans: unreferenced files, what was found beside them, plans, reports and quarantines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class OrphanKind(StrEnum):
+    """What an orphan was part of."""
+
+    DATA = "data"
+    BLOB = "blob"
+    DELETION = "deletion"
+    INDEX = "index"
+    TRANSACTION = "transaction"
+    TEMPORARY = "temporary"
+    """A half-written file of a killed writer."""
+    DEAD_BRANCH = "dead branch"
+    """A Lance branch that Lance itself no longer lists."""
+    DROPPED_TABLE = "dropped table"
+    """A dataset that no live branch and no retained graph version reaches."""
+    OWN_STATE = "own state"
+    """Journals and holds of this tool that ended long ago."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanFile:
+    """One file to remove; size and time are its identity when the plan is applied."""
+
+    path: str
+    """Graph-relative."""
+    size: int
+    modified_at: float
+    """Seconds since the epoch; whole seconds on S3."""
+    kind: OrphanKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownFile:
+    """A file that is no part of any known layout: reported, never removed."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedDataset:
+    """A dataset whose references could not all be read: nothing of it is a candidate."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanGroup:
+    """A dropped dataset or a dead branch: it goes as a whole, or stays for the reason in `kept`."""
+
+    path: str
+    """Graph-relative folder."""
+    kind: OrphanKind
+    files: int
+    bytes: int
+    kept: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansPlan:
+    """What `orphans` will remove; `digest` binds an approval to exactly this."""
+
+    uri: str
+    stamp: int
+    older_than_secs: int
+    planned_at_us: int
+    expires_at_us: int
+    cutoff: float
+    """Only files modified before this moment (seconds since the epoch) are candidates."""
+    files: tuple[OrphanFile, ...]
+    folders: tuple[str, ...]
+    """Empty folders of a local graph, children first."""
+    groups: tuple[OrphanGroup, ...]
+    unknown: tuple[UnknownFile, ...]
+    skipped: tuple[SkippedDataset, ...]
+    held_back: tuple[str, ...] = ()
+    """Holds that move the cutoff."""
+    listed_files: int = 0
+    listed_bytes: int = 0
+    young_files: int = 0
+    """Unreferenced, but not old enough."""
+    young_bytes: int = 0
+    listing: str | None = None
+    """The inventory file that was read instead of the store."""
+    foreign_rows: int = 0
+    """Rows of that file that are outside of the graph."""
+    missing_rows: int = 0
+    """Referenced files that it does not have: it is incomplete by at least so many."""
+    digest: str = ""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(f.size for f in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparedFile:
+    """A planned file that was left where it is, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphansReport:
+    """Outcome of applying a plan."""
+
+    uri: str
+    digest: str
+    quarantine_id: str | None
+    """Where the files went, None when they were deleted."""
+    files_removed: int
+    bytes_removed: int
+    folders_removed: int
+    already_gone: int
+    spared: tuple[SparedFile, ...]
+    failed: tuple[SparedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRecord:
+    """What one run of `orphans --quarantine` set out to move, written before the first move."""
+
+    quarantine_id: str
+    uri: str
+    digest: str
+    created_at_us: int
+    files: tuple[OrphanFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineSummary:
+    """One quarantine as it is now."""
+
+    quarantine_id: str
+    created_at_us: int
+    digest: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineList:
+    """Every quarantine of a graph, oldest first."""
+
+    uri: str
+    quarantines: tuple[QuarantineSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineReport:
+    """Outcome of bringing a quarantine back, or of emptying it."""
+
+    uri: str
+    quarantine_id: str
+    digest: str
+    """Of the plan that filled it."""
+    action: str
+    """`restored`, `purged` or `preview`."""
+    files: int
+    bytes: int
+    failed: tuple[SparedFile, ...] = ()

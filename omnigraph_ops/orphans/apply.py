@@ -1,0 +1,219 @@
+"""Apply an orphans plan: what it listed, less whatever became needed or changed since, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from omnigraph_ops import sealed
+from omnigraph_ops.cleanup.view import look
+from omnigraph_ops.edges.inventory import (
+    BULK,
+    OpsFault,
+    Stored,
+    below_folder,
+    look_again,
+    move_files,
+    remove_files,
+    remove_folder,
+)
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.lease import LeaseKeeper, committer_lease
+from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
+from omnigraph_ops.orphans.classify import Standing
+from omnigraph_ops.orphans.layout import dataset_of
+from omnigraph_ops.orphans.plan import Say, dropped_to_keep
+from omnigraph_ops.orphans.quarantine import begin, discard_if_empty, place_of
+from omnigraph_ops.orphans.references import branch_names
+from omnigraph_ops.orphans.survey import Survey, check_age, survey
+from omnigraph_ops.window import refuse_pending
+
+_NOTHING = "nothing was deleted"
+_CHANGED = "it changed since the plan"
+
+
+def apply_orphans(
+    graph: Graph, plan: OrphansPlan, *, quarantine: bool = False, on_progress: Say | None = None
+) -> OrphansReport:
+    """Remove the planned files that are still orphans and unchanged, or move them to a quarantine. Destroys.
+
+    Faults stay with their file; a second run of plan and apply goes on where this one stopped.
+
+    Raises:
+        StalePlan: the plan was altered, has expired or is for another graph; nothing was deleted.
+        ApprovalMissing: it is for files younger than an hour and nothing keeps writers away.
+        RecoveryPending: something is pending.
+        CorruptGraph: a live branch or a hold cannot be read.
+        LeaseHeld: another maintenance run holds, or took over, the committer lease.
+    """
+    sealed.verify(plan, uri=graph.uri, consequence=_NOTHING)
+    check_age(graph, plan.older_than_secs)
+    with committer_lease(
+        graph.storage,
+        purpose="orphans",
+        ttl_seconds=graph.settings.lease_ttl_seconds,
+        wait_seconds=graph.settings.lease_wait_seconds,
+    ) as keeper:
+        run = _Run(
+            graph=graph,
+            plan=plan,
+            keeper=keeper,
+            look=survey(graph, cutoff=plan.cutoff),
+            quarantine_id=begin(graph, plan) if quarantine and plan.files else None,
+            say=on_progress or (lambda _text: None),
+        )
+        run.files()
+        run.folders()
+        return run.report()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One application of a plan under the lease."""
+
+    graph: Graph
+    plan: OrphansPlan
+    keeper: LeaseKeeper
+    look: Survey
+    quarantine_id: str | None
+    say: Say
+    removed: list[OrphanFile] = field(default_factory=list)
+    bytes_removed: int = 0
+    folders_removed: int = 0
+    gone: int = 0
+    spared: list[SparedFile] = field(default_factory=list)
+    failed: list[SparedFile] = field(default_factory=list)
+
+    def files(self) -> None:
+        """Everything that stands alone first, then group by group. Destroys."""
+        single, groups = self._partition()
+        for batch in _batches(single):
+            self._remove(batch)
+        for path, files in groups.items():
+            self._look_again(path)
+            reason = self._group_reason(path, files)
+            if reason is not None:
+                self.spared += [SparedFile(path=f.path, reason=reason) for f in files]
+                continue
+            # Without its manifests it is no dataset any more, whatever happens to the rest.
+            for batch in _batches(sorted(files, key=lambda f: ("/_versions/" not in f.path, f.path))):
+                self._remove(batch)
+
+    def folders(self) -> None:
+        """Remove the planned empty folders and those that the removals emptied, children first. Destroys."""
+        found = {f for f in self.plan.folders if self._may_remove(f)}
+        for file in self.removed:
+            folder = file.path.rpartition("/")[0]
+            while folder and folder not in found and self._may_remove(folder):
+                found.add(folder)
+                folder = folder.rpartition("/")[0]
+        for folder in sorted(found, key=lambda f: (-f.count("/"), f)):
+            self.folders_removed += remove_folder(self.graph.storage, folder)
+
+    def report(self) -> OrphansReport:
+        """What came of it; an empty quarantine is taken back. Writes."""
+        if self.quarantine_id is not None and not self.removed and discard_if_empty(self.graph, self.quarantine_id):
+            self.quarantine_id = None
+        return OrphansReport(
+            uri=self.graph.uri,
+            digest=self.plan.digest,
+            quarantine_id=self.quarantine_id,
+            files_removed=len(self.removed),
+            bytes_removed=self.bytes_removed,
+            folders_removed=self.folders_removed,
+            already_gone=self.gone,
+            spared=tuple(self.spared),
+            failed=tuple(self.failed),
+        )
+
+    def _partition(self) -> tuple[list[OrphanFile], dict[str, list[OrphanFile]]]:
+        single: list[OrphanFile] = []
+        groups: dict[str, list[OrphanFile]] = {}
+        for file in self.plan.files:
+            verdict = self.look.judge.verdict(file.path)
+            if verdict.standing is Standing.ORPHAN and verdict.group is not None:
+                groups.setdefault(verdict.group, []).append(file)
+            else:
+                single.append(file)
+        return single, groups
+
+    def _group_reason(self, path: str, files: Sequence[OrphanFile]) -> str | None:
+        """Why a dropped dataset or dead branch must stay now, None when it may go. Reads."""
+        planned = {f.path: f for f in files}
+        for stored in below_folder(self.graph.storage, path):
+            if stored.is_folder or stored.is_special:
+                continue
+            verdict = self.look.judge.verdict(stored.path)
+            if verdict.group == path and verdict.standing is not Standing.ORPHAN:
+                return f"{stored.path}: {verdict.reason}"
+            if verdict.group == path and not _is_same(planned.get(stored.path), stored):
+                return f"{stored.path} appeared or changed since the plan"
+        if any(f.kind is OrphanKind.DROPPED_TABLE for f in files):
+            return dropped_to_keep(self.graph, self.look, (path,)).get(path)
+        return None
+
+    def _look_again(self, path: str) -> None:
+        """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""
+        refuse_pending(self.graph)
+        known = self.look.judge.references.datasets.get(dataset_of(path) or "")
+        moved = known is not None and branch_names(self.graph, known.path) != known.branch_names
+        if moved or look(self.graph) != self.look.view:
+            self.look = survey(self.graph, cutoff=self.plan.cutoff)
+
+    def _remove(self, batch: Sequence[OrphanFile]) -> None:
+        good = list(self._still_orphans(batch))
+        self.keeper.assert_held()
+        faults = {f.path: f.reason for f in self._effect([f.path for f in good])}
+        self.failed += [SparedFile(path=path, reason=reason) for path, reason in faults.items()]
+        done = [f for f in good if f.path not in faults]
+        self.removed += done
+        self.bytes_removed += sum(f.size for f in done)
+        verb = "deleted" if self.quarantine_id is None else "moved"
+        self.say(f"{verb} {len(self.removed):,} of {len(self.plan.files):,} files, {self.bytes_removed:,} bytes")
+
+    def _effect(self, paths: Sequence[str]) -> tuple[OpsFault, ...]:
+        if self.quarantine_id is None:
+            return remove_files(self.graph.storage, paths)
+        return move_files(self.graph.storage, [(path, place_of(self.quarantine_id, path)) for path in paths])
+
+    def _still_orphans(self, batch: Sequence[OrphanFile]) -> Iterator[OrphanFile]:
+        """Those of a batch that are what the plan saw and that nothing needs. Reads."""
+        candidates = []
+        for file in batch:
+            verdict = self.look.judge.verdict(file.path)
+            if verdict.standing is not Standing.ORPHAN:
+                self.spared.append(SparedFile(path=file.path, reason=verdict.reason))
+            elif verdict.kind is not file.kind:
+                self.spared.append(SparedFile(path=file.path, reason=f"it is {verdict.kind} now"))
+            elif file.modified_at >= self.look.cutoff:
+                self.spared.append(SparedFile(path=file.path, reason="it is not older than what is held"))
+            else:
+                candidates.append(file)
+        for file, now in zip(candidates, look_again(self.graph.storage, [f.path for f in candidates]), strict=True):
+            if now is None:
+                self.gone += 1
+            elif isinstance(now, OpsFault):
+                self.failed.append(SparedFile(path=file.path, reason=now.reason))
+            elif not _is_same(file, now):
+                self.spared.append(SparedFile(path=file.path, reason=_CHANGED))
+            else:
+                yield file
+
+    def _may_remove(self, folder: str) -> bool:
+        """Whether a folder is inside of a dataset, or is one that no branch publishes. Pure."""
+        dataset, judge = dataset_of(folder), self.look.judge
+        if dataset is None or judge.references.is_skipped(dataset):
+            return False
+        return folder != dataset or (dataset not in judge.live and "/" in dataset)
+
+
+def _is_same(planned: OrphanFile | None, now: Stored) -> bool:
+    if planned is None or now.is_folder or now.is_special:
+        return False
+    return (planned.size, planned.modified_at) == (now.size, now.modified_at)
+
+
+def _batches(files: Iterable[OrphanFile]) -> Iterator[list[OrphanFile]]:
+    listed = list(files)
+    for start in range(0, len(listed), BULK):
+        yield listed[start : start + BULK]

@@ -1,0 +1,139 @@
+"""From a path and the references to a verdict. The one place that says what may go, for plan and apply. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
+from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.orphans.layout import (
+    INTERNAL_DATASETS,
+    LanceFile,
+    Part,
+    chain_folder,
+    dataset_of,
+    is_plain,
+    is_root_file,
+    lance_file,
+)
+from omnigraph_ops.orphans.references import References
+
+QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
+_OWN = re.compile(rf"{MAINTENANCE_DIR}/(?:lease|fence)\.json|{MAINTENANCE_DIR}/probe-[0-9a-f]{{32}}")
+_OWN_FOLDER = re.compile(rf"{MAINTENANCE_DIR}/(?P<folder>[a-z_-]+)/(?P<name>[^/]+)\.json")
+_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit"})
+_SUBMIT_RESULT = re.compile(rf"{MAINTENANCE_DIR}/results/[^/]+/[^/]+\.json")
+_HALF_WRITTEN = re.compile(rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+)?)/[^/]+(?:\.tmp|#\d+)")
+
+_KINDS = {
+    Part.DATA: OrphanKind.DATA,
+    Part.BLOB: OrphanKind.BLOB,
+    Part.DELETION: OrphanKind.DELETION,
+    Part.INDEX: OrphanKind.INDEX,
+    Part.TRANSACTION: OrphanKind.TRANSACTION,
+    Part.TEMPORARY: OrphanKind.TEMPORARY,
+}
+
+
+class Standing(StrEnum):
+    """Where a stored file stands."""
+
+    NEEDED = "needed"
+    ORPHAN = "orphan"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a path is, and why it stays if it does."""
+
+    standing: Standing
+    reason: str = ""
+    kind: OrphanKind | None = None
+    """Set for orphans."""
+    group: str | None = None
+    """The dropped dataset or dead branch that the orphan goes with: as a whole or not at all."""
+
+
+_UNKNOWN = Verdict(standing=Standing.UNKNOWN, reason="it is no part of any known layout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Everything a verdict depends on, read at one moment."""
+
+    references: References
+    live: frozenset[str]
+    """Datasets that a live branch publishes."""
+    active_holds: frozenset[str]
+
+    def verdict(self, path: str) -> Verdict:
+        """What that path is. Age is not considered. Pure."""
+        if not is_plain(path):
+            return _UNKNOWN
+        dataset = dataset_of(path)
+        if dataset is None:
+            return self._outside(path)
+        if self.references.is_skipped(dataset):
+            return _needed("the references of its dataset cannot be read")
+        if dataset in self.live or dataset in INTERNAL_DATASETS:
+            return self._in_live_dataset(path, dataset)
+        return self._in_dropped_dataset(path, dataset)
+
+    def _in_live_dataset(self, path: str, dataset: str) -> Verdict:
+        known = self.references.datasets.get(dataset)
+        if known is None:
+            return _needed("the references of its dataset are not known")
+        file = lance_file(path, known.branch_names)
+        if file is None:
+            return _UNKNOWN
+        if self.references.needs(file):
+            return _needed("a version refers to it")
+        if file.branch is not None and file.branch not in known.branch_names:
+            return self._in_dead_branch(file, path)
+        if file.part not in _KINDS:
+            return _needed("it belongs to a live chain")
+        return Verdict(standing=Standing.ORPHAN, kind=_KINDS[file.part])
+
+    def _in_dead_branch(self, file: LanceFile, path: str) -> Verdict:
+        group = chain_folder(file.dataset, file.branch)
+        parents = {b.parent_branch for b in self.references.datasets[file.dataset].branches}
+        if file.branch in parents:
+            return _needed(f"a live branch forks from {file.branch!r}")
+        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.DEAD_BRANCH, group=group)
+
+    def _in_dropped_dataset(self, path: str, dataset: str) -> Verdict:
+        file = lance_file(path, ())
+        if file is None:
+            return _UNKNOWN
+        if self.references.needs(file):
+            return _needed("a version of another dataset refers to it", group=dataset)
+        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.DROPPED_TABLE, group=dataset)
+
+    def _outside(self, path: str) -> Verdict:
+        if is_root_file(path):
+            return _needed("it belongs to the schema of the graph")
+        if _OWN.fullmatch(path) or path.startswith(f"{QUARANTINE_DIR}/"):
+            return _needed("it is state of this tool")
+        if path.startswith(f"{RECOVERY_DIR}/") and path.endswith(".json"):
+            return _needed("it is a recovery sidecar")
+        if _HALF_WRITTEN.fullmatch(path):
+            return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.TEMPORARY)
+        if _SUBMIT_RESULT.fullmatch(path):  # read and deleted by the task that submitted; this one is left over
+            return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
+        own = _OWN_FOLDER.fullmatch(path)
+        if own is None or own["folder"] not in _OWN_FOLDERS:
+            return _UNKNOWN
+        # Nothing is planned or applied beside a sidecar, so no record of an operation is needed any more.
+        stale_operation = own["folder"] == "operations" and is_ulid(own["name"])
+        ended_hold = own["folder"] == "holds" and own["name"] not in self.active_holds
+        if stale_operation or ended_hold:
+            return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
+        return _needed("it is state of this tool")
+
+
+def _needed(reason: str, group: str | None = None) -> Verdict:
+    return Verdict(standing=Standing.NEEDED, reason=reason, group=group)

@@ -1,0 +1,199 @@
+"""What is referenced: every file that any version of any chain of a live dataset needs.
+
+A dataset whose references cannot all be read is skipped with the reason. Lance's own list has three
+gaps that are closed here: blob side files follow their data file, index files that a branch inherits
+are found by their uuid in the branch's manifests, and detached versions make the dataset unreadable.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from omnigraph_ops.edges.inventory import folders_in
+from omnigraph_ops.edges.lance_files import tracked_files
+from omnigraph_ops.edges.lance_gateway import BranchRef
+from omnigraph_ops.errors import CorruptGraph, OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models import SkippedDataset
+from omnigraph_ops.orphans.layout import INTERNAL_DATASETS, LanceFile, Part, chain_folder, data_file_of_blob, index_id
+
+_HALF_WRITTEN = re.compile(r"\.tmp.*|.*#\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetReferences:
+    """What one dataset needs, with all its branches."""
+
+    path: str
+    branches: tuple[BranchRef, ...]
+    exact: frozenset[str]
+    """Graph-relative paths."""
+    loose: frozenset[str]
+    """Paths below a root that is spelled differently: protected below every root."""
+    indexes: frozenset[str]
+    """Index uuids that any version of any chain refers to."""
+
+    @property
+    def branch_names(self) -> frozenset[str]:
+        return frozenset(b.name for b in self.branches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """What all live datasets of a graph need."""
+
+    datasets: dict[str, DatasetReferences]
+    skipped: tuple[SkippedDataset, ...]
+    exact: frozenset[str]
+    loose: frozenset[str]
+    indexes: frozenset[str]
+
+    def needs(self, file: LanceFile) -> bool:
+        """Whether any version of any dataset refers to this file. Pure."""
+        if file.part is Part.INDEX and index_id(file.tail) in self.indexes:
+            return True
+        if file.part is Part.BLOB:
+            data = data_file_of_blob(file.tail)
+            return f"{file.chain}/{data}" in self.exact or data in self.loose
+        return f"{file.chain}/{file.tail}" in self.exact or file.tail in self.loose
+
+    def is_skipped(self, dataset: str) -> bool:
+        return any(s.path == dataset for s in self.skipped)
+
+
+def read_references(graph: Graph, table_paths: Iterable[str]) -> References:
+    """References of these tables and of every internal dataset; unreadable ones are skipped. Reads."""
+    internal = [p for p in INTERNAL_DATASETS if graph.storage.exists(p)]
+    paths = sorted({*table_paths, *internal})
+    with ThreadPoolExecutor(max_workers=graph.settings.concurrency) as pool:
+        outcomes = list(pool.map(lambda path: _isolated(graph, path), paths))
+    read = {o.path: o for o in outcomes if isinstance(o, DatasetReferences)}
+    return References(
+        datasets=read,
+        skipped=tuple(o for o in outcomes if isinstance(o, SkippedDataset)),
+        exact=frozenset().union(*(d.exact for d in read.values())),
+        loose=frozenset().union(*(d.loose for d in read.values())),
+        indexes=frozenset().union(*(d.indexes for d in read.values())),
+    )
+
+
+def _isolated(graph: Graph, path: str) -> DatasetReferences | SkippedDataset:
+    try:
+        return read_dataset(graph, path)
+    except OpsError as error:
+        return SkippedDataset(path=path, reason=str(error))
+
+
+def read_dataset(graph: Graph, path: str) -> DatasetReferences:
+    """References of one dataset over all its branches. Reads.
+
+    Raises:
+        OpsError: some reference cannot be read, or Lance's list is not what is stored.
+    """
+    main = graph.lance.open(graph.context.location.uri(path))
+    branches = graph.lance.branches(main)
+    _check_refs(graph, path, {b.name for b in branches})
+    graph.lance.tags(main)
+    exact: set[str] = set()
+    loose: set[str] = set()
+    for name in (None, *(b.name for b in branches)):
+        found, elsewhere = _chain(graph, path, name)
+        exact |= found
+        loose |= elsewhere
+    tracked = {index_id(tail) for tail in _index_tails(exact | loose)}
+    inherited = _inherited_indexes(graph, path, branches, tracked)
+    return DatasetReferences(
+        path=path,
+        branches=branches,
+        exact=frozenset(exact),
+        loose=frozenset(loose),
+        indexes=frozenset(tracked | inherited),
+    )
+
+
+def _check_refs(graph: Graph, path: str, listed: set[str]) -> None:
+    """Refuse a dataset whose stored branch references are not those that Lance lists. Reads."""
+    stored = branch_names(graph, path)
+    if stored != listed:
+        name = min(stored ^ listed)
+        raise CorruptGraph(f"the branch reference {name!r} of {path} is not what Lance lists")
+
+
+def branch_names(graph: Graph, path: str) -> frozenset[str]:
+    """Lance branches of a dataset by the files that make them. Reads."""
+    names = graph.storage.list(f"{path}/_refs/branches")
+    return frozenset(unquote(n.removesuffix(".json")) for n in names if n.endswith(".json"))
+
+
+def _chain(graph: Graph, path: str, branch: str | None) -> tuple[set[str], set[str]]:
+    """Files that one chain refers to: below this graph's root, and below roots spelled otherwise. Reads."""
+    folder = chain_folder(path, branch)
+    # Before the references: a version that is committed in between is then known to them.
+    stored = _manifest_names(graph, folder)
+    dataset = graph.lance.open(graph.context.location.uri(path), branch=branch)
+    exact: set[str] = set()
+    loose: set[str] = set()
+    for base, paths in tracked_files(dataset).items():
+        below = f"{base.rstrip('/')}/"
+        if below.startswith(f"{graph.uri}/"):
+            prefix = below[len(graph.uri) + 1 :]
+            exact |= {prefix + p for p in paths}
+        else:
+            loose |= paths
+    known = {n for n in stored if f"{folder}/_versions/{n}" in exact}
+    if not known or known != stored:
+        strange = min(stored - known, default="no manifest")
+        raise CorruptGraph(f"{folder}/_versions has {strange}, which Lance does not list as a version")
+    return exact, loose
+
+
+def _manifest_names(graph: Graph, folder: str) -> set[str]:
+    names = graph.storage.list(f"{folder}/_versions")
+    return {n for n in names if ".manifest" in n and _HALF_WRITTEN.fullmatch(n) is None}
+
+
+def _index_tails(paths: Iterable[str]) -> Iterable[str]:
+    return (p[p.index("_indices/") :] for p in paths if "_indices/" in p)
+
+
+def _inherited_indexes(graph: Graph, path: str, branches: tuple[BranchRef, ...], tracked: set[str]) -> set[str]:
+    """Index uuids that occur in a branch's manifests, among those stored anywhere in the dataset. Reads.
+
+    Lance lists the index files below the branch's own root only, but a branch reads those of its
+    parent: the manifest holds the sixteen bytes of each uuid as they are.
+    """
+    if not branches:
+        return set()
+    chains = [path, *(chain_folder(path, b.name) for b in branches), *_tree_folders(graph, path)]
+    stored = {f.rpartition("/")[2] for chain in chains for f in folders_in(graph.storage, f"{chain}/_indices")}
+    wanted = {raw: name for name in stored - tracked if (raw := _uuid_bytes(name)) is not None}
+    found: set[str] = set()
+    for ref in branches if wanted else ():
+        folder = chain_folder(path, ref.name)
+        for name in _manifest_names(graph, folder):
+            manifest = graph.storage.read(f"{folder}/_versions/{name}")
+            found |= {text for raw, text in wanted.items() if raw in manifest}
+    return found
+
+
+def _tree_folders(graph: Graph, path: str) -> list[str]:
+    """Folders below `tree/` at any depth above a chain's own: branches that Lance may have forgotten. Reads."""
+    pending, found = [f"{path}/tree"], []
+    while pending:
+        for folder in folders_in(graph.storage, pending.pop()):
+            if not folder.rpartition("/")[2].startswith("_") and folder.rpartition("/")[2] != "data":
+                found.append(folder)
+                pending.append(folder)
+    return found
+
+
+def _uuid_bytes(text: str) -> bytes | None:
+    try:
+        return uuid.UUID(text).bytes
+    except ValueError:
+        return None

@@ -1,0 +1,184 @@
+"""The orphans verb: preview, gates, plans as files, inventories, the audit log, the body of an approval."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import audit_log, serde
+from omnigraph_ops.edges.inventory import walk
+from omnigraph_ops.errors import StorageError
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.orphans import orphans_body, plan_orphans, texts
+from tests.conftest import DemoGraph
+from tests.support.engine_graphs import NAMES, RELEASES, unpacked
+from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
+from tests.support.rows import rows_everywhere, tree_of
+from tests.support.shell import Cli, assert_refused, runner
+from tests.support.writers import entry_of
+
+SMALL = {"loads": 2, "rows": 6, "node_types": 1}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    made = demo_graph(**SMALL)
+    plant(made)
+    return made
+
+
+def test_without_confirm_it_prints_the_plan_and_deletes_nothing(graph: Graph, cli: Cli) -> None:
+    before = tree_of(graph.uri)
+    shown = cli("orphans", graph.uri)
+    assert (shown.code, "8 files" in shown.out, "rerun with --confirm" in shown.err) == (0, True, True)
+    assert "listed " in shown.err
+    assert "listed " not in cli("orphans --quiet", graph.uri).err
+    plan = serde.from_json(OrphansPlan, cli("orphans --json", graph.uri).out)
+    assert len(plan.files) == 8
+    assert tree_of(graph.uri) == before
+
+
+def test_confirm_deletes_reports_and_records(graph: Graph, cli: Cli) -> None:
+    done = cli("orphans --confirm --json", graph.uri)
+    assert (done.code, done.json["files_removed"], done.json["failed"]) == (0, 8, [])
+    assert "deleted 8 of 8 files" in done.err
+    (entry,) = audit_log.read(graph.storage)
+    assert (entry.verb, entry.event, entry.digest) == ("orphans", "applied", done.json["digest"])
+    again = cli("orphans --confirm --json", graph.uri)
+    assert (again.code, again.json["files_removed"]) == (0, 0)
+    assert len(audit_log.read(graph.storage)) == 1
+
+
+def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(cli("orphans --json", graph.uri).out)
+    later = put(graph, f"{entry_of(graph, PERSON).path}/data/later.lance")
+    shown = cli("orphans --json --plan", graph.uri, str(file))
+    assert (shown.code, serde.from_json(OrphansPlan, shown.out)) == (
+        0,
+        serde.from_json(OrphansPlan, file.read_bytes()),
+    )
+    assert cli("orphans --json --confirm --plan", graph.uri, str(file)).json["files_removed"] == 8
+    assert graph.storage.exists(later)
+    altered = json.loads(file.read_text()) | {"files": []}
+    file.write_text(json.dumps(altered))
+    assert_refused(cli("orphans --confirm --plan", graph.uri, str(file)), "was altered")
+    assert_refused(cli("orphans --plan", graph.uri, str(file)), "was altered")
+    assert_refused(cli("orphans --plan", graph.uri, str(tmp_path / "none")), "cannot read the plan")
+    assert_refused(cli("orphans --older-than 8d --plan", graph.uri, str(file)), "carries its own age", code=2)
+
+
+def test_a_shorter_age_needs_yes_and_then_the_fence(graph: Graph, cli: Cli) -> None:
+    young = put(graph, f"{entry_of(graph, PERSON).path}/data/young.lance", days=0.1)
+    assert_refused(cli("orphans --older-than 1h", graph.uri), "pass --yes")
+    assert young in cli("orphans --older-than 1h --yes --json", graph.uri).out
+    assert_refused(cli("orphans --older-than 59m --yes --confirm", graph.uri), "--fence")
+    newest = put(graph, f"{entry_of(graph, PERSON).path}/data/newest.lance", days=0.01)
+    done = cli("orphans --older-than 60s --yes --fence --confirm --json", graph.uri)
+    assert (done.code, done.json["files_removed"]) == (0, 10)
+    assert not graph.storage.exists(newest)
+    assert graph.lance_branches() == ()
+    assert_refused(cli("orphans --older-than week", graph.uri), "duration")
+
+
+def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
+    moved = cli("orphans --confirm --quarantine --json", graph.uri).json
+    assert moved["files_removed"] == 8
+    name = moved["quarantine_id"]
+    assert name in cli("orphans --quarantined", graph.uri).out
+    before = tree_of(graph.uri)
+    assert "holds 8 files" in cli("orphans --purge", graph.uri, name).out
+    assert tree_of(graph.uri) == before
+    assert cli("orphans --json --restore", graph.uri, name).json["files"] == 8
+    second = cli("orphans --confirm --quarantine --json", graph.uri).json["quarantine_id"]
+    assert cli("orphans --confirm --json --purge", graph.uri, second).json["files"] == 8
+    assert cli("orphans --json --quarantined", graph.uri).json["quarantines"] == []
+    assert_refused(cli("orphans --restore", graph.uri, second), "no quarantine")
+    assert_refused(cli("orphans --confirm --quarantined", graph.uri), "no --confirm", code=2)
+    assert_refused(cli("orphans --older-than 8d --quarantined", graph.uri), "stand alone", code=2)
+
+
+def test_what_cannot_be_deleted_makes_exit_code_1(graph: Graph, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_storage: object, path: str) -> None:
+        raise StorageError(f"cannot delete {path}: Permission denied")
+
+    with monkeypatch.context() as failing:
+        failing.setattr("omnigraph_ops.edges.inventory._unlink", refuse)
+        done = cli("orphans --confirm --json --quiet", graph.uri)
+    assert done.code == 1
+    assert "8 file(s) could not be removed" in done.err
+    assert len(done.json["failed"]) == 8
+
+
+def test_an_inventory_file_is_used_and_its_gaps_are_named(graph: Graph, cli: Cli, tmp_path: Path) -> None:
+    stored = [s for s in walk(graph.storage) if not s.is_folder]
+    lines = [f"{s.path},{s.size},{s.modified_at}" for s in stored]
+    file = tmp_path / "inventory.csv"
+    file.write_text("\n".join(["path,size,last_modified", *lines, "/elsewhere/x,1,0"]))
+    plan = serde.from_json(OrphansPlan, cli("orphans --json --listing", graph.uri, str(file)).out)
+    assert plan.files == plan_orphans(graph).files
+    assert (plan.foreign_rows, plan.missing_rows, plan.listing) == (1, 0, str(file))
+    gone, *_ = (f.path for f in plan.files)
+    os.unlink(Path(graph.uri, gone))
+    partial = [line for line in lines if ".manifest" not in line]
+    file.write_text("\n".join(["path,size,last_modified", *partial]))
+    shown = cli("orphans --listing", graph.uri, str(file))
+    assert "7 files" in shown.out
+    assert f"the inventory is incomplete: {len(lines) - len(partial)} referenced files missing" in shown.out
+    done = cli("orphans --confirm --json --listing", graph.uri, str(file))
+    assert (done.json["files_removed"], done.json["spared"]) == (7, [])
+    file.write_text("path,size,last_modified\nx,many,0\n")
+    assert_refused(cli("orphans --listing", graph.uri, str(file)), "line 2")
+
+
+def test_an_incomplete_inventory_never_halves_a_dropped_dataset(graph: Graph, tmp_path: Path, cli: Cli) -> None:
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    stored = [s for s in walk(graph.storage) if not s.is_folder and not s.path.endswith(".txn")]
+    file = tmp_path / "inventory.jsonl"
+    file.write_text("\n".join(json.dumps({"path": s.path, "size": s.size, "last_modified": 0}) for s in stored))
+    done = cli("orphans --confirm --json --listing", graph.uri, str(file))
+    assert done.code == 0
+    assert {f["path"].startswith(path) for f in done.json["spared"]} == {True}
+    assert graph.lance.open(f"{graph.uri}/{path}").to_table().num_rows
+
+
+def test_the_body_of_an_approval_is_short_and_only_text(graph: Graph) -> None:
+    drop(graph, KNOWS)
+    for number in range(40):
+        put(graph, f"nodes/{number:016x}/data/x.lance")
+        put(graph, f"[evil]({number})|<b>.txt")
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    body = orphans_body(plan, answer_by="Monday", full_plan="[the plan](https://example.org)")
+    assert body.startswith(f"Orphans of `{graph.uri}`: **{len(plan.files)} files**")
+    assert "10 more, listed in [the plan]" in body
+    assert "<b>" not in body.replace("\\<b", "")
+    assert plan.digest in body
+    assert "by Monday" in body
+    assert "goes with its history" in body
+    put(graph, "\x1b[2Jcleared\nname")
+    assert "\x1b" not in texts.plan_text(plan_orphans(graph))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", NAMES)
+def test_graphs_of_the_real_engines_have_no_unknown_file_and_no_orphan(release: str, name: str, tmp_path: Path) -> None:
+    with unpacked(release, name, tmp_path) as root:
+        age(root)
+        graph = open_graph(str(root))
+        plan = plan_orphans(graph)
+        assert (plan.files, plan.unknown, plan.skipped, plan.groups) == ((), (), (), ())
+        leftovers = plant(graph, folder=graph.state().entries[0].path)
+        rows = rows_everywhere(graph)
+        assert {f.path for f in plan_orphans(graph).files} == set(leftovers)
+        assert rows_everywhere(graph) == rows

@@ -1,0 +1,253 @@
+"""Whole directories: dropped datasets and dead branches go when nothing reaches them, and stay with a reason else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.edges import lance_files
+from omnigraph_ops.errors import StorageError
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import manifest_file_name
+from omnigraph_ops.holds import HeldVersion, Hold, HoldKind, place_hold
+from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.orphans import apply, apply_orphans, plan_orphans, references
+from tests.conftest import DemoGraph
+from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, every_version, planned, put, run
+from tests.support.rows import rows_everywhere
+from tests.support.writers import copies, entry_of, write
+
+SMALL = {"loads": 2, "rows": 6, "node_types": 1}
+Reach = Callable[[Graph, int], object]
+
+
+def hold(graph: Graph, path: str, version: int) -> Hold:
+    """A freeze of one version, as if it had been there for a month: the cutoff is not what protects."""
+    held = HeldVersion(table_path=path, version=version)
+    return place_hold(graph.storage, (held,), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=900)
+
+
+def test_a_dropped_dataset_goes_with_its_folder(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    rows, versions, files = rows_everywhere(graph), every_version(graph), below(graph, path)
+    plan, report = run(graph)
+    assert set(planned(plan)) == files
+    assert set(planned(plan).values()) == {OrphanKind.DROPPED_TABLE}
+    assert [(g.path, g.files, g.kept) for g in plan.groups] == [(path, len(files), None)]
+    assert report.files_removed == len(files)
+    assert not Path(graph.uri, path).exists()
+    assert Path(graph.uri, "edges").is_dir()
+    assert (rows_everywhere(graph), every_version(graph)) == (rows, versions)
+    assert_nothing_left(graph)
+
+
+def test_a_folder_that_was_never_published_is_like_a_dropped_one(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    left = put(graph, "nodes/00000000000000aa-00000000000000bb/_transactions/0-x.txn")
+    age(graph.uri)
+    assert planned(run(graph)[0]) == {left: OrphanKind.DROPPED_TABLE}
+    assert not Path(graph.uri, "nodes/00000000000000aa-00000000000000bb").exists()
+
+
+def test_a_dataset_that_a_branch_still_publishes_stays(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    rows = rows_everywhere(graph)
+    plan, report = run(graph)
+    assert (plan.files, plan.groups, report.files_removed) == ((), (), 0)
+    assert rows_everywhere(graph) == rows
+    graph.manifest().branches.delete("lazy-1")
+    age(graph.uri)
+    assert set(planned(plan_orphans(graph))) >= below(graph, path)
+
+
+def tag_the_graph(graph: Graph, before: int) -> object:
+    return graph.manifest().tags.create("release", before)
+
+
+def hold_the_graph(graph: Graph, before: int) -> object:
+    return hold(graph, "__manifest", before)
+
+
+@pytest.mark.parametrize("reach", [tag_the_graph, hold_the_graph])
+def test_a_dataset_that_a_kept_graph_version_reads_stays(demo_graph: DemoGraph, stamp: int, reach: Reach) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    before = graph.manifest().version
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    assert plan.files
+    reach(graph, before)
+    beside, report = plan_orphans(graph), apply_orphans(graph, plan)
+    assert planned(beside) == {}
+    assert [(g.path, "reads it" in str(g.kept)) for g in beside.groups] == [(path, True)]
+    assert report.files_removed == 0
+    assert all("reads it" in f.reason for f in report.spared)
+    graph.decode(graph.lance.open(f"{graph.uri}/__manifest", version=before), None)
+
+
+def test_a_dataset_with_a_hold_or_a_tag_of_its_own_stays(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    knows, person = drop(graph, KNOWS), drop(graph, PERSON)
+    age(graph.uri)
+    graph.lance.open(f"{graph.uri}/{knows}").tags.create("frozen", 1)
+    placed = hold(graph, person, 1)
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    assert planned(plan) == {}
+    assert {g.path: g.kept for g in plan.groups} == {knows: "it has a Lance tag", person: placed.label()}
+
+
+def test_a_dataset_stays_while_its_last_graph_version_is_retained(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    # The tombstone's own version superseded the last one that reads the table, two days ago.
+    manifest = Path(graph.uri, "__manifest/_versions", manifest_file_name(graph.manifest().version))
+    then = time.time() - 2 * 86_400
+    os.utime(manifest, (then, then))
+    plan = plan_orphans(graph)
+    assert planned(plan) == {}
+    assert [(g.path, str(g.kept).startswith("retained graph version")) for g in plan.groups] == [(path, True)]
+    assert planned(plan_orphans(graph, older_than_seconds=86_400))
+
+
+def test_a_young_file_keeps_its_whole_dropped_dataset(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    young = put(graph, f"{path}/data/new.lance", days=0)
+    assert plan_orphans(graph).groups[0].kept == f"{young} is not old enough"
+    report = apply_orphans(graph, plan)
+    assert report.files_removed == 0
+    assert all("appeared or changed" in f.reason for f in report.spared)
+
+
+def test_an_unknown_file_stays_in_its_dropped_dataset(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    path = drop(graph, KNOWS)
+    strange = put(graph, f"{path}/README")
+    age(graph.uri)
+    plan, report = run(graph)
+    assert [u.path for u in plan.unknown] == [strange]
+    assert report.files_removed == len(plan.files) > 0
+    assert below(graph, path) == {strange}
+
+
+def test_a_type_that_came_back_since_the_plan_is_spared(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    rows = rows_everywhere(graph)
+    version = graph.manifest().version
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    graph.lance.open(f"{graph.uri}/__manifest", version=version).restore()
+    report = apply_orphans(graph, plan)
+    assert (report.files_removed, len(report.spared)) == (0, len(below(graph, path)))
+    assert rows_everywhere(graph) == rows
+
+
+def test_nothing_dropped_goes_when_any_dataset_is_unreadable(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    path, person = drop(graph, KNOWS), entry_of(graph, PERSON).path
+    next(Path(graph.uri, person, "_versions").glob("*.manifest")).write_bytes(b"junk")
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    assert planned(plan) == {}
+    assert [(g.path, person in str(g.kept)) for g in plan.groups] == [(path, True)]
+
+
+def test_a_dataset_that_another_one_refers_to_stays(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(**SMALL)
+    path, person = drop(graph, KNOWS), entry_of(graph, PERSON).path
+    age(graph.uri)
+    (data, *_) = (p for p in below(graph, path) if "/data/" in p)
+
+    def shared(dataset: lance_files.Dataset) -> lance_files.Tracked:
+        found = lance_files.tracked_files(dataset)
+        if dataset.uri.endswith(person):
+            found[f"{graph.uri}/{path}"] = {data.removeprefix(f"{path}/")}
+        return found
+
+    monkeypatch.setattr(references, "tracked_files", shared)
+    plan = plan_orphans(graph)
+    assert planned(plan) == {}
+    assert plan.groups[0].kept == f"{data}: a version of another dataset refers to it"
+
+
+def test_a_type_that_comes_back_during_the_run_is_spared(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    version = graph.manifest().version
+    path = drop(graph, KNOWS)
+    stray = put(graph, f"{entry_of(graph, PERSON).path}/data/stray.lance")
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    real = apply.remove_files
+
+    def revive(storage: object, paths: list[str]) -> object:
+        if paths == [stray]:
+            graph.lance.open(f"{graph.uri}/__manifest", version=version).restore()
+        return real(graph.storage, paths)
+
+    monkeypatch.setattr(apply, "remove_files", revive)
+    report = apply_orphans(graph, plan)
+    assert report.files_removed == 1
+    assert {f.path for f in report.spared} == below(graph, path)
+
+
+def test_a_killed_run_leaves_no_half_dataset_and_the_next_one_finishes(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    real = apply.remove_files
+
+    def killed(storage: object, paths: list[str]) -> object:
+        real(graph.storage, paths[: len(paths) // 2])
+        raise StorageError("killed")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(apply, "remove_files", killed)
+        with pytest.raises(StorageError):
+            apply_orphans(graph, plan)
+    assert not [p for p in below(graph, path) if p.endswith(".manifest")]
+    age(graph.uri)
+    assert apply_orphans(graph, plan_orphans(graph)).files_removed > 0
+    assert not Path(graph.uri, path).exists()
+
+
+def test_the_same_plan_can_be_applied_again_after_a_crash(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    plan = plan_orphans(graph)
+    for file in plan.files[::2]:
+        graph.storage.delete(file.path)
+    report = apply_orphans(graph, plan)
+    assert (report.files_removed, report.already_gone) == (len(plan.files[1::2]), len(plan.files[::2]))
+    assert not Path(graph.uri, path).exists()
+
+
+def test_a_hold_that_cannot_be_read_refuses(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    drop(graph, KNOWS)
+    put(graph, "__maintenance/holds/01ARYZ6S410000000000000000.json", json.dumps({"hold": 1}).encode())
+    with pytest.raises(Exception, match="what it protects is unknown"):
+        plan_orphans(graph)
+    shutil.rmtree(f"{graph.uri}/__maintenance")
+    write(graph, PERSON, copies("later-"))
+    assert plan_orphans(graph).skipped == ()

@@ -1,0 +1,189 @@
+"""Quarantine: moved aside, brought back byte for byte, purged only by name; whatever is killed in between."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.errors import InvalidInput, StalePlan, StorageError
+from omnigraph_ops.orphans import (
+    apply,
+    apply_orphans,
+    list_quarantines,
+    plan_orphans,
+    preview_quarantine,
+    purge,
+    quarantine,
+    restore,
+)
+from tests.conftest import DemoGraph
+from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, plant, run
+from tests.support.rows import rows_everywhere, tree_of
+from tests.support.writers import entry_of
+
+SMALL = {"loads": 2, "rows": 6, "node_types": 1}
+
+
+def files(root: str) -> dict[str, str]:
+    return {p: d for p, d in tree_of(root).items() if d != "folder" and not p.startswith("__maintenance")}
+
+
+def kept(root: str) -> set[str]:
+    return {p for p in tree_of(root) if p.startswith("__maintenance/quarantine")}
+
+
+def test_everything_goes_aside_and_comes_back(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    plant(graph)
+    graph.manifest().branches.delete("review/hires-1")
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    before, rows = files(graph.uri), rows_everywhere(graph)
+    plan, report = run(graph, quarantine=True)
+    assert report.quarantine_id is not None
+    assert (report.files_removed, report.failed) == (len(plan.files), ())
+    assert set(before) - set(files(graph.uri)) == {f.path for f in plan.files}
+    assert not Path(graph.uri, path).exists()
+    assert_nothing_left(graph)
+    (listed,) = list_quarantines(graph).quarantines
+    assert (listed.quarantine_id, listed.files, listed.bytes, listed.digest) == (
+        report.quarantine_id,
+        len(plan.files),
+        plan.total_bytes,
+        plan.digest,
+    )
+    back = restore(graph, report.quarantine_id)
+    assert (back.files, back.bytes, back.failed) == (len(plan.files), plan.total_bytes, ())
+    assert files(graph.uri) == before
+    assert kept(graph.uri) == {"__maintenance/quarantine"}
+    assert rows_everywhere(graph) == rows
+    assert [f.path for f in plan_orphans(graph).files] == [f.path for f in plan.files]
+
+
+def test_purge_deletes_one_quarantine(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    first = run(graph, quarantine=True)[1].quarantine_id
+    plant(graph)
+    second = run(graph, quarantine=True)[1].quarantine_id
+    assert first is not None
+    assert second is not None
+    before = tree_of(graph.uri)
+    assert preview_quarantine(graph, first).files == 8
+    assert tree_of(graph.uri) == before
+    assert (purge(graph, first).files, purge(graph, second).action) == (8, "purged")
+    assert list_quarantines(graph).quarantines == ()
+    for call in (purge, restore, preview_quarantine):
+        for bad in (first, "../../etc", "01ARYZ6S410000000000000000"):
+            with pytest.raises(InvalidInput):
+                call(graph, bad)
+
+
+def test_a_run_without_work_leaves_no_quarantine(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    plan = plan_orphans(graph)
+    for file in plan.files:
+        graph.storage.delete(file.path)
+    report = apply_orphans(graph, plan, quarantine=True)
+    assert (report.quarantine_id, report.already_gone) == (None, len(plan.files))
+    assert list_quarantines(graph).quarantines == ()
+
+
+def test_another_file_in_the_old_place_is_not_overwritten(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    leftovers = sorted(plant(graph))
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    other, same = Path(graph.uri, leftovers[0]), Path(graph.uri, leftovers[1])
+    for path, data in ((other, b"something else"), (same, b"left over")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    back = restore(graph, name)
+    assert [f.path for f in back.failed] == [leftovers[0]]
+    assert other.read_bytes() == b"something else"
+    assert list_quarantines(graph).quarantines[0].files == 1
+    other.unlink()
+    assert restore(graph, name).failed == ()
+    assert other.read_bytes() == b"left over"
+    assert list_quarantines(graph).quarantines == ()
+
+
+def test_old_manifests_are_not_mixed_into_a_new_dataset(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    rows = graph.open_head(entry_of(graph, KNOWS)).to_table()
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    graph.lance.create(f"{graph.uri}/{path}", rows)
+    # Its only version has the name of an old one, and the old ones would come after it.
+    fresh = graph.lance.open(f"{graph.uri}/{path}")
+    before = tree_of(graph.uri)
+    with pytest.raises(StalePlan, match="written since"):
+        restore(graph, name)
+    assert {p: d for p, d in tree_of(graph.uri).items() if p != "__maintenance"} == {
+        p: d for p, d in before.items() if p != "__maintenance"
+    }
+    assert graph.lance.open(f"{graph.uri}/{path}").version == fresh.version
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_killed_quarantine_is_restored_or_finished(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    before, real = files(graph.uri), os.unlink
+    moved = 0
+
+    def killed(path: str, *rest: object, **more: object) -> None:
+        nonlocal moved
+        if "/nodes/" in str(path) and "__maintenance" not in str(path):
+            if moved >= after:
+                raise KeyboardInterrupt  # the link is made, the old name is still there
+            moved += 1
+        real(path, *rest, **more)  # type: ignore[arg-type]
+
+    plan = plan_orphans(graph)
+    monkeypatch.setattr(apply, "move_files", lambda s, moves: quarantine.move_files(s, moves, workers=1))
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            apply_orphans(graph, plan, quarantine=True)
+    (listed,) = list_quarantines(graph).quarantines
+    assert listed.files >= after
+    if after == 1:
+        _, rest = run(graph, quarantine=True)
+        assert rest.files_removed == len(plan.files) - after
+        assert rest.quarantine_id is not None
+        assert restore(graph, rest.quarantine_id).failed == ()
+    assert restore(graph, listed.quarantine_id).failed == ()
+    assert files(graph.uri) == before
+    assert list_quarantines(graph).quarantines == ()
+
+
+def test_manifests_come_back_last(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(**SMALL)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    real = quarantine.move_files
+
+    def killed(storage: object, moves: list[tuple[str, str]]) -> object:
+        real(graph.storage, moves[: len(moves) // 2])
+        raise StorageError("killed")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(quarantine, "move_files", killed)
+        with pytest.raises(StorageError):
+            restore(graph, name)
+    half = below(graph, path)
+    assert half
+    assert not [p for p in half if p.endswith(".manifest")]
+    assert restore(graph, name).failed == ()
+    assert graph.lance.open(f"{graph.uri}/{path}").to_table().num_rows
+    assert PERSON in {e.table_key for e in graph.state().entries}

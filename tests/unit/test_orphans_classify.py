@@ -1,0 +1,121 @@
+"""Verdicts from names and references alone: what is needed, what may go, what nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph_ops.edges.lance_gateway import BranchRef
+from omnigraph_ops.models import OrphanKind, SkippedDataset
+from omnigraph_ops.orphans.classify import Judge, Standing
+from omnigraph_ops.orphans.references import DatasetReferences, References
+
+LIVE, SKIPPED, DROPPED = "nodes/00000000000000aa", "nodes/00000000000000bb", "edges/00000000000000cc"
+UUID, OTHER = "e38efcac-ca68-4e47-b648-15d6cd5a9983", "00000000-0000-4000-8000-000000000000"
+ULID = "01ARYZ6S410000000000000000"
+
+
+def ref(name: str, parent: str | None = None) -> BranchRef:
+    return BranchRef(name=name, parent_branch=parent, parent_version=1, identifier=())
+
+
+def judge() -> Judge:
+    exact = frozenset({f"{LIVE}/data/used.lance", f"{LIVE}/tree/b/data/own.lance", f"{LIVE}/_transactions/1-a.txn"})
+    loose, indexes = frozenset({"data/elsewhere.lance"}), frozenset({UUID})
+    dataset = DatasetReferences(
+        path=LIVE, branches=(ref("b"), ref("c", "lost")), exact=exact, loose=loose, indexes=indexes
+    )
+    return Judge(
+        references=References(
+            datasets={LIVE: dataset},
+            skipped=(SkippedDataset(path=SKIPPED, reason="damaged"),),
+            exact=exact,
+            loose=loose,
+            indexes=indexes,
+        ),
+        live=frozenset({LIVE, SKIPPED}),
+        active_holds=frozenset({ULID}),
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{LIVE}/data/used.lance",
+        f"{LIVE}/data/used/0101.blob",
+        f"{LIVE}/tree/b/data/own.lance",
+        f"{LIVE}/tree/b/data/own/0101.blob",
+        f"{LIVE}/data/elsewhere.lance",
+        f"{LIVE}/tree/b/data/elsewhere.lance",
+        f"{LIVE}/tree/dead/data/elsewhere.lance",
+        f"{LIVE}/data/elsewhere/0101.blob",
+        f"{LIVE}/_indices/{UUID}/page.lance",
+        f"{LIVE}/tree/dead/_indices/{UUID}/page.lance",
+        f"{LIVE}/tree/lost/data/x.lance",
+        f"{LIVE}/_transactions/1-a.txn",
+        f"{LIVE}/_versions/18446744073709551614.manifest",
+        f"{LIVE}/tree/b/_versions/latest_version_hint.json",
+        f"{LIVE}/_refs/tags/x.json",
+        f"{SKIPPED}/data/x.lance",
+        f"{SKIPPED}/anything",
+        f"{DROPPED}/data/elsewhere.lance",
+        "__manifest/data/x.lance",
+        "_schema.pg",
+        "__init_claim.json",
+        "__maintenance/lease.json",
+        "__maintenance/plans/x.json",
+        "__maintenance/audit/x.json",
+        f"__maintenance/holds/{ULID}.json",
+        "__maintenance/operations/not-an-id.json",
+        f"__maintenance/quarantine/{ULID}/nodes/x/data/y.lance",
+        f"__recovery/{ULID}.json",
+    ],
+)
+def test_needed(path: str) -> None:
+    verdict = judge().verdict(path)
+    assert verdict.standing is Standing.NEEDED
+    assert verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "group"),
+    [
+        (f"{LIVE}/data/own.lance", OrphanKind.DATA, None),
+        (f"{LIVE}/tree/b/data/used.lance", OrphanKind.DATA, None),
+        (f"{LIVE}/data/own/0101.blob", OrphanKind.BLOB, None),
+        (f"{LIVE}/_indices/{OTHER}/page.lance", OrphanKind.INDEX, None),
+        (f"{LIVE}/_deletions/0-1-2.arrow", OrphanKind.DELETION, None),
+        (f"{LIVE}/_transactions/1-b.txn", OrphanKind.TRANSACTION, None),
+        (f"{LIVE}/_versions/.tmpX", OrphanKind.TEMPORARY, None),
+        (f"{LIVE}/tree/dead/_versions/7.manifest", OrphanKind.DEAD_BRANCH, f"{LIVE}/tree/dead"),
+        (f"{LIVE}/tree/b/x/data/own.lance", OrphanKind.DEAD_BRANCH, f"{LIVE}/tree/b/x"),
+        (f"{DROPPED}/_versions/7.manifest", OrphanKind.DROPPED_TABLE, DROPPED),
+        (f"{DROPPED}/tree/b/data/x.lance", OrphanKind.DROPPED_TABLE, DROPPED),
+        (f"__maintenance/operations/{ULID}.json", OrphanKind.OWN_STATE, None),
+        ("__maintenance/results/manual__1/submit_rewrite.0.1.json", OrphanKind.OWN_STATE, None),
+        ("__maintenance/holds/01ARYZ6S410000000000000001.json", OrphanKind.OWN_STATE, None),
+        (f"__recovery/{ULID}.json.abc.tmp", OrphanKind.TEMPORARY, None),
+        (f"__recovery/{ULID}.json#1", OrphanKind.TEMPORARY, None),
+    ],
+)
+def test_orphans(path: str, kind: OrphanKind, group: str | None) -> None:
+    verdict = judge().verdict(path)
+    assert (verdict.standing, verdict.kind, verdict.group) == (Standing.ORPHAN, kind, group)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "notes.txt",
+        "../x",
+        "/etc/passwd",
+        "nodes/readme",
+        f"{LIVE}/data/../data/own.lance",
+        f"{LIVE}/strange",
+        f"{DROPPED}/strange",
+        "__maintenance/other/x.json",
+        "__maintenance/x.txt",
+        "__recovery/x",
+    ],
+)
+def test_unknown(path: str) -> None:
+    assert judge().verdict(path).standing is Standing.UNKNOWN

@@ -1,0 +1,92 @@
+"""Inventory files: three formats, two spellings of their columns, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from omnigraph_ops.edges.inventory import Stored
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.orphans.listing import Inventory
+
+ROOT = "s3://bucket/graphs/kb.omni"
+WHEN = "2026-11-01T00:00:00.000Z"
+SECONDS = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+FILE = Stored(path="nodes/x/data/a.lance", size=7, modified_at=SECONDS)
+
+
+def rows(tmp_path: Path, name: str, data: str | bytes, root: str = ROOT) -> tuple[list[Stored], int]:
+    file = tmp_path / name
+    file.write_bytes(data if isinstance(data, bytes) else data.encode())
+    inventory = Inventory.of_file(file, root)
+    return list(inventory.rows()), inventory.foreign
+
+
+@pytest.mark.parametrize("path", [FILE.path, f"{ROOT}/{FILE.path}"])
+def test_the_simple_form(tmp_path: Path, path: str) -> None:
+    text = f"path,size,last_modified\n{path},7,{WHEN}\n/elsewhere/x,1,{WHEN}\ns3://bucket/other/x,1,{WHEN}\n"
+    assert rows(tmp_path, "list.csv", text) == ([FILE], 2)
+
+
+def test_absolute_paths_of_a_local_graph(tmp_path: Path) -> None:
+    text = f"path,size,last_modified\n/g/{FILE.path},7,{SECONDS}\nfile:///g/{FILE.path},7,{SECONDS}\n/gg/x,1,0\n"
+    assert rows(tmp_path, "list.csv", text, "/g") == ([FILE, FILE], 1)
+
+
+def test_the_form_of_s3_inventory(tmp_path: Path) -> None:
+    text = (
+        'Bucket,Key,Size,LastModifiedDate,StorageClass\n"bucket","graphs/kb.omni/nodes/x/_refs/branches/a%252Fb.json",'
+        f'"7","{WHEN}","STANDARD"\nother,graphs/kb.omni/y,1,{WHEN},X\n'
+    )
+    ((file,), foreign) = rows(tmp_path, "list.csv.gz", gzip.compress(text.encode()))
+    assert (file.path, foreign) == ("nodes/x/_refs/branches/a%2Fb.json", 1)
+
+
+def test_json_lines_and_parquet(tmp_path: Path) -> None:
+    raw = {"Bucket": "bucket", "Key": f"graphs/kb.omni/{FILE.path}", "Size": 7, "LastModifiedDate": WHEN}
+    assert rows(tmp_path, "list.jsonl", json.dumps(raw) + "\n\n") == ([FILE], 0)
+    when = pa.array([datetime.fromisoformat(WHEN)], pa.timestamp("ms", "UTC"))
+    table = pa.table({"bucket": ["bucket"], "key": [raw["Key"]], "size": [7], "last_modified_date": when})
+    pq.write_table(table, tmp_path / "made.parquet")
+    assert rows(tmp_path, "list.parquet", (tmp_path / "made.parquet").read_bytes()) == ([FILE], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.csv", "", 1),
+        ("a.csv", "nodes/x,7,2026-11-01\n", 1),
+        ("a.csv", f"path,size,last_modified\nx,seven,{WHEN}\n", 2),
+        ("a.csv", f"path,size,last_modified\nx,-1,{WHEN}\n", 2),
+        ("a.csv", "path,size,last_modified\nx,1,yesterday\n", 2),
+        ("a.csv", "path,size,last_modified\nx,1,1e999\n", 2),
+        ("a.csv", f"path,size,last_modified\nx,1\ny,1,{WHEN}\n", 2),
+        ("a.csv", f"path,size,last_modified\n,1,{WHEN}\n", 2),
+        ("a.csv", f"path,size,last_modified\nx,1,{WHEN},more\n", 2),
+        ("a.csv", f'path,size,last_modified\n"x,1,{WHEN}\n', 2),
+        ("a.jsonl", '{"path": "x", "size": 1, "last_modified": 0}\n{"path"', 2),
+        ("a.jsonl", "[1]\n", 1),
+        ("a.jsonl", '{"path": "x", "last_modified": 0}\n', 1),
+        ("a.jsonl", '{"path": 7, "size": 1, "last_modified": 0}\n', 1),
+    ],
+)
+def test_what_is_malformed_is_named_with_its_line(tmp_path: Path, name: str, text: str, line: int) -> None:
+    with pytest.raises(InvalidInput, match=rf"line {line}\b"):
+        rows(tmp_path, name, text)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv.gz", "a.csv"])
+def test_what_is_not_the_format_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="inventory"):
+        rows(tmp_path, name, b"\xff\xfe\x00junk")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no inventory file"):
+        Inventory.of_file(tmp_path / "none.csv", ROOT)
