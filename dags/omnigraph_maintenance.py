@@ -40,6 +40,7 @@ from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+from omnigraph_airflow.params import evidence_param, graph_param, keep_param, older_than_param
 from omnigraph_airflow.sensors.quiet_graph import QuietGraphSensor
 
 from omnigraph_ops.models import Executor
@@ -49,26 +50,9 @@ ANSWER_WITHIN = timedelta(hours=20)
 
 ADVANCE = "Approve in advance"
 PARAMS = {
-    "graph": Param(
-        None,
-        type=["null", "string"],
-        title="Graph",
-        description_md="Path or URI. Empty: the deployment's graph.",
-    ),
-    "keep": Param(
-        10,
-        type=["null", "integer"],
-        minimum=0,
-        title="Keep newest versions",
-        description_md="Cleanup keeps at least this many versions per table.",
-    ),
-    "older_than": Param(
-        "7d",
-        type=["null", "string"],
-        pattern=r"^\s*\+?\d+[smhdw]?\s*$",
-        title="Remove only older than",
-        description_md="As in `90m`, `12h`, `7d`. A version goes only if both limits agree.",
-    ),
+    "graph": graph_param(),
+    "keep": keep_param(),
+    "older_than": older_than_param(),
     "spark_threshold": Param(
         None,
         type=["null", "integer"],
@@ -83,6 +67,7 @@ PARAMS = {
         title="Quiet seconds",
         description_md="Start only after nobody has published for this long.",
     ),
+    "evidence": evidence_param(),
     "force_repair": Param(
         False,
         type="boolean",
@@ -159,7 +144,7 @@ def omnigraph_maintenance() -> None:
         trigger_rule=TriggerRule.ALL_DONE,
     )
 
-    preview = PreviewRepairOperator(task_id="preview_repair")
+    preview = PreviewRepairOperator(task_id="preview_repair", evidence="{{ params.evidence }}")
     approve_repair = ApproveRepairOperator(
         task_id="approve_repair",
         params=REPAIR_FORM,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph_ops import serde
+from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import Classification, CleanupPlan, RepairPreview
+from omnigraph_ops.models import Classification, CleanupPlan, OrphansPlan, RepairPreview
 
 APPROVE = "Approve"
 
@@ -28,11 +29,20 @@ class Decision:
     timed_out: bool = False
     force: bool = False
     """Also publish drift that is not verified maintenance (repairs only)."""
+    decided_at_us: int = 0
+    """Microseconds since the epoch."""
 
     @property
     def approved(self) -> bool:
         """Whether this is exactly one Approve that a person or a standing approval gave."""
         return self.chosen_options == (APPROVE,) and not self.timed_out
+
+    @property
+    def event(self) -> AuditEvent:
+        """What the audit log calls it."""
+        if self.timed_out:
+            return AuditEvent.UNANSWERED
+        return AuditEvent.APPROVED if self.approved else AuditEvent.REJECTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +58,10 @@ class Bounds:
 
 
 CONFIRM_BOUNDS = Bounds(max_versions=1000, max_bytes=10 * 1024**3)
-"""What `confirm_cleanup` covers when the run names no bounds."""
+"""What a confirmed cleanup covers when the run names no bounds."""
+CONFIRM_ORPHAN_FILES = 10_000
+CONFIRM_ORPHAN_BYTES = 10 * 1024**3
+"""What a confirmed removal of orphans covers."""
 
 
 def decision_of(value: Mapping[str, Any] | None) -> Decision | None:
@@ -95,7 +108,13 @@ def cleanup_in_advance(plan: CleanupPlan, *, confirmed: bool, standing: Bounds |
     bounds = standing or (CONFIRM_BOUNDS if confirmed else None)
     if bounds is None or outside(plan, bounds):
         return None
-    return "confirm_cleanup of the person who triggered the run" if confirmed else "the standing approval"
+    return "the confirm param of the person who triggered the run" if confirmed else "the standing approval"
+
+
+def orphans_in_advance(plan: OrphansPlan, *, confirmed: bool) -> str | None:
+    """Who approved this removal before it was planned, or None when a person has to. Pure."""
+    small = len(plan.files) <= CONFIRM_ORPHAN_FILES and plan.total_bytes <= CONFIRM_ORPHAN_BYTES
+    return "the confirm param of the person who triggered the run" if confirmed and small else None
 
 
 def repair_in_advance(preview: RepairPreview, *, confirmed: bool) -> str | None:
@@ -104,4 +123,4 @@ def repair_in_advance(preview: RepairPreview, *, confirmed: bool) -> str | None:
     Only verified maintenance is covered: what changed rows is decided by somebody who saw it.
     """
     verified = all(row.classification is Classification.VERIFIED_MAINTENANCE for row in preview.drifted)
-    return "confirm_repair of the person who triggered the run" if confirmed and verified else None
+    return "the confirm param of the person who triggered the run" if confirmed and verified else None

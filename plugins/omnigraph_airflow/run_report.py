@@ -5,22 +5,26 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph_airflow.decisions import Decision
 from omnigraph_ops.approval import human_bytes, ranges
+from omnigraph_ops.evidence_text import moment
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupStats,
     OptimizeReport,
     OrphanedFork,
+    OrphansPlan,
+    OrphansReport,
     RepairAction,
     RepairPreview,
     RepairReport,
     TableStats,
 )
 
+_MOST_SPARED = 20
 BAD_STATES = ("failed", "upstream_failed")
 
 
@@ -38,6 +42,8 @@ class RunFacts:
     """Everything the tasks of a run left; None where a task did not get to leave it."""
 
     graph: str
+    stages: frozenset[str] = frozenset({"optimize", "repair", "cleanup"})
+    """What the DAG has: a stage that it lacks has no section."""
     states: Mapping[str, str | None] = field(default_factory=dict)
     """State per task, mapped ones as `task_index`."""
     failures: tuple[Failure, ...] = ()
@@ -49,6 +55,9 @@ class RunFacts:
     cleanup_decision: Decision | None = None
     cleanup: tuple[CleanupStats, ...] = ()
     forks: tuple[OrphanedFork, ...] = ()
+    orphans_plan: OrphansPlan | None = None
+    orphans_decision: Decision | None = None
+    orphans: OrphansReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +82,7 @@ def build(facts: RunFacts) -> RunReport:
         f"Outcome: **{outcome.replace('_', ' ')}**",
         *_list("Failed", failed),
         *_list("Needs attention", attention),
-        "## Optimize",
-        *_optimize(facts.optimize),
-        "## Repair",
-        *_repair(facts),
-        "## Cleanup",
-        *_cleanup(facts),
+        *_sections(facts),
     ]
     return RunReport(
         graph=facts.graph,
@@ -89,6 +93,19 @@ def build(facts: RunFacts) -> RunReport:
     )
 
 
+def _sections(facts: RunFacts) -> Iterator[str]:
+    written = (
+        ("optimize", lambda: _optimize(facts.optimize)),
+        ("repair", lambda: _repair(facts)),
+        ("cleanup", lambda: _cleanup(facts)),
+        ("orphans", lambda: _orphans(facts)),
+    )
+    for stage, lines in written:
+        if stage in facts.stages:
+            yield f"## {stage.capitalize()}"
+            yield from lines()
+
+
 def _failed(facts: RunFacts) -> tuple[str, ...]:
     named = [_sentence(f) for f in facts.failures]
     # A task that died without leaving a sentence (killed, lost worker) still makes the run red.
@@ -96,6 +113,7 @@ def _failed(facts: RunFacts) -> tuple[str, ...]:
     known = {f.task_id for f in facts.failures}
     named += [f"{task}: failed, see its log" for task in silent if not _belongs(task, known)]
     named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
+    named += [f"{f.path}: {f.reason}" for f in facts.orphans.failed] if facts.orphans else []
     told = {f.table_key for f in facts.failures}
     tables = facts.optimize.tables if facts.optimize else ()
     named += [f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told]
@@ -124,6 +142,10 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
     ]
     tables = facts.cleanup_plan.tables if facts.cleanup_plan else ()
     lines += [f"{t.table_key} was not cleaned: {t.refused}" for t in tables if t.refused]
+    if facts.orphans_plan is not None:
+        lines += [f"{s.path} was not searched for orphans: {s.reason}" for s in facts.orphans_plan.skipped]
+        unknown = len(facts.orphans_plan.unknown)
+        lines += [f"{unknown} unknown file(s) lie in the graph; they are never removed"] if unknown else []
     return tuple(lines)
 
 
@@ -131,7 +153,8 @@ def _anything_done(facts: RunFacts) -> bool:
     optimized = facts.optimize is not None and any(t.committed for t in facts.optimize.tables)
     repaired = facts.repair is not None and facts.repair.manifest_version is not None
     cleaned = any(s.old_versions_removed for s in facts.cleanup) or bool(facts.forks)
-    return optimized or repaired or cleaned
+    swept = facts.orphans is not None and bool(facts.orphans.files_removed or facts.orphans.folders_removed)
+    return optimized or repaired or cleaned or swept
 
 
 def _optimize(report: OptimizeReport | None) -> list[str]:
@@ -198,12 +221,31 @@ def _cleanup(facts: RunFacts) -> list[str]:
     return lines if rows or facts.forks else [*lines, "Nothing was removed."]
 
 
+def _orphans(facts: RunFacts) -> list[str]:
+    plan = facts.orphans_plan
+    if plan is None:
+        return ["Not reached."]
+    if not plan.files and not plan.folders:
+        return ["Nothing to remove."]
+    lines = [_decision(facts.orphans_decision)]
+    if facts.orphans is None:
+        return [*lines, f"Nothing was removed; {len(plan.files):,} files were planned."]
+    done = facts.orphans
+    where = f", moved to quarantine {done.quarantine_id}" if done.quarantine_id else ""
+    lines.append(
+        f"{done.files_removed:,} of {len(plan.files):,} files ({human_bytes(done.bytes_removed)}) and "
+        f"{done.folders_removed:,} empty folders removed{where}."
+    )
+    return lines + [f"- left: {f.path}: {f.reason}" for f in done.spared[:_MOST_SPARED]]
+
+
 def _decision(decision: Decision | None) -> str:
     if decision is None:
         return "Nobody was asked, or nobody answered."
     if decision.timed_out:
         return "Nobody answered in time, which counts as Reject."
-    return f"{', '.join(decision.chosen_options)} by {decision.decided_by}."
+    when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""
+    return f"{', '.join(decision.chosen_options)} by {decision.decided_by}{when}, digest `{decision.digest}`."
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:

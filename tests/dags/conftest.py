@@ -62,14 +62,25 @@ def _no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(0.1 if seconds == 1 else seconds))
 
 
-@pytest.fixture(scope="session")
-def dag(airflow_db: None) -> Any:
-    """The maintenance DAG, parsed the way the DAG processor does it."""
+def _parsed() -> Any:
+    """Every DAG by its id, parsed the way the DAG processor does it."""
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(str(ROOT / "dags"))
     assert not bag.import_errors
-    return bag.dags[DAG_ID]
+    return bag.dags
+
+
+@pytest.fixture
+def dags(airflow_db: None) -> Any:
+    """Every DAG by its id, fresh: `dag.test(run_conf=...)` leaves its values in the DAG's params."""
+    return _parsed()
+
+
+@pytest.fixture(scope="session")
+def dag(airflow_db: None) -> Any:
+    """The nightly DAG."""
+    return _parsed()[DAG_ID]
 
 
 @pytest.fixture
@@ -84,7 +95,7 @@ def answer_hitl(api: Any) -> Iterator[Callable[..., list[dict[str, Any]]]]:
                 ti = request["task_instance"]
                 if ti["task_id"] in answers:
                     run = quote(ti["dag_run_id"], safe="")
-                    path = f"/api/v2/dags/{DAG_ID}/dagRuns/{run}/taskInstances/{ti['task_id']}"
+                    path = f"/api/v2/dags/{ti['dag_id']}/dagRuns/{run}/taskInstances/{ti['task_id']}"
                     option, form = answers[ti["task_id"]]
                     body = {"chosen_options": [option], "params_input": form}
                     seen.append(request)

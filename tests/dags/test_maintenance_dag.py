@@ -13,6 +13,7 @@ import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph
+from tests.support.runs import Finished
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,30 +38,9 @@ SHAPE = {
 Answer = Callable[..., list[dict[str, Any]]]
 
 
-class Night:
-    """One finished run: task states by id and index, and the report it left."""
-
-    def __init__(self, run: Any) -> None:
-        self.state = str(run.state)
-        self.tasks = {(t.task_id, t.map_index): str(t.state) for t in run.get_task_instances()}
-        self._run = run
-
-    def of(self, task_id: str) -> list[str]:
-        return sorted(state for (task, _), state in self.tasks.items() if task == task_id)
-
-    @property
-    def report(self) -> dict[str, Any]:
-        from airflow.models.xcom import XComModel
-        from airflow.utils.session import create_session
-
-        with create_session() as session:
-            query = XComModel.get_many(run_id=self._run.run_id, key="report", task_ids=["report"])
-            return dict(XComModel.deserialize_value(session.scalars(query).one()))
-
-
-def run_night(dag: Any, graph: Path, *, mark_success: str | None = None, **params: Any) -> Night:
+def run_night(dag: Any, graph: Path, *, mark_success: str | None = None, **params: Any) -> Finished:
     conf = {"graph": str(graph), "quiet_seconds": 0, "keep": 2, "older_than": None, **params}
-    return Night(dag.test(run_conf=conf, mark_success_pattern=mark_success))
+    return Finished(dag.test(run_conf=conf, mark_success_pattern=mark_success))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ DRIFTED = RepairRow(
     classification=Classification.VERIFIED_MAINTENANCE,
     action=RepairAction.PREVIEW,
 )
-PREVIEW = RepairPreview(uri="/g", stamp=6, rows=(DRIFTED,), digest="sha256:1")
+PREVIEW = RepairPreview(uri="/g", stamp=6, planned_at_us=0, expires_at_us=1, rows=(DRIFTED,), digest="sha256:1")
 COMMITTED = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", committed=True),))
 
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_ops import serde
+from omnigraph_ops import sealed, serde
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
 
+_MOST_LOGGED = 10_000
 FAILURE = "failure"
 """XCom key under which a failed task leaves its one sentence for the report."""
+
+
+class ListedFile(Protocol):
+    """A file of a plan, of whichever stage."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size(self) -> int: ...
 
 
 class OmnigraphOperator(BaseOperator):
@@ -64,6 +75,38 @@ def pull_list(context: Context, task_id: str, key: str = "return_value") -> list
     if isinstance(found, (dict, str)):
         return [found]
     return [value for value in found if value is not None]
+
+
+def keep_plan(graph: Graph, plan: sealed.P) -> Any:
+    """Keep a plan in the graph; the XCom carries its name only, whatever its size. Writes."""
+    return to_xcom(sealed.store(graph.storage, plan))
+
+
+def kept_plan(graph: Graph, cls: type[sealed.P], ref: Any) -> sealed.P:
+    """The plan that an XCom names; `StalePlan` when it is gone or not for this graph. Reads."""
+    name = serde.from_json(sealed.PlanRef, ref)
+    plan = sealed.load(graph.storage, cls, name.digest)
+    sealed.verify(plan, uri=graph.uri, consequence="nothing was done")
+    return plan
+
+
+def approved_plan(graph: Graph, cls: type[sealed.P], digest: str | None) -> sealed.P | None:
+    """The plan that the run's `digest` names, to be carried out as it is; None when none is named. Reads."""
+    if not digest:
+        return None
+    plan = sealed.load(graph.storage, cls, digest)
+    sealed.verify(plan, uri=graph.uri, consequence="nothing was done")
+    return plan
+
+
+def log_files(log: logging.Logger, files: Sequence[ListedFile]) -> None:
+    """Log the files of a plan, folded; of a very long list the first ones. Writes the log."""
+    log.info("::group::every file of the plan (%d)", len(files))
+    for file in files[:_MOST_LOGGED]:
+        log.info("%s %d bytes", file.path, file.size)
+    if len(files) > _MOST_LOGGED:
+        log.info("and %d more, listed in the kept plan", len(files) - _MOST_LOGGED)
+    log.info("::endgroup::")
 
 
 def to_xcom(value: object) -> Any:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow import decisions
-from omnigraph_airflow.operators.approve import DECISION
-from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
-from omnigraph_ops import serde
+from omnigraph_airflow.operators.ask import DECISION
+from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, log_files, to_xcom
+from omnigraph_ops import render, serde
 from omnigraph_ops.errors import ApprovalMissing, StorageError
-from omnigraph_ops.models import CleanupPlan, RetentionPolicy
+from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -20,50 +20,84 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 PLAN = "plan"
-"""XCom key of the plan; `return_value` is the list that the next task is mapped over."""
+"""XCom key of the kept plan's name; `return_value` is the list that the next task is mapped over."""
 ORPHANED_FORKS = "orphaned forks"
 
 
 class PlanCleanupOperator(OmnigraphOperator):
-    """Decides which versions go; writes nothing. Returns the tables with work, the plan as XCom `plan`.
+    """Decides which versions go; deletes nothing. Returns the tables with work, the kept plan's name as XCom `plan`.
 
     :param after: JSON that the stage before this one left (templated); None: that stage did not run,
         then this skips.
     :param keep: newest versions to keep per table (templated).
     :param older_than: remove only versions older than this, as in `7d` (templated).
+    :param expiry: terms of a snapshot expiry instead of the two, as a mapping (templated).
+    :param between_pins: also remove unprotected versions above the oldest pin of a branch (templated).
+    :param tables: only these table keys (templated).
+    :param digest: use the kept plan of this digest instead of making one (templated).
     """
 
-    template_fields: Sequence[str] = ("graph", "after", "keep", "older_than")
+    template_fields: Sequence[str] = (
+        *("graph", "after", "keep", "older_than"),
+        *("expiry", "between_pins", "tables", "digest"),
+    )
 
     def __init__(
-        self, *, after: Any, keep: int | str | None = None, older_than: str | None = None, **kwargs: Any
+        self,
+        *,
+        after: Any,
+        keep: int | str | None = None,
+        older_than: str | None = None,
+        expiry: Any = None,
+        between_pins: bool | str = False,
+        tables: Sequence[str] | str | None = None,
+        digest: str | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.after = after
         self.keep = keep
         self.older_than = older_than
+        self.expiry = expiry
+        self.between_pins = between_pins
+        self.tables = tables
+        self.digest = digest
 
     def run_stage(self, graph: Graph, context: Context) -> list[str]:
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
         from omnigraph_ops.cleanup import plan_cleanup
-        from omnigraph_ops.durations import parse_duration
 
-        policy = RetentionPolicy(
-            keep_versions=None if self.keep is None else int(self.keep),
-            older_than_secs=None if self.older_than is None else parse_duration(str(self.older_than)),
+        plan = approved_plan(graph, CleanupPlan, self.digest) or plan_cleanup(
+            graph, self._policy(), tables=tuple(self.tables or ())
         )
-        plan = plan_cleanup(graph, policy)
-        context["ti"].xcom_push(key=PLAN, value=to_xcom(plan))
+        context["ti"].xcom_push(key=PLAN, value=keep_plan(graph, plan))
+        for line in render.cleanup_plan_text(plan).splitlines():
+            self.log.info(line)
+        files = [f for table in plan.tables for f in table.files]
+        log_files(self.log, [*files, *(f for fork in plan.orphaned_forks for f in fork.files)])
         forks = [ORPHANED_FORKS] if plan.orphaned_forks else []
         return [table.table_key for table in plan.tables if table.versions] + forks
+
+    def _policy(self) -> RetentionPolicy:
+        """The policy of the params; an empty mapping is what the trigger form makes of nothing. Pure."""
+        from omnigraph_ops.durations import parse_duration
+
+        if self.expiry:
+            expiry = serde.from_json(SnapshotExpiry, dict(self.expiry))
+            return RetentionPolicy(expiry=expiry, between_pins=bool(self.between_pins))
+        return RetentionPolicy(
+            keep_versions=None if self.keep is None else int(self.keep),
+            older_than_secs=None if self.older_than is None else parse_duration(str(self.older_than)),
+            between_pins=bool(self.between_pins),
+        )
 
 
 class CleanupTableOperator(OmnigraphOperator):
     """Removes the approved versions of one table, after checking the approval itself.
 
     :param table_key: the table, or `orphaned forks` (templated).
-    :param plan: JSON of the plan that was shown (templated).
+    :param plan: name of the kept plan that was shown (templated).
     :param approval: id of the approval task.
     """
 
@@ -76,7 +110,7 @@ class CleanupTableOperator(OmnigraphOperator):
         self.approval = approval
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        plan = serde.from_json(CleanupPlan, self.plan)
+        plan = kept_plan(graph, CleanupPlan, self.plan)
         decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
         if why := decisions.refusal(decision, plan.digest):
             raise ApprovalMissing(f"cleanup of {self.table_key} refused: {why}")

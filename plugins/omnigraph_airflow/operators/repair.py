@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow import decisions
-from omnigraph_airflow.operators.approve import DECISION
-from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
-from omnigraph_ops import serde
+from omnigraph_airflow.operators.ask import DECISION
+from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, to_xcom
+from omnigraph_ops import render
 from omnigraph_ops.errors import ApprovalMissing
-from omnigraph_ops.models import RepairPreview
+from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,27 +19,44 @@ if TYPE_CHECKING:
 
 
 class PreviewRepairOperator(OmnigraphOperator):
-    """Classifies the drift of every table; writes nothing."""
+    """Classifies the drift of every table and gathers the evidence; returns the name of the kept preview.
+
+    :param tables: only these table keys (templated).
+    :param evidence: `counts`, `sample` or `full`: how much to read (templated).
+    :param digest: use the kept preview of this digest instead of making one (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "tables", "evidence", "digest")
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str] | str | None = None,
+        evidence: str = EvidenceTier.COUNTS,
+        digest: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.evidence = evidence
+        self.digest = digest
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.repair import preview_repair
 
-        preview = preview_repair(graph)
-        for row in preview.drifted:
-            self.log.info(
-                "%s: %d -> %d, %s",
-                row.table_key,
-                row.manifest_version,
-                row.lance_head_version,
-                row.classification,
-            )
-        return to_xcom(preview)
+        preview = approved_plan(graph, RepairPreview, self.digest) or preview_repair(
+            graph, tables=tuple(self.tables or ()), evidence=EvidenceTier(self.evidence)
+        )
+        report = RepairReport(uri=preview.uri, confirm=False, force=False, manifest_version=None, tables=preview.rows)
+        for line in render.repair_text(report).splitlines():
+            self.log.info(line)
+        return keep_plan(graph, preview)
 
 
 class ApplyRepairOperator(OmnigraphOperator):
     """Publishes the heads that were approved, after checking the approval itself.
 
-    :param preview: JSON of the preview that was shown (templated).
+    :param preview: name of the kept preview that was shown (templated).
     :param approval: id of the approval task; its decision also says whether to force.
     """
 
@@ -51,7 +68,7 @@ class ApplyRepairOperator(OmnigraphOperator):
         self.approval = approval
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        preview = serde.from_json(RepairPreview, self.preview)
+        preview = kept_plan(graph, RepairPreview, self.preview)
         decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
         why = decisions.refusal(decision, preview.digest)
         if decision is None or why:

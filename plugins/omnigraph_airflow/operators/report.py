@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from omnigraph_airflow.decisions import decision_of
+from omnigraph_airflow.decisions import Decision, decision_of
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_airflow.operators.approve import DECISION
+from omnigraph_airflow.operators.ask import DECISION
 from omnigraph_airflow.operators.base import FAILURE, pull_list
 from omnigraph_airflow.operators.cleanup import PLAN
 from omnigraph_airflow.run_report import Failure, RunFacts, build
-from omnigraph_ops import serde
+from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupStats,
     OptimizeReport,
     OrphanedFork,
+    OrphansPlan,
+    OrphansReport,
+    RepairAction,
     RepairPreview,
     RepairReport,
 )
@@ -28,8 +33,18 @@ from omnigraph_ops.models import (
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_ops.edges.storage import Storage
+    from omnigraph_ops.graph import Graph
+
 T = TypeVar("T")
 REPORT = "report"
+_STAGES = {
+    "optimize": "plan_optimize",
+    "repair": "preview_repair",
+    "cleanup": "plan_cleanup",
+    "orphans": "plan_orphans",
+}
+"""The stages, and the task by which a DAG has each."""
 
 
 class ReportOperator(BaseOperator):
@@ -49,36 +64,100 @@ class ReportOperator(BaseOperator):
         self.graph = graph
 
     def execute(self, context: Context) -> None:
-        """Build, log and keep the report; fail if anything failed."""
+        """Build, log and keep the report, note what was applied in the audit log; fail if anything failed."""
         with airflow_errors():
-            report = build(self._facts(context))
+            graph = self._graph()
+            facts = _facts(context, graph, OmnigraphHook(self.graph).target())
+            report = build(facts)
         for line in report.markdown.splitlines():
             self.log.info(line)
         context["ti"].xcom_push(key=REPORT, value=serde.to_json(report))
+        if graph is not None:
+            self._audit(graph.storage, facts, context["run_id"])
         if report.failed:
             raise AirflowFailException("; ".join(report.failed))
 
-    def _facts(self, context: Context) -> RunFacts:
-        ti = context["ti"]
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-        states.pop(ti.task_id, None)
-        removed = pull_list(context, "cleanup_table")
-        failed = [f for task in context["dag"].task_ids for f in pull_list(context, task, FAILURE)]
-        return RunFacts(
-            graph=OmnigraphHook(self.graph).target(),
-            states=states,
-            failures=tuple(serde.from_json(Failure, f) for f in failed),
-            optimize=_one(context, OptimizeReport, "summarize"),
-            preview=_one(context, RepairPreview, "preview_repair"),
-            repair_decision=decision_of(ti.xcom_pull(task_ids="approve_repair", key=DECISION)),
-            repair=_one(context, RepairReport, "apply_repair"),
-            cleanup_plan=_one(context, CleanupPlan, "plan_cleanup", PLAN),
-            cleanup_decision=decision_of(ti.xcom_pull(task_ids="approve_cleanup", key=DECISION)),
-            cleanup=tuple(serde.from_json(CleanupStats, s) for s in removed if isinstance(s, dict)),
-            forks=tuple(serde.from_json(OrphanedFork, f) for s in removed if isinstance(s, list) for f in s),
-        )
+    def _graph(self) -> Graph | None:
+        """The graph, to read its kept plans; a report is due even of one that cannot be opened. Reads."""
+        try:
+            return OmnigraphHook(self.graph).get_conn()
+        except OpsError as error:
+            self.log.warning("The kept plans cannot be read: %s", error)
+            return None
+
+    def _audit(self, storage: Storage, facts: RunFacts, run: str) -> None:
+        for verb, decision, event, detail in applied(facts):
+            try:
+                audit_log.append(
+                    storage,
+                    event,
+                    verb=verb,
+                    actor=decision.decided_by,
+                    digest=decision.digest,
+                    detail=detail,
+                    run=run,
+                )
+            except OpsError as error:
+                self.log.warning("What was applied is not in the audit log: %s", error)
 
 
-def _one(context: Context, cls: type[T], task_id: str, key: str = "return_value") -> T | None:
-    value = context["ti"].xcom_pull(task_ids=task_id, key=key)
+def applied(facts: RunFacts) -> Iterator[tuple[str, Decision, AuditEvent, str]]:
+    """What the run carried out of what was approved: verb, decision, outcome, one sentence. Pure."""
+    if facts.repair is not None and facts.repair_decision is not None:
+        done = sum(row.action in {RepairAction.HEALED, RepairAction.FORCED} for row in facts.repair.tables)
+        yield "repair", facts.repair_decision, AuditEvent.APPLIED, f"{done} tables published"
+    if (facts.cleanup or facts.forks) and facts.cleanup_decision is not None:
+        removed = sum(s.old_versions_removed for s in facts.cleanup)
+        detail = f"{removed} versions of {len(facts.cleanup)} tables and {len(facts.forks)} forks removed"
+        yield "cleanup", facts.cleanup_decision, AuditEvent.APPLIED, detail
+    if facts.orphans is not None and facts.orphans_decision is not None:
+        event = AuditEvent.FAILED if facts.orphans.failed else AuditEvent.APPLIED
+        yield "orphans", facts.orphans_decision, event, f"{facts.orphans.files_removed} files removed"
+
+
+def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    states.pop(ti.task_id, None)
+    tasks = frozenset(context["dag"].task_ids)
+    removed = pull_list(context, "cleanup_table")
+    failed = [f for task in tasks for f in pull_list(context, task, FAILURE)]
+    return RunFacts(
+        graph=target,
+        stages=frozenset(stage for stage, task in _STAGES.items() if task in tasks),
+        states=states,
+        failures=tuple(serde.from_json(Failure, f) for f in failed),
+        optimize=_one(context, OptimizeReport, "summarize"),
+        preview=_kept(context, graph, RepairPreview, "preview_repair"),
+        repair_decision=_decision(context, "approve_repair"),
+        repair=_one(context, RepairReport, "apply_repair"),
+        cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", PLAN),
+        cleanup_decision=_decision(context, "approve_cleanup"),
+        cleanup=tuple(serde.from_json(CleanupStats, s) for s in removed if isinstance(s, dict)),
+        forks=tuple(serde.from_json(OrphanedFork, f) for s in removed if isinstance(s, list) for f in s),
+        orphans_plan=_kept(context, graph, OrphansPlan, "plan_orphans"),
+        orphans_decision=_decision(context, "approve_orphans"),
+        orphans=_one(context, OrphansReport, "remove_orphans"),
+    )
+
+
+def _decision(context: Context, task_id: str) -> Decision | None:
+    return decision_of(context["ti"].xcom_pull(task_ids=task_id, key=DECISION))
+
+
+def _one(context: Context, cls: type[T], task_id: str) -> T | None:
+    value = context["ti"].xcom_pull(task_ids=task_id)
     return None if value is None else serde.from_json(cls, value)
+
+
+def _kept(
+    context: Context, graph: Graph | None, cls: type[sealed.P], task_id: str, key: str = "return_value"
+) -> sealed.P | None:
+    """The kept plan that a task named; None when it named none, or the plan is gone. Reads."""
+    ref = context["ti"].xcom_pull(task_ids=task_id, key=key)
+    if ref is None or graph is None:
+        return None
+    try:
+        return sealed.load(graph.storage, cls, serde.from_json(sealed.PlanRef, ref).digest)
+    except OpsError:
+        return None

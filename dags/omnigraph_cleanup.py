@@ -1,0 +1,111 @@
+"""# Remove old versions of a graph's tables
+
+| Task | What it does | Effect |
+|---|---|---|
+| `check_recovery` | finishes what a crashed optimize left, or stops | publishes what was written |
+| `plan_cleanup` | lists the versions and files that may go, and what holds the others | reads |
+| `approve_cleanup` | a run without **Confirm** stops here | |
+| `cleanup_table` | removes exactly what was planned, table by table | **destroys** |
+| `report` | what happened; red when anything failed | reads |
+
+Trigger it once to look: the plan is in the log of `plan_cleanup`, with its digest. Trigger it again with
+**Confirm** and that digest to remove exactly what you saw. With **Confirm** alone, up to 1000 versions and 10 GiB
+are removed, and a larger plan waits for an approval under *Required Actions*.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pendulum
+from airflow.sdk import Param, TriggerRule, dag
+from omnigraph_airflow.operators.approve import ApproveCleanupOperator
+from omnigraph_airflow.operators.cleanup import CleanupTableOperator, PlanCleanupOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+from omnigraph_airflow.operators.report import ReportOperator
+from omnigraph_airflow.params import (
+    confirm_param,
+    digest_param,
+    graph_param,
+    keep_param,
+    older_than_param,
+    tables_param,
+)
+
+PARAMS = {
+    "graph": graph_param(),
+    "tables": tables_param(),
+    "keep": keep_param(),
+    "older_than": older_than_param(),
+    "confirm": confirm_param(),
+    "digest": digest_param(),
+    "between_pins": Param(
+        False,
+        type="boolean",
+        title="Between pins",
+        section="Other policies",
+        description_md="Also remove unprotected versions above the oldest version that a branch reads.",
+    ),
+    "expiry": Param(
+        None,
+        type=["null", "object"],
+        title="Snapshot expiry",
+        section="Other policies",
+        properties={
+            "retain_min": {"type": "integer", "minimum": 1},
+            "retain_max": {"type": ["null", "integer"], "minimum": 1},
+            "time_retained_secs": {"type": "integer", "minimum": 0},
+            "expire_limit": {"type": "integer", "minimum": 1},
+        },
+        additionalProperties=False,
+        description_md='Instead of the two limits above, as in `{"retain_min": 10, "time_retained_secs": 3600, '
+        '"expire_limit": 10}`.',
+    ),
+}
+
+
+@dag(
+    dag_id="omnigraph_cleanup",
+    schedule=None,
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"owner": "omnigraph", "retries": 2, "retry_delay": timedelta(minutes=2)},
+    render_template_as_native_obj=True,
+    params=PARAMS,
+    tags=["omnigraph", "cleanup"],
+    doc_md=__doc__,
+)
+def omnigraph_cleanup() -> None:
+    """Plan, ask, remove."""
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
+    plan = PlanCleanupOperator(
+        task_id="plan_cleanup",
+        after=recovery.output,
+        keep="{{ params.keep }}",
+        older_than="{{ params.older_than }}",
+        expiry="{{ params.expiry }}",
+        between_pins="{{ params.between_pins }}",
+        tables="{{ params.tables }}",
+        digest="{{ params.digest }}",
+    )
+    approve = ApproveCleanupOperator(
+        task_id="approve_cleanup",
+        plan=plan.output["plan"],
+        answer_within=timedelta(hours=20),
+        only_confirmed=True,
+        confirmed="{{ params.confirm }}",
+        digest="{{ params.digest }}",
+    )
+    cleanup = CleanupTableOperator.partial(
+        task_id="cleanup_table",
+        map_index_template="{{ task.table_key }}",
+        plan=plan.output["plan"],
+        approval="approve_cleanup",
+    ).expand(table_key=plan.output)
+    report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
+
+    approve >> cleanup >> report
+
+
+omnigraph_cleanup()

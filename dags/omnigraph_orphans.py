@@ -1,0 +1,89 @@
+"""# Remove files that nothing in a graph refers to
+
+| Task | What it does | Effect |
+|---|---|---|
+| `check_recovery` | finishes what a crashed optimize left, or stops | publishes what was written |
+| `plan_orphans` | lists the store and what no version, branch or tag refers to | reads |
+| `approve_orphans` | a run without **Confirm** stops here | |
+| `remove_orphans` | removes exactly what was planned and is still an orphan | **destroys** |
+| `report` | what happened; red when anything failed | reads |
+
+Trigger it once to look: the plan is in the log of `plan_orphans`, with its digest. Trigger it again with
+**Confirm** and that digest to remove exactly what you saw. With **Confirm** alone, up to 10,000 files and 10 GiB are
+removed, and a larger plan waits for an approval under *Required Actions*. With **Quarantine** the files are moved below
+`__maintenance/quarantine/` of the graph; `omnigraph-ops orphans --restore` brings them back.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pendulum
+from airflow.sdk import Param, TriggerRule, dag
+from omnigraph_airflow.operators.approve import ApproveOrphansOperator
+from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+from omnigraph_airflow.operators.report import ReportOperator
+from omnigraph_airflow.params import confirm_param, digest_param, graph_param
+
+PARAMS = {
+    "graph": graph_param(),
+    "older_than": Param(
+        "7d",
+        type="string",
+        pattern=r"^\s*\+?\d+[smhdw]?\s*$",
+        title="Only files older than",
+        description_md="As in `12h`, `7d`; at least an hour. A younger file may belong to a write at work.",
+    ),
+    "confirm": confirm_param(),
+    "digest": digest_param(),
+    "quarantine": Param(
+        True,
+        type="boolean",
+        title="Quarantine",
+        description_md="Move the files aside instead of deleting them.",
+    ),
+}
+
+
+@dag(
+    dag_id="omnigraph_orphans",
+    schedule=None,
+    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"owner": "omnigraph", "retries": 2, "retry_delay": timedelta(minutes=2)},
+    render_template_as_native_obj=True,
+    params=PARAMS,
+    tags=["omnigraph", "orphans"],
+    doc_md=__doc__,
+)
+def omnigraph_orphans() -> None:
+    """Plan, ask, remove."""
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
+    plan = PlanOrphansOperator(
+        task_id="plan_orphans",
+        older_than="{{ params.older_than }}",
+        digest="{{ params.digest }}",
+    )
+    approve = ApproveOrphansOperator(
+        task_id="approve_orphans",
+        plan=plan.output,
+        answer_within=timedelta(hours=20),
+        only_confirmed=True,
+        confirmed="{{ params.confirm }}",
+        digest="{{ params.digest }}",
+    )
+    remove = RemoveOrphansOperator(
+        task_id="remove_orphans",
+        plan=plan.output,
+        approval="approve_orphans",
+        quarantine="{{ params.quarantine }}",
+    )
+    report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
+
+    recovery >> plan
+    approve >> remove >> report
+
+
+omnigraph_orphans()

@@ -1,0 +1,191 @@
+"""Asks a person about a kept plan; leaves their decision, bound to the digest of what they were shown.
+
+All approvals of a run share one deadline, counted from the start of the run, so that together they
+cannot reach into the next night. Nothing is leased or held while a person thinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, urlsplit
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowSkipException
+
+from omnigraph_airflow import decisions
+from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.errors import airflow_errors
+from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
+from omnigraph_airflow.operators.base import kept_plan
+from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.ids import now_us
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.graph import Graph
+
+DECISION = "decision"
+"""XCom key of the decision; `return_value` is absent after a Reject."""
+ASKED = "asked_digest"
+LEAST_WAIT = timedelta(minutes=5)
+
+
+class ApprovePlanOperator(ApprovalOperator):
+    """Common part: approvals in advance, the deadline, the decision and its entry in the audit log.
+
+    :param plan: name of the kept plan, as the planning task left it (templated).
+    :param answer_within: an answer later than this after the start of the run counts as Reject.
+    :param graph: path or URI of the graph (templated).
+    :param confirmed: the person who triggered the run confirmed, within bounds (templated).
+    :param digest: the plan that this person approved by its digest (templated).
+    :param only_confirmed: a run that nobody confirmed stops here, at the preview.
+    """
+
+    verb: ClassVar[str]
+    plan_type: ClassVar[type[Any]]
+    template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan", "graph", "confirmed", "digest")
+    ui_color = "#fef7e0"
+
+    def __init__(
+        self,
+        *,
+        plan: Any,
+        answer_within: timedelta,
+        graph: str = GRAPH,
+        confirmed: bool | str = False,
+        digest: str | None = None,
+        only_confirmed: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(subject="", defaults="Reject", **kwargs)
+        self.plan = plan
+        self.answer_within = answer_within
+        self.graph = graph
+        self.confirmed = confirmed
+        self.digest = digest
+        self.only_confirmed = only_confirmed
+
+    def nothing_to_do(self, plan: Any) -> str | None:
+        """Why there is nothing to ask about, None when there is. Pure."""
+        raise NotImplementedError
+
+    def in_advance(self, plan: Any, *, confirmed: bool) -> str | None:
+        """Who approved this plan before it was made, None when a person has to. Pure."""
+        raise NotImplementedError
+
+    def describe(self, plan: Any, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
+        """Set `subject` and `body`. Pure but for this operator."""
+        raise NotImplementedError
+
+    def forced(self, answers: Mapping[str, Any]) -> bool:
+        """Whether the person asked for more than the plan does by itself; only a repair has such a thing. Pure."""
+        return False
+
+    def execute(self, context: Context) -> Any:
+        """Skip, approve in advance, or ask."""
+        with airflow_errors():
+            graph = OmnigraphHook(self.graph).get_conn()
+            plan = kept_plan(graph, self.plan_type, self.plan)
+            why_not = self.nothing_to_do(plan)
+            if why_not:
+                raise AirflowSkipException(why_not)
+            confirmed = bool(self.confirmed) and by_hand(context)
+            if self.only_confirmed and not confirmed:
+                raise AirflowSkipException(
+                    f"previewed, nothing was changed; trigger again with the param confirm, and with "
+                    f"digest={plan.digest} to apply exactly this plan"
+                )
+            who = self._named(context, plan) if confirmed else None
+            who = who or self.in_advance(plan, confirmed=confirmed)
+            if who:
+                return self._approve_in_advance(context, graph, plan.digest, who)
+            self.describe(
+                plan, answer_by=self._set_deadline(context), full_plan=where_in_full(context, plan), confirmed=confirmed
+            )
+        # The decision is checked against this digest, whatever becomes of the planning task meanwhile.
+        context["ti"].xcom_push(key=ASKED, value=plan.digest)
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Record the answer before the base class skips what was rejected. Writes."""
+        decision = Decision(
+            chosen_options=tuple(event.get("chosen_options") or ()),
+            digest=context["ti"].xcom_pull(task_ids=self.task_id, key=ASKED) or "",
+            decided_by=_name(event.get("responded_by_user") or {}),
+            timed_out=bool(event.get("timedout")),
+            force=self.forced(event.get("params_input") or {}),
+            decided_at_us=now_us(),
+        )
+        self._record(context, decision)
+        return super().execute_complete(context, event)
+
+    def _named(self, context: Context, plan: Any) -> str | None:
+        """Who named this very plan by its digest when they triggered the run. Pure."""
+        return f"{triggered_by(context)}, who named the digest" if self.digest == plan.digest else None
+
+    def _approve_in_advance(self, context: Context, graph: Graph, digest: str, who: str) -> dict[str, Any]:
+        """Record an approval that somebody gave before the run came here. Writes."""
+        self.log.info("Approved in advance by %s", who)
+        decision = Decision(
+            chosen_options=(decisions.APPROVE,),
+            digest=digest,
+            decided_by=who,
+            force=self.forced({}),
+            decided_at_us=now_us(),
+        )
+        self._record(context, decision, graph)
+        return {"chosen_options": [decisions.APPROVE]}
+
+    def _record(self, context: Context, decision: Decision, graph: Graph | None = None) -> None:
+        """Leave the decision for the next task and in the graph's audit log. Writes."""
+        context["ti"].xcom_push(key=DECISION, value=serde.to_json(decision))
+        try:
+            audit_log.append(
+                (graph or OmnigraphHook(self.graph).get_conn()).storage,
+                decision.event,
+                verb=self.verb,
+                actor=decision.decided_by,
+                digest=decision.digest,
+                detail=", ".join(decision.chosen_options) + (" with force" if decision.force else ""),
+                run=context["run_id"],
+            )
+        except OpsError as error:
+            # Asking again because a log could not be written would be worse; the XCom has the decision.
+            self.log.warning("The decision is not in the audit log: %s", error)
+
+    def _set_deadline(self, context: Context) -> str:
+        """Fix how long the request waits; returns the moment as text. Pure."""
+        now = datetime.now(UTC)
+        started = context["dag_run"].start_date or now
+        self.response_timeout = max(started + self.answer_within - now, LEAST_WAIT)
+        return f"{now + self.response_timeout:%Y-%m-%d %H:%M} UTC"
+
+
+def where_in_full(context: Context, plan: sealed.Sealable) -> str:
+    """Markdown that leads to the whole plan: the log of the task that made it, and its file. Reads the config."""
+    task = next(iter(context["task"].upstream_task_ids))
+    base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    run = quote(context["run_id"], safe="")
+    link = f"{base}/dags/{context['dag'].dag_id}/runs/{run}/tasks/{task}"
+    return f"[the log of {task}]({link}) and in `{sealed.plan_path(plan.digest)}` of the graph"
+
+
+def by_hand(context: Context) -> bool:
+    """Whether a person triggered this run: only they can have confirmed it."""
+    return str(getattr(context["dag_run"].run_type, "value", context["dag_run"].run_type)) == "manual"
+
+
+def triggered_by(context: Context) -> str:
+    """The name of the person who triggered the run, as far as Airflow knows it. Pure."""
+    return str(getattr(context["dag_run"], "triggering_user_name", None) or "the person who triggered the run")
+
+
+def _name(user: Any) -> str:
+    if not user:
+        return "nobody"
+    return str(user.get("name") or user.get("id") if isinstance(user, dict) else getattr(user, "name", user))

@@ -1,0 +1,82 @@
+"""Params that several DAGs offer in their trigger forms; each DAG gets its own, because a run sets their values."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+
+def graph_param() -> Param:
+    """Which graph. Pure."""
+    return Param(
+        None,
+        type=["null", "string"],
+        title="Graph",
+        description_md="Path or URI. Empty: the deployment's graph.",
+    )
+
+
+def tables_param() -> Param:
+    """Which of its tables. Pure."""
+    return Param(
+        None,
+        type=["null", "array"],
+        items={"type": "string"},
+        title="Tables",
+        description_md="Only these, one per line, as in `node:Person`. Empty: all.",
+    )
+
+
+def keep_param() -> Param:
+    """How many versions stay. Pure."""
+    return Param(
+        10,
+        type=["null", "integer"],
+        minimum=0,
+        title="Keep newest versions",
+        description_md="Cleanup keeps at least this many versions per table.",
+    )
+
+
+def older_than_param() -> Param:
+    """How old a version must be. Pure."""
+    return Param(
+        "7d",
+        type=["null", "string"],
+        pattern=r"^\s*\+?\d+[smhdw]?\s*$",
+        title="Remove only older than",
+        description_md="As in `90m`, `12h`, `7d`. A version goes only if both limits agree.",
+    )
+
+
+def evidence_param() -> Param:
+    """How much a repair preview reads. Pure."""
+    return Param(
+        "sample",
+        type="string",
+        enum=["counts", "sample", "full"],
+        title="Evidence of a repair",
+        description_md="`counts` reads metadata only, `sample` the row ids and a few rows, `full` every value.",
+    )
+
+
+def confirm_param() -> Param:
+    """Whether the run goes on after its preview. Pure."""
+    return Param(
+        False,
+        type="boolean",
+        title="Confirm",
+        description_md="Without it the run stops at the preview. With it, what is within bounds is carried out, and "
+        "everything else waits for an approval.",
+    )
+
+
+def digest_param() -> Param:
+    """The plan that the person saw in an earlier preview. Pure."""
+    return Param(
+        None,
+        type=["null", "string"],
+        pattern=r"^\s*sha256:[0-9a-f]{64}\s*$",
+        title="Digest of a previewed plan",
+        description_md="With **Confirm**: carry out exactly the plan of an earlier preview, whatever its size, without "
+        "asking again. It is in the preview's log and in its report.",
+    )

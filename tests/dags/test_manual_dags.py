@@ -1,0 +1,154 @@
+"""The manual DAGs: a run without confirm only looks, and a digest carries out exactly what was looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops import audit_log
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.recovery import check
+from tests.support.rows import rows_everywhere, tree_of
+from tests.support.runs import Finished
+from tests.support.writers import copies, entry_of, write
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+PERSON = "node:Person"
+Answer = Callable[..., list[dict[str, Any]]]
+STAGES = {
+    "omnigraph_repair": ("preview_repair", "approve_repair", "apply_repair"),
+    "omnigraph_cleanup": ("plan_cleanup", "approve_cleanup", "cleanup_table"),
+    "omnigraph_orphans": ("plan_orphans", "approve_orphans", "remove_orphans"),
+}
+
+
+def run(dags: Any, dag_id: str, graph: Graph, **params: Any) -> Finished:
+    return Finished(dags[dag_id].test(run_conf={"graph": graph.uri, **params}))
+
+
+def made(tmp_path: Path, **fields: Any) -> Graph:
+    write_demo_graph(tmp_path / "graph", DemoSpec(**{"loads": 3, "rows": 20, "node_types": 1, **fields}))
+    return open_graph(str(tmp_path / "graph"))
+
+
+def content(graph: Graph) -> dict[str, str]:
+    """Everything of the graph but our own notes."""
+    return {k: v for k, v in tree_of(graph.uri).items() if not k.startswith(MAINTENANCE_DIR)}
+
+
+def events(graph: Graph) -> list[tuple[str, str]]:
+    return [(e.verb, str(e.event)) for e in audit_log.read(graph.storage)]
+
+
+def with_orphan(graph: Graph) -> Path:
+    """A data file of a write that died eight days ago. Writes."""
+    path = Path(graph.table_uri(entry_of(graph, PERSON)), "data", "0" * 24 + "f" * 26 + ".lance")
+    path.write_bytes(b"left behind")
+    os.utime(path, (time.time() - 8 * 86400,) * 2)
+    return path
+
+
+@pytest.mark.parametrize("dag_id", STAGES)
+def test_each_is_manual_and_asks_before_it_acts(dags: Any, dag_id: str) -> None:
+    dag, (plan, approve, apply) = dags[dag_id], STAGES[dag_id]
+    assert dag.schedule is None
+    assert dag.get_task(approve).upstream_task_ids == {plan}
+    assert approve in dag.get_task(apply).upstream_task_ids
+    assert dag.get_task(apply).downstream_task_ids == {"report"}
+    assert dag.params["confirm"] is False
+
+
+@pytest.mark.parametrize("dag_id", STAGES)
+def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, tmp_path: Path) -> None:
+    graph = made(tmp_path, drift_tables=(PERSON,) if dag_id == "omnigraph_repair" else ())
+    with_orphan(graph)
+    before = content(graph)
+    plan, approve, apply = STAGES[dag_id]
+    finished = run(dags, dag_id, graph, **({"older_than": "0s"} if dag_id == "omnigraph_cleanup" else {}))
+    assert (finished.state, finished.of(plan), finished.of(approve)) == ("success", ["success"], ["skipped"])
+    assert finished.of(apply) in ([], ["skipped"])
+    assert finished.report["outcome"] == "nothing_done"
+    assert content(graph) == before
+    assert events(graph) == []
+
+
+def test_a_repair_publishes_exactly_what_was_previewed(dags: Any, tmp_path: Path) -> None:
+    graph = made(tmp_path, drift_tables=(PERSON,), drift_kind="delete")
+    looked = run(dags, "omnigraph_repair", graph, evidence="full")
+    digest = looked.xcom("preview_repair")["digest"]
+    assert len(json.dumps(looked.xcom("preview_repair"))) < 1000, "the plan itself is in the graph"
+    done = run(dags, "omnigraph_repair", graph, confirm=True, digest=digest, force=True)
+    assert (done.state, done.of("apply_repair")) == ("success", ["success"])
+    assert done.xcom("approve_repair", "decision")["digest"] == digest
+    assert not check(graph).drift
+    assert events(graph) == [("repair", "approved"), ("repair", "applied")]
+    assert f"digest `{digest}`" in done.report["markdown"]
+
+
+def test_a_digest_of_something_that_moved_is_refused(dags: Any, tmp_path: Path) -> None:
+    graph = made(tmp_path, drift_tables=(PERSON,))
+    digest = run(dags, "omnigraph_repair", graph).xcom("preview_repair")["digest"]
+    copies("more-")(graph.open_head(entry_of(graph, PERSON)))
+    pin = entry_of(graph, PERSON).version
+    done = run(dags, "omnigraph_repair", graph, confirm=True, digest=digest)
+    assert (done.state, done.of("apply_repair")) == ("failed", ["failed"])
+    assert entry_of(graph, PERSON).version == pin
+    unknown = run(dags, "omnigraph_repair", graph, confirm=True, digest="sha256:" + "0" * 64)
+    assert unknown.of("preview_repair") == ["failed"]
+    assert "no longer kept" in unknown.report["failed"][0]
+
+
+def test_a_cleanup_by_digest_leaves_what_came_after_the_preview(dags: Any, tmp_path: Path) -> None:
+    graph = made(tmp_path)
+    looked = run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None, tables=[PERSON])
+    digest = looked.xcom("plan_cleanup", "plan")["digest"]
+    pinned = entry_of(graph, PERSON).version
+    write(graph, PERSON, copies("later-"))
+    rows = rows_everywhere(graph)
+    done = run(dags, "omnigraph_cleanup", graph, confirm=True, digest=digest)
+    assert (done.state, done.of("cleanup_table")) == ("success", ["success"])
+    kept = [v["version"] for v in graph.open_head(entry_of(graph, PERSON)).versions()]
+    assert kept == [pinned, entry_of(graph, PERSON).version]
+    assert len(graph.open_head(entry_of(graph, "edge:Knows")).versions()) > 1, "only the named table"
+    assert rows_everywhere(graph) == rows
+    assert events(graph) == [("cleanup", "approved"), ("cleanup", "applied")]
+
+
+def test_an_expiry_from_the_form(dags: Any, tmp_path: Path) -> None:
+    graph = made(tmp_path, loads=6)
+    terms = {"retain_min": 1, "time_retained_secs": 0, "expire_limit": 2}
+    before = len(graph.open_head(entry_of(graph, PERSON)).versions())
+    done = run(dags, "omnigraph_cleanup", graph, keep=None, older_than=None, expiry=terms, confirm=True)
+    assert done.state == "success"
+    assert len(graph.open_head(entry_of(graph, PERSON)).versions()) == before - 2
+
+
+def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, tmp_path: Path, answer_hitl: Answer) -> None:
+    from omnigraph_airflow import decisions
+
+    graph = made(tmp_path)
+    orphan = with_orphan(graph)
+    rows = rows_everywhere(graph)
+    asked = answer_hitl("approve_orphans", "Approve")
+    limit, decisions.CONFIRM_ORPHAN_FILES = decisions.CONFIRM_ORPHAN_FILES, 0
+    try:
+        done = run(dags, "omnigraph_orphans", graph, confirm=True)
+    finally:
+        decisions.CONFIRM_ORPHAN_FILES = limit
+    assert (done.state, done.of("remove_orphans")) == ("success", ["success"])
+    assert "1 unreferenced files" in asked[0]["subject"]
+    body = asked[0]["body"]
+    assert "/dags/omnigraph_orphans/runs/" in body
+    assert done.xcom("plan_orphans")["digest"] in body
+    assert not orphan.exists()
+    assert list(Path(graph.uri, MAINTENANCE_DIR, "quarantine").rglob(orphan.name))
+    assert rows_everywhere(graph) == rows
+    assert events(graph) == [("orphans", "approved"), ("orphans", "applied")]

@@ -1,0 +1,30 @@
+"""A finished DAG run as tests look at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Finished:
+    """One finished run: task states by id and index, and the report it left."""
+
+    def __init__(self, run: Any) -> None:
+        self.state = str(run.state)
+        self.tasks = {(t.task_id, t.map_index): str(t.state) for t in run.get_task_instances()}
+        self._run = run
+
+    def of(self, task_id: str) -> list[str]:
+        return sorted(state for (task, _), state in self.tasks.items() if task == task_id)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        return dict(self.xcom("report", "report"))
+
+    def xcom(self, task_id: str, key: str = "return_value") -> Any:
+        """What a task left under that key."""
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            query = XComModel.get_many(run_id=self._run.run_id, key=key, task_ids=[task_id])
+            return XComModel.deserialize_value(session.scalars(query).one())
