@@ -20,7 +20,7 @@ VERSITYGW := .stack/bin/versitygw
 # The first release whose conditional put is atomic.
 VERSITYGW_VERSION := v1.8.0
 
-.PHONY: help install demo check test test-interop test-stack lint types bench lock clean
+.PHONY: help install demo check test test-property test-interop test-stack lint types bench lock clean
 
 ##@ Start here
 help: ## this list
@@ -39,6 +39,9 @@ check: lint types ## lint, types and the fast tests (under two minutes)
 
 test: lint types ## lint, types and the whole test suite; what CI runs
 	@$(BIN)/python -m pytest tests -n $(JOBS) --dist loadgroup
+
+test-property: $(STAMP) ## 2,000 random histories against a model (20 minutes or so)
+	@OMNIGRAPH_PROPERTY_PROFILE=nightly $(BIN)/python -m pytest tests/property -n $(JOBS) --dist loadgroup
 
 test-interop: $(STAMP) ## with the real engine: OMNIGRAPH_BIN_STAMP3 and OMNIGRAPH_BIN_STAMP6 name it
 	@$(BIN)/python -m pytest tests/interop -m interop
