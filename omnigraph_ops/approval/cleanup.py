@@ -45,12 +45,14 @@ def cleanup_body(
         *_kept(plan.kept_forks),
         *_untouched(plan.tables),
         "",
+        "Your answer:",
+        "",
         "- **Approve**: exactly these versions and files are removed; a version that became protected since is "
         "kept, and if other files would go, nothing of that table does. **They cannot be brought back.**",
         "- **Reject**: nothing is removed.",
         no_answer(answer_by),
         "",
-        f"Every file is listed in {full_plan}." if full_plan else "",
+        *([f"Every file is listed in {full_plan}.", ""] if full_plan else []),
         f"Digest of what you see: `{plan.digest}`",
     ]
     return "\n".join(lines)

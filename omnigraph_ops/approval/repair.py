@@ -48,7 +48,7 @@ def repair_body(
         *_if_not_published(drifted),
         *evidence_section(drifted, full_plan),
         "",
-        *([f"The whole preview is {full_plan}.", ""] if full_plan else []),
+        *([f"The whole preview is in {full_plan}.", ""] if full_plan else []),
         f"Digest of what you see: `{preview.digest}`",
     ]
     return "\n".join(lines)

@@ -25,8 +25,7 @@ def if_not_published() -> tuple[str, ...]:
         "Readers of main keep the published version.",
         "Optimize and cleanup leave this table out: it keeps its small fragments, uncovered rows and old versions.",
         "The engine's loads, updates, deletes and schema changes of this table refuse until it is repaired.",
-        "Do not run the cleanup of engine 0.7 on this graph: it does not look at drift and may remove the "
-        "published version.",
+        "The cleanup of engines before 0.9 does not look at drift and may remove the published version: do not run it.",
     )
 
 

@@ -100,13 +100,15 @@ def orphans_body(plan: OrphansPlan, *, answer_by: str | None = None, full_plan: 
         *_section("Unknown, never removed", [f"{u.path} ({human_bytes(u.size)})" for u in plan.unknown], full_plan),
         *_section("Also", _notes(plan), None),
         "",
+        "Your answer:",
+        "",
         "- **Approve**: exactly these files are removed; one that changed or is needed since stays. "
         "**They cannot be brought back** unless they go to quarantine.",
         *([_DROPPED] if any(g.kept is None and g.kind is OrphanKind.DROPPED_TABLE for g in plan.groups) else []),
         "- **Reject**: nothing is removed.",
         no_answer(answer_by),
         "",
-        *([f"Every file is listed in {full_plan}."] if full_plan else []),
+        *([f"Every file is listed in {full_plan}.", ""] if full_plan else []),
         f"Digest of what you see: `{plan.digest}`",
     ]
     return "\n".join(lines)

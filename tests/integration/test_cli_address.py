@@ -149,7 +149,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The consent sees a graph that is not on this machine; opening it works all the same."""
-    monkeypatch.setattr("omnigraph_ops.cli.cleanup_verb.locate", lambda _target: SimpleNamespace(is_local=False))
+    monkeypatch.setattr("omnigraph_ops.cli.consent.locate", lambda _target: SimpleNamespace(is_local=False))
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -166,7 +166,7 @@ def test_a_long_body_is_cut_and_says_where_the_rest_is() -> None:
     body = repair_body(preview(*rows), full_plan="[here](http://airflow/plan)")
     assert "And 31 more tables, listed in [here](http://airflow/plan)." in body
     assert "more tables is left out; it is in [here](http://airflow/plan)." in body
-    assert "The whole preview is [here](http://airflow/plan)." in body
+    assert "The whole preview is in [here](http://airflow/plan)." in body
     assert "a:verified" not in body
     assert len(body) < MAX_CHARACTERS + 8000
     assert body.endswith("Digest of what you see: `sha256:abc`")

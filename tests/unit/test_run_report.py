@@ -65,8 +65,10 @@ def test_a_table_that_cleanup_could_not_do_fails_the_run() -> None:
 
 
 def test_rejected_drift_needs_attention() -> None:
-    decision = Decision(chosen_options=("Reject",), digest="sha256:1", decided_by="ada")
+    decision = Decision(
+        chosen_options=("Reject",), digest="sha256:1", decided_by="ada", decided_at_us=1_767_323_045_000_000
+    )
     report = build(RunFacts(graph="/g", preview=PREVIEW, repair_decision=decision))
     assert report.outcome == "nothing_done"
     assert report.attention == ("node:B is still drifted (5 → 6, verified_maintenance)",)
-    assert "Reject by ada." in report.markdown
+    assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown

@@ -82,7 +82,7 @@ class ApproveCleanupOperator(ApprovePlanOperator):
     def describe(self, plan: CleanupPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         standing = decisions.bounds_of(self.standing)
         size = approval.human_bytes(plan.total_bytes)
-        self.subject = f"Remove {plan.total_versions} old versions (about {size})?"
+        self.subject = f"Remove {plan.total_versions:,} old versions (about {size})?"
         note = decisions.outside(plan, standing or decisions.CONFIRM_BOUNDS) if standing or confirmed else None
         self.body = approval.cleanup_body(plan, note=note, answer_by=answer_by, full_plan=full_plan)
 
@@ -104,5 +104,5 @@ class ApproveOrphansOperator(ApprovePlanOperator):
         from omnigraph_ops.orphans import orphans_body
 
         size = approval.human_bytes(plan.total_bytes)
-        self.subject = f"Remove {len(plan.files)} unreferenced files ({size})?"
+        self.subject = f"Remove {len(plan.files):,} unreferenced files ({size})?"
         self.body = orphans_body(plan, answer_by=answer_by, full_plan=full_plan)

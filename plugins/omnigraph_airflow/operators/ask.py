@@ -19,8 +19,8 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_airflow.operators.base import kept_plan
-from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_airflow.operators.base import kept_plan, note
+from omnigraph_ops import sealed, serde
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.ids import now_us
 
@@ -145,18 +145,12 @@ class ApprovePlanOperator(ApprovalOperator):
         """Leave the decision for the next task and in the graph's audit log. Writes."""
         context["ti"].xcom_push(key=DECISION, value=serde.to_json(decision))
         try:
-            audit_log.append(
-                (graph or OmnigraphHook(self.graph).get_conn()).storage,
-                decision.event,
-                verb=self.verb,
-                actor=decision.decided_by,
-                digest=decision.digest,
-                detail=", ".join(decision.chosen_options) + (" with force" if decision.force else ""),
-                run=context["run_id"],
-            )
+            storage = (graph or OmnigraphHook(self.graph).get_conn()).storage
         except OpsError as error:
-            # Asking again because a log could not be written would be worse; the XCom has the decision.
             self.log.warning("The decision is not in the audit log: %s", error)
+            return
+        answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")
+        note(context, storage, decision, decision.event, verb=self.verb, detail=answer)
 
     def _set_deadline(self, context: Context) -> str:
         """Fix how long the request waits; returns the moment as text. Pure."""

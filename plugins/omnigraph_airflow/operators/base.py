@@ -9,18 +9,39 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_ops import sealed, serde
+from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.errors import OpsError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
 
 _MOST_LOGGED = 10_000
 FAILURE = "failure"
 """XCom key under which a failed task leaves its one sentence for the report."""
+
+
+def note(context: Context, storage: Storage, decision: Decision, event: AuditEvent, *, verb: str, detail: str) -> None:
+    """Add an entry about a decision to the graph's audit log; a log that cannot be written stops nothing. Writes."""
+    try:
+        audit_log.append(
+            storage,
+            event,
+            verb=verb,
+            actor=decision.decided_by,
+            digest=decision.digest,
+            detail=detail,
+            run=context["run_id"],
+        )
+    except OpsError as error:
+        # Asking or applying again because of a log would be worse; the XCom has the decision.
+        logging.getLogger(__name__).warning("This is not in the audit log: %s", error)
 
 
 class ListedFile(Protocol):

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.operators.ask import DECISION
-from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, log_files, to_xcom
+from omnigraph_airflow.operators.base import (
+    OmnigraphOperator,
+    approved_plan,
+    keep_plan,
+    kept_plan,
+    log_files,
+    note,
+    to_xcom,
+)
+from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.models import OrphansPlan
 
@@ -63,8 +72,13 @@ class RemoveOrphansOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         plan = kept_plan(graph, OrphansPlan, self.plan)
         decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
-        if why := decisions.refusal(decision, plan.digest):
+        why = decisions.refusal(decision, plan.digest)
+        if decision is None or why:
             raise ApprovalMissing(f"removal of orphans refused: {why}")
         from omnigraph_ops.orphans import apply_orphans
 
-        return to_xcom(apply_orphans(graph, plan, quarantine=bool(self.quarantine), on_progress=self.log.info))
+        report = apply_orphans(graph, plan, quarantine=bool(self.quarantine), on_progress=self.log.info)
+        event = AuditEvent.FAILED if report.failed else AuditEvent.APPLIED
+        detail = f"{report.files_removed} files removed, {len(report.spared)} spared, {len(report.failed)} failed"
+        note(context, graph.storage, decision, event, verb="orphans", detail=detail)
+        return to_xcom(report)

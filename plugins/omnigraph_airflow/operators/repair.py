@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.operators.ask import DECISION
-from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, to_xcom
+from omnigraph_airflow.operators.base import (
+    OmnigraphOperator,
+    approved_plan,
+    keep_plan,
+    kept_plan,
+    note,
+    to_xcom,
+)
 from omnigraph_ops import render
+from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import ApprovalMissing
-from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
+from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview, RepairReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,4 +83,7 @@ class ApplyRepairOperator(OmnigraphOperator):
             raise ApprovalMissing(f"repair refused: {why}")
         from omnigraph_ops.repair import apply_repair
 
-        return to_xcom(apply_repair(graph, preview, force=decision.force))
+        report = apply_repair(graph, preview, force=decision.force)
+        done = sum(row.action in {RepairAction.HEALED, RepairAction.FORCED} for row in report.tables)
+        note(context, graph.storage, decision, AuditEvent.APPLIED, verb="repair", detail=f"{done} tables published")
+        return to_xcom(report)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
@@ -12,10 +12,10 @@ from omnigraph_airflow.decisions import Decision, decision_of
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.operators.ask import DECISION
-from omnigraph_airflow.operators.base import FAILURE, pull_list
+from omnigraph_airflow.operators.base import FAILURE, note, pull_list
 from omnigraph_airflow.operators.cleanup import PLAN
 from omnigraph_airflow.run_report import Failure, RunFacts, build
-from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops import sealed, serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import (
@@ -25,7 +25,6 @@ from omnigraph_ops.models import (
     OrphanedFork,
     OrphansPlan,
     OrphansReport,
-    RepairAction,
     RepairPreview,
     RepairReport,
 )
@@ -64,7 +63,7 @@ class ReportOperator(BaseOperator):
         self.graph = graph
 
     def execute(self, context: Context) -> None:
-        """Build, log and keep the report, note what was applied in the audit log; fail if anything failed."""
+        """Build, log and keep the report; fail if anything failed."""
         with airflow_errors():
             graph = self._graph()
             facts = _facts(context, graph, OmnigraphHook(self.graph).target())
@@ -73,7 +72,7 @@ class ReportOperator(BaseOperator):
             self.log.info(line)
         context["ti"].xcom_push(key=REPORT, value=serde.to_json(report))
         if graph is not None:
-            self._audit(graph.storage, facts, context["run_id"])
+            _note_cleanup(context, graph.storage, facts)
         if report.failed:
             raise AirflowFailException("; ".join(report.failed))
 
@@ -85,34 +84,14 @@ class ReportOperator(BaseOperator):
             self.log.warning("The kept plans cannot be read: %s", error)
             return None
 
-    def _audit(self, storage: Storage, facts: RunFacts, run: str) -> None:
-        for verb, decision, event, detail in applied(facts):
-            try:
-                audit_log.append(
-                    storage,
-                    event,
-                    verb=verb,
-                    actor=decision.decided_by,
-                    digest=decision.digest,
-                    detail=detail,
-                    run=run,
-                )
-            except OpsError as error:
-                self.log.warning("What was applied is not in the audit log: %s", error)
 
-
-def applied(facts: RunFacts) -> Iterator[tuple[str, Decision, AuditEvent, str]]:
-    """What the run carried out of what was approved: verb, decision, outcome, one sentence. Pure."""
-    if facts.repair is not None and facts.repair_decision is not None:
-        done = sum(row.action in {RepairAction.HEALED, RepairAction.FORCED} for row in facts.repair.tables)
-        yield "repair", facts.repair_decision, AuditEvent.APPLIED, f"{done} tables published"
-    if (facts.cleanup or facts.forks) and facts.cleanup_decision is not None:
-        removed = sum(s.old_versions_removed for s in facts.cleanup)
-        detail = f"{removed} versions of {len(facts.cleanup)} tables and {len(facts.forks)} forks removed"
-        yield "cleanup", facts.cleanup_decision, AuditEvent.APPLIED, detail
-    if facts.orphans is not None and facts.orphans_decision is not None:
-        event = AuditEvent.FAILED if facts.orphans.failed else AuditEvent.APPLIED
-        yield "orphans", facts.orphans_decision, event, f"{facts.orphans.files_removed} files removed"
+def _note_cleanup(context: Context, storage: Storage, facts: RunFacts) -> None:
+    """One entry for all tables of a cleanup; repair and orphans are one task each and note their own. Writes."""
+    if facts.cleanup_decision is None or not (facts.cleanup or facts.forks):
+        return
+    removed = sum(s.old_versions_removed for s in facts.cleanup)
+    detail = f"{removed} versions of {len(facts.cleanup)} tables and {len(facts.forks)} forks removed"
+    note(context, storage, facts.cleanup_decision, AuditEvent.APPLIED, verb="cleanup", detail=detail)
 
 
 def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
