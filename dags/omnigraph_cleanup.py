@@ -15,10 +15,8 @@ are removed, and a larger plan waits for an approval under *Required Actions*.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
-from airflow.sdk import Param, TriggerRule, dag
+from airflow.sdk import Param, TriggerRule
+from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
 from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 from omnigraph_airflow.operators.cleanup import CleanupTableOperator, PlanCleanupOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
@@ -64,18 +62,7 @@ PARAMS = {
 }
 
 
-@dag(
-    dag_id="omnigraph_cleanup",
-    schedule=None,
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
-    max_active_runs=1,
-    default_args={"owner": "omnigraph", "retries": 2, "retry_delay": timedelta(minutes=2)},
-    render_template_as_native_obj=True,
-    params=PARAMS,
-    tags=["omnigraph", "cleanup"],
-    doc_md=__doc__,
-)
+@manual_dag(dag_id="omnigraph_cleanup", params=PARAMS, doc_md=__doc__)
 def omnigraph_cleanup() -> None:
     """Plan, ask, remove."""
     recovery = CheckRecoveryOperator(task_id="check_recovery")
@@ -92,7 +79,7 @@ def omnigraph_cleanup() -> None:
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
         plan=plan.output["plan"],
-        answer_within=timedelta(hours=20),
+        answer_within=ANSWER_WITHIN,
         only_confirmed=True,
         confirmed="{{ params.confirm }}",
         digest="{{ params.digest }}",

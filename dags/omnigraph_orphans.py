@@ -16,10 +16,8 @@ removed, and a larger plan waits for an approval under *Required Actions*. With 
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
-from airflow.sdk import Param, TriggerRule, dag
+from airflow.sdk import Param, TriggerRule
+from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
 from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
@@ -46,18 +44,7 @@ PARAMS = {
 }
 
 
-@dag(
-    dag_id="omnigraph_orphans",
-    schedule=None,
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
-    max_active_runs=1,
-    default_args={"owner": "omnigraph", "retries": 2, "retry_delay": timedelta(minutes=2)},
-    render_template_as_native_obj=True,
-    params=PARAMS,
-    tags=["omnigraph", "orphans"],
-    doc_md=__doc__,
-)
+@manual_dag(dag_id="omnigraph_orphans", params=PARAMS, doc_md=__doc__)
 def omnigraph_orphans() -> None:
     """Plan, ask, remove."""
     recovery = CheckRecoveryOperator(task_id="check_recovery")
@@ -69,7 +56,7 @@ def omnigraph_orphans() -> None:
     approve = ApproveOrphansOperator(
         task_id="approve_orphans",
         plan=plan.output,
-        answer_within=timedelta(hours=20),
+        answer_within=ANSWER_WITHIN,
         only_confirmed=True,
         confirmed="{{ params.confirm }}",
         digest="{{ params.digest }}",

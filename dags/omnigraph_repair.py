@@ -15,10 +15,8 @@ is published, and any other waits for an approval under *Required Actions*.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import pendulum
-from airflow.sdk import Param, TriggerRule, dag
+from airflow.sdk import Param, TriggerRule
+from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
 from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveRepairOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
@@ -41,18 +39,7 @@ PARAMS = {
 }
 
 
-@dag(
-    dag_id="omnigraph_repair",
-    schedule=None,
-    start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,
-    max_active_runs=1,
-    default_args={"owner": "omnigraph", "retries": 2, "retry_delay": timedelta(minutes=2)},
-    render_template_as_native_obj=True,
-    params=PARAMS,
-    tags=["omnigraph", "repair"],
-    doc_md=__doc__,
-)
+@manual_dag(dag_id="omnigraph_repair", params=PARAMS, doc_md=__doc__)
 def omnigraph_repair() -> None:
     """Preview, ask, publish."""
     recovery = CheckRecoveryOperator(task_id="check_recovery")
@@ -66,7 +53,7 @@ def omnigraph_repair() -> None:
         task_id="approve_repair",
         params=REPAIR_FORM,
         plan=preview.output,
-        answer_within=timedelta(hours=20),
+        answer_within=ANSWER_WITHIN,
         only_confirmed=True,
         confirmed="{{ params.confirm }}",
         digest="{{ params.digest }}",
