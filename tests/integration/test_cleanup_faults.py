@@ -1,0 +1,59 @@
+"""A fault stays with its table: the others are done, a later run converges, and the exit code tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph_ops.cleanup import apply, plan_cleanup
+from omnigraph_ops.edges.lance_cleanup import Removed
+from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.models import RetentionPolicy
+from tests.conftest import DemoGraph
+from tests.support.rows import rows_everywhere
+from tests.support.shell import runner
+from tests.support.writers import copies, entry_of, write
+
+SMALL = {"loads": 4, "rows": 12, "node_types": 1}
+PERSON, KNOWS = "node:Person", "edge:Knows"
+
+
+def versions(graph: Graph, key: str) -> int:
+    return len(graph.open_head(entry_of(graph, key)).versions())
+
+
+def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, cli = demo_graph(stamp=stamp, **SMALL, written_branches=1), runner(capsys)
+    graph.manifest().branches.delete("review/hires-1")
+    rows, path, real = rows_everywhere(graph), entry_of(graph, KNOWS).path, apply.remove_versions
+
+    def refuse(dataset: Dataset, doomed: tuple[int, ...]) -> Removed:
+        if path in dataset.uri:
+            raise LanceFailure(f"cannot clean up {dataset.uri}: 403 Forbidden")
+        return real(dataset, doomed)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(apply, "remove_versions", refuse)
+        outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert outcome.code == 1
+    assert "Error: cleanup failed for 1 of 2 table(s), nothing else is affected" in outcome.err
+    by_key = {t["table_key"]: t for t in outcome.json["tables"]}
+    assert set(by_key) == {PERSON, KNOWS}
+    assert "403 Forbidden" in by_key[KNOWS]["error"]
+    assert (by_key[PERSON]["error"], by_key[PERSON]["old_versions_removed"] > 0) == (None, True)
+    assert PERSON in {f["table_key"] for f in outcome.json["orphaned_forks_removed"]}
+    assert rows_everywhere(graph) == rows
+    again = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert (again.code, versions(graph, KNOWS)) == (0, 1)
+
+
+def test_everything_old_goes_and_the_table_is_written_on(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    plan = plan_cleanup(graph, RetentionPolicy(older_than_secs=0))
+    assert not apply.cleanup_all(graph, plan).failed
+    before = graph.open_head(entry_of(graph, PERSON)).count_rows()
+    write(graph, PERSON, copies("after-"))
+    assert graph.open_pinned(entry_of(graph, PERSON)).count_rows() == before + 3
