@@ -146,9 +146,23 @@ def _scan(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
             path = posixpath.join(folder, entry.name)
             with contextlib.suppress(FileNotFoundError):
                 item = _local(path, entry.stat(follow_symlinks=False))
+                if not _is_text(entry.name):
+                    # No plan could name it: reported under an escaped name, never entered, never removed.
+                    shown = posixpath.join(folder, os.fsencode(entry.name).decode("utf-8", "backslashreplace"))
+                    found.append(Stored(path=shown, size=item.size, modified_at=item.modified_at, is_special=True))
+                    continue
                 found.append(item)
                 folders += [path] if item.is_folder else []
     return found, folders
+
+
+def _is_text(name: str) -> bool:
+    """Whether a file name is valid UTF-8. Pure."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _local(path: str, info: os.stat_result) -> Stored:

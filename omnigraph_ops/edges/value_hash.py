@@ -53,7 +53,7 @@ def _is_plain_vector(array: Any) -> bool:
     kind = array.type
     if not pa.types.is_fixed_size_list(kind) or not pa.types.is_primitive(kind.value_type):
         return False
-    return bool(kind.list_size > 0 and kind.value_type.bit_width % 8 == 0 and array.values.null_count == 0)
+    return bool(kind.list_size > 0 and kind.value_type.bit_width % 8 == 0)
 
 
 def _hash_fixed(array: Any, width: int) -> Hashes:
@@ -66,7 +66,16 @@ def _hash_vectors(array: Any) -> Hashes:
     values = array.values.slice(array.offset * size, len(array) * size)
     width = array.type.value_type.bit_width // 8
     raw = np.frombuffer(values.buffers()[1], np.uint8, len(values) * width, values.offset * width)
-    return _fold(raw.reshape(len(array), size * width))
+    if not values.null_count:
+        return _fold(raw.reshape(len(array), size * width))
+    # Whether a batch has a null element anywhere depends on the layout: the other rows hash as without it.
+    valid = np.asarray(pc.is_valid(values))
+    filled = np.where(valid[:, None], raw.reshape(len(values), width), np.uint8(0))
+    hashes = _fold(filled.reshape(len(array), size * width))
+    elements = valid.reshape(len(array), size)
+    partial = ~elements.all(axis=1)
+    hashes[partial] = _mix(hashes[partial] ^ _fold(elements[partial].astype(np.uint8)))
+    return hashes
 
 
 def _fold(rows: npt.NDArray[np.uint8]) -> Hashes:

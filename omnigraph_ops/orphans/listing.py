@@ -45,6 +45,7 @@ class Inventory:
 
     def rows(self) -> Iterator[Stored]:
         """Every row that is inside the graph; `InvalidInput` names the first malformed one. Reads."""
+        seen: set[str] = set()
         for line, row in self._raw():
             lowered = {str(k).strip().lower(): v for k, v in row.items()}
             try:
@@ -52,9 +53,10 @@ class Inventory:
                 stored = path and Stored(path=path, size=_size(lowered), modified_at=_time(lowered))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise InvalidInput(f"{self.file}, line {line}: {error}; nothing was deleted") from None
-            if stored:
+            if stored and stored.path not in seen:
+                seen.add(stored.path)
                 yield stored
-            else:
+            elif not stored:
                 self.foreign += 1
 
     def _name(self) -> str:
@@ -69,7 +71,7 @@ class Inventory:
             return
         opener: Any = gzip.open if self.file.name.lower().endswith(".gz") else io.open
         try:
-            with opener(self.file, "rt", encoding="utf-8", newline="") as text:
+            with opener(self.file, "rt", encoding="utf-8-sig", newline="") as text:
                 yield from _csv(self.file, text) if self._is_csv() else _json_lines(self.file, text)
         except (OSError, UnicodeDecodeError, EOFError) as error:
             raise InvalidInput(f"cannot read the inventory {self.file}: {error}; nothing was deleted") from None
@@ -119,6 +121,9 @@ def _path(row: dict[str, Any], *, encoded: bool) -> str:
     name = _cell(row, _PATH)
     if not isinstance(name, str) or not name:
         raise ValueError("the path is empty")
+    if "\0" in name:
+        raise ValueError("the path has a NUL in it")
+    name.encode()  # raises for what is no text
     if bucket:
         # S3 writes keys percent-encoded in CSV, as they are in the other formats.
         return f"s3://{bucket}/{unquote(name) if encoded else name}"

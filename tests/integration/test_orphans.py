@@ -160,6 +160,18 @@ def test_unknown_files_are_reported_and_stay(demo_graph: DemoGraph, stamp: int) 
     assert all(os.path.lexists(Path(graph.uri, u.path)) for u in plan.unknown)
 
 
+def test_a_name_that_is_no_text_is_reported_and_stays(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    odd = os.fsencode(graph.uri) + b"/nodes/caf\xe9.lance"
+    with open(odd, "wb") as handle:
+        handle.write(b"x")
+    age(graph.uri)
+    plan, report = run(graph)
+    assert [u.path for u in plan.unknown] == ["nodes/caf\\xe9.lance"]
+    assert report.files_removed == 0
+    assert os.path.exists(odd)
+
+
 def test_our_own_stale_state_goes(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     stale = [

@@ -30,6 +30,13 @@ VALUES = {
 }
 
 
+def test_a_hole_in_one_vector_changes_no_other_hash() -> None:
+    kind = pa.list_(pa.float32(), 2)
+    whole, holed = pa.array([[1.0, 2.0]], kind), pa.array([[1.0, 2.0], [None, 2.0], [0.0, 2.0]], kind)
+    assert hash_values(whole)[0] == hash_values(holed)[0]
+    assert len(set(hash_values(holed).tolist())) == 3, "a hole is not a zero"
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_equal_values_hash_equal_and_others_do_not(name: str) -> None:
     first, second, null, again = hash_values(VALUES[name]).tolist()

@@ -36,7 +36,12 @@ def test_the_simple_form(tmp_path: Path, path: str) -> None:
 
 def test_absolute_paths_of_a_local_graph(tmp_path: Path) -> None:
     text = f"path,size,last_modified\n/g/{FILE.path},7,{SECONDS}\nfile:///g/{FILE.path},7,{SECONDS}\n/gg/x,1,0\n"
-    assert rows(tmp_path, "list.csv", text, "/g") == ([FILE, FILE], 1)
+    assert rows(tmp_path, "list.csv", text, "/g") == ([FILE], 1), "a file that is listed twice is one file"
+
+
+def test_a_byte_order_mark_and_foreign_line_ends_do_no_harm(tmp_path: Path) -> None:
+    text = f"\ufeffpath,size,last_modified\r\n{FILE.path},7,{WHEN}\r\n"
+    assert rows(tmp_path, "list.csv", text) == ([FILE], 0)
 
 
 def test_the_form_of_s3_inventory(tmp_path: Path) -> None:
@@ -68,6 +73,8 @@ def test_json_lines_and_parquet(tmp_path: Path) -> None:
         ("a.csv", "path,size,last_modified\nx,1,1e999\n", 2),
         ("a.csv", f"path,size,last_modified\nx,1\ny,1,{WHEN}\n", 2),
         ("a.csv", f"path,size,last_modified\n,1,{WHEN}\n", 2),
+        ("a.jsonl", '{"path": "x\\u0000", "size": 1, "last_modified": 0}\n', 1),
+        ("a.jsonl", '{"path": "\\ud800", "size": 1, "last_modified": 0}\n', 1),
         ("a.csv", f"path,size,last_modified\nx,1,{WHEN},more\n", 2),
         ("a.csv", f'path,size,last_modified\n"x,1,{WHEN}\n', 2),
         ("a.jsonl", '{"path": "x", "size": 1, "last_modified": 0}\n{"path"', 2),
