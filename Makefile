@@ -35,7 +35,7 @@ demo: $(STAMP) ## a night of maintenance on a generated graph, in Airflow, with 
 
 ##@ Work on it
 check: lint types ## lint, types and the fast tests (under two minutes)
-	@$(BIN)/python -m pytest tests -m "not spark and not airflow and not crash and not interop and not s3" -n $(JOBS)
+	@$(BIN)/python -m pytest tests -m "not spark and not airflow and not crash and not interop and not s3 and not slow" -n $(JOBS)
 
 test: lint types ## lint, types and the whole test suite; what CI runs
 	@$(BIN)/python -m pytest tests -n $(JOBS) --dist loadgroup

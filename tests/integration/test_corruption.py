@@ -15,6 +15,7 @@ from tests.crash.harness_corpus import corpus
 from tests.crash.harness_damage import GRAPH, HARMLESS, VERBS, Case, person
 from tests.support.rows import tree_of
 
+pytestmark = pytest.mark.slow
 CORPUS = corpus()
 _OPTIONS = {"cleanup": ("--keep", "3")}
 _SECONDS = 30

@@ -37,6 +37,8 @@ from tests.property.judge import run_cleanup, run_orphans
 from tests.property.world import World
 from tests.support.templates import Templates
 
+pytestmark = pytest.mark.slow
+
 NIGHTLY = os.environ.get("OMNIGRAPH_PROPERTY_PROFILE") == "nightly"
 PROFILE = settings(
     max_examples=1000 if NIGHTLY else 50,  # per stamp

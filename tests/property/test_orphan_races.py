@@ -19,6 +19,8 @@ from tests.property.model import files_below, outside
 from tests.property.world import World
 from tests.support.templates import Templates
 
+pytestmark = pytest.mark.slow
+
 FORK = "review/a/b"
 
 

@@ -32,6 +32,8 @@ from tests.property.model import files_below, outside
 from tests.property.world import World
 from tests.support.templates import Templates
 
+pytestmark = pytest.mark.slow
+
 KEEP_1 = RetentionPolicy(keep_versions=1)
 FORK = "review/a/b"
 
