@@ -14,7 +14,9 @@ def read_plan(path: str, cls: type[P], consequence: str) -> P:
     try:
         return serde.from_json(cls, Path(path).read_bytes())
     except OSError as error:
-        raise InvalidInput(f"cannot read the plan {path}: {error.strerror}; {consequence}") from None
+        raise InvalidInput(f"cannot read the plan {path!r}: {error.strerror}; {consequence}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"the file {path!r} holds no such plan: {error}; {consequence}") from None
 
 
 def write_plan(path: str, plan: object) -> None:
