@@ -40,13 +40,17 @@ from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
-from omnigraph_airflow.params import evidence_param, graph_param, keep_param, older_than_param
+from omnigraph_airflow.params import budget_params, evidence_param, graph_param, keep_param, older_than_param
 from omnigraph_airflow.sensors.quiet_graph import QuietGraphSensor
 
 from omnigraph_ops.models import Executor
 
 ANSWER_WITHIN = timedelta(hours=20)
 """Both approvals share this deadline, so that an unanswered one never reaches the next night."""
+
+POLICY = {"policy": "{{ params.policy }}", "cutoff": "{{ params.cutoff }}", "auto": "{{ params.auto }}"}
+NOT_AFTER = "{{ ti.xcom_pull(task_ids='plan_optimize', key='not_after') }}"
+"""The deadline that the plan fixed; a table whose turn comes later waits for another night."""
 
 ADVANCE = "Approve in advance"
 PARAMS = {
@@ -67,6 +71,7 @@ PARAMS = {
         title="Quiet seconds",
         description_md="Start only after nobody has published for this long.",
     ),
+    **budget_params(),
     "evidence": evidence_param(),
     "force_repair": Param(
         False,
@@ -124,16 +129,24 @@ def omnigraph_maintenance() -> None:
     quiet = QuietGraphSensor(task_id="wait_for_quiet_graph", quiet_seconds="{{ params.quiet_seconds }}")
     recovery = CheckRecoveryOperator(task_id="check_recovery")
 
-    plan = PlanOptimizeOperator(task_id="plan_optimize", spark_threshold="{{ params.spark_threshold }}")
+    plan = PlanOptimizeOperator(
+        task_id="plan_optimize",
+        spark_threshold="{{ params.spark_threshold }}",
+        max_bytes="{{ params.max_bytes }}",
+        max_tables="{{ params.max_tables }}",
+        deadline="{{ params.deadline }}",
+        **POLICY,
+    )
     light = SelectTablesOperator(task_id="light_tables", plan=plan.output, runs_on=Executor.IN_PROCESS)
     heavy = SelectTablesOperator(task_id="heavy_tables", plan=plan.output, runs_on=Executor.SPARK)
     optimize = OptimizeTableOperator.partial(
-        task_id="optimize_table", map_index_template="{{ task.table_key }}"
+        task_id="optimize_table", map_index_template="{{ task.table_key }}", not_after=NOT_AFTER, **POLICY
     ).expand(table_key=light.output)
     rewrite = SubmitRewriteOperator.partial(
         task_id="submit_rewrite",
+        not_after=NOT_AFTER,
+        **POLICY,
         map_index_template="{{ task.table_key }}",
-        retries=0,
         name="omnigraph-rewrite",
     ).expand(table_key=heavy.output)
     # all_done: neither an empty map nor a failing table keeps the rest from running.

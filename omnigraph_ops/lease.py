@@ -1,6 +1,6 @@
-"""The committer lease: one maintenance writer at a time on a graph, held per effect.
+"""Leases: one maintenance writer at a time, on a graph (the committer lease, held per effect) or on a table.
 
-The lease is a small file under `__maintenance/`, created exclusively and renewed by a thread. A
+A lease is a small file under `__maintenance/`, created exclusively and renewed by a thread. A
 holder that stops renewing for one TTL is dead and may be replaced. The lease is a courtesy between
 maintenance processes; the compare-and-swap of the graph manifest and the sidecars are what keeps a
 graph correct if it is ever broken.
@@ -43,11 +43,22 @@ class Lease:
     """Host, boot and process namespace: where `pid` means something."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasePlace:
+    """Where a lease is, relative to the graph, and what a person calls it."""
+
+    path: str
+    name: str
+
+
+_COMMITTER = LeasePlace(path=LEASE_PATH, name="the committer lease")
+
+
 class LeaseKeeper:
     """Renews one lease until it is released; `assert_held` is the check right before an effect."""
 
-    def __init__(self, storage: Storage, lease: Lease, ttl: float) -> None:
-        self._storage, self._lease, self._ttl = storage, lease, ttl
+    def __init__(self, storage: Storage, place: LeasePlace, lease: Lease, ttl: float) -> None:
+        self._storage, self._place, self._lease, self._ttl = storage, place, lease, ttl
         self._lost = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_forever, name="lease", daemon=True)
@@ -55,9 +66,9 @@ class LeaseKeeper:
 
     def assert_held(self) -> None:
         """Raise `LeaseHeld` if another process took the lease over. Reads."""
-        if self._lost.is_set() or not _is_ours(read_lease(self._storage), self._lease):
+        if self._lost.is_set() or not _is_ours(read_lease(self._storage, self._place.path), self._lease):
             raise LeaseHeld(
-                f"the committer lease of {self._storage.root} was taken over by another run; "
+                f"{self._place.name} of {self._storage.root} was taken over by another run; "
                 "nothing was changed since; run again"
             )
 
@@ -65,17 +76,17 @@ class LeaseKeeper:
         """Stop renewing and give the lease back if it is still ours. Destroys the lease."""
         self._stop.set()
         self._thread.join()
-        if _is_ours(read_lease(self._storage), self._lease):
-            self._storage.delete(LEASE_PATH)
+        if _is_ours(read_lease(self._storage, self._place.path), self._lease):
+            self._storage.delete(self._place.path)
 
     def _renew_forever(self) -> None:
         while not self._stop.wait(self._ttl / 3):
             try:
-                if not _is_ours(read_lease(self._storage), self._lease):
+                if not _is_ours(read_lease(self._storage, self._place.path), self._lease):
                     self._lost.set()
                     return
                 self._lease = replace(self._lease, expires_at=time.time() + self._ttl)
-                self._storage.write(LEASE_PATH, serde.dumps(self._lease).encode())
+                self._storage.write(self._place.path, serde.dumps(self._lease).encode())
             except OpsError:
                 # A store that fails for a moment costs one renewal; the TTL allows two.
                 continue
@@ -83,26 +94,26 @@ class LeaseKeeper:
 
 @contextlib.contextmanager
 def committer_lease(
-    storage: Storage, *, purpose: str, ttl_seconds: float, wait_seconds: float
+    storage: Storage, *, purpose: str, ttl_seconds: float, wait_seconds: float, place: LeasePlace = _COMMITTER
 ) -> Iterator[LeaseKeeper]:
-    """Hold the committer lease of a graph for the block. Writes under `__maintenance/`.
+    """Hold the committer lease of a graph, or the lease at another place, for the block. Writes under `__maintenance/`.
 
     Raises:
         LeaseHeld: another live holder kept it for longer than `wait_seconds`.
         StorageError: the object store cannot create exclusively.
     """
     refuse_unsafe_store(storage, MAINTENANCE_DIR)
-    keeper = _acquire(storage, purpose, ttl_seconds, time.monotonic() + wait_seconds)
+    keeper = _acquire(storage, place, purpose, ttl_seconds, time.monotonic() + wait_seconds)
     try:
         yield keeper
     finally:
         keeper.release()
 
 
-def read_lease(storage: Storage) -> Lease | None:
+def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
     """The current lease, None when nobody holds it or the file is unreadable. Reads."""
     try:
-        lease = serde.from_json(Lease, storage.read(LEASE_PATH))
+        lease = serde.from_json(Lease, storage.read(path))
     except (FileNotFoundError, InvalidInput):
         return None
     # A time that is no number never compares equal, not even to itself: such a file is unreadable too.
@@ -144,7 +155,7 @@ def _process_exists(pid: int) -> bool:
     return True
 
 
-def _acquire(storage: Storage, purpose: str, ttl: float, deadline: float) -> LeaseKeeper:
+def _acquire(storage: Storage, place: LeasePlace, purpose: str, ttl: float, deadline: float) -> LeaseKeeper:
     while True:
         lease = Lease(
             token=uuid.uuid4().hex,
@@ -154,30 +165,30 @@ def _acquire(storage: Storage, purpose: str, ttl: float, deadline: float) -> Lea
             pid=os.getpid(),
             machine=this_machine(),
         )
-        if storage.create(LEASE_PATH, serde.dumps(lease).encode()):
-            return LeaseKeeper(storage, lease, ttl)
-        holder = read_lease(storage)
-        if storage.exists(LEASE_PATH) and not lease_is_alive(holder):
-            _evict(storage, holder)
+        if storage.create(place.path, serde.dumps(lease).encode()):
+            return LeaseKeeper(storage, place, lease, ttl)
+        holder = read_lease(storage, place.path)
+        if storage.exists(place.path) and not lease_is_alive(holder):
+            _evict(storage, place, holder)
             continue
         if time.monotonic() >= deadline:
-            raise LeaseHeld(_held_message(storage, holder))
+            raise LeaseHeld(_held_message(storage, place, holder))
         time.sleep(_POLL_SECONDS)
 
 
-def _evict(storage: Storage, dead: Lease | None) -> None:
+def _evict(storage: Storage, place: LeasePlace, dead: Lease | None) -> None:
     """Remove a dead holder's lease unless it changed since it was read. Destroys the lease.
 
     Two evictors may both get here; the exclusive create that follows lets one of them win, and the
     loser of a takeover notices in `assert_held` before its first effect.
     """
-    if read_lease(storage) == dead:
-        storage.delete(LEASE_PATH)
+    if read_lease(storage, place.path) == dead:
+        storage.delete(place.path)
 
 
-def _held_message(storage: Storage, holder: Lease | None) -> str:
+def _held_message(storage: Storage, place: LeasePlace, holder: Lease | None) -> str:
     who = f"{holder.owner} ({holder.purpose})" if holder else "another run"
-    return f"{who} holds the committer lease of {storage.root}; nothing was changed; run again when it is done"
+    return f"{who} holds {place.name} of {storage.root}; nothing was changed; run again when it is done"
 
 
 def _is_ours(current: Lease | None, ours: Lease) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MANIFEST_DIR, version_path
 from omnigraph_ops.lease import lease_is_alive, read_lease
 from omnigraph_ops.models import QuietState
 
@@ -27,10 +26,9 @@ def quiet_state(graph: Graph, quiet_seconds: float) -> QuietState:
 
 
 def seconds_since_publish(graph: Graph) -> float:
-    """Age of the newest graph manifest version in seconds. Reads the clock."""
-    manifest = graph.manifest()
-    info = graph.storage.stat(version_path(MANIFEST_DIR, manifest.version, None))
-    return max(0.0, time.time() - info.modified_at) if info.modified_at else 0.0
+    """Age of the newest publish in seconds. Reads the clock."""
+    published_at = graph.published_at()
+    return max(0.0, time.time() - published_at) if published_at else 0.0
 
 
 def _state(graph: Graph, *, quiet: bool, reason: str, age: float) -> QuietState:

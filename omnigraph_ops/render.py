@@ -29,6 +29,9 @@ _SKIP_TEXT = {
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
     SkipReason.DRIFT: "manifest/head drift — run omnigraph-ops repair",
     SkipReason.NOT_EXCLUSIVE: "others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive",
+    SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",
+    SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
+    SkipReason.AUTO_OFF: "automatic optimisation is off",
 }
 
 
@@ -55,7 +58,8 @@ def ranges_text(versions: Iterable[int]) -> str:
 
 def check_text(report: CheckReport) -> str:
     """What `check` found, one line per finding, then what to do. Pure."""
-    lines = [f"check {report.uri} — stamp {report.stamp}, {report.status.value}"]
+    what = f"stamp {report.stamp}" if report.stamp else "plain Lance"
+    lines = [f"check {report.uri} — {what}, {report.status.value}"]
     for s in report.sidecars:
         who = ", ".join(s.table_keys) or "?"
         lines.append(f"  {s.path}  {s.writer_kind} {who}: {s.classification.value} — {s.detail}")
@@ -80,7 +84,8 @@ def recover_text(report: RecoverReport) -> str:
 
 def plan_text(plan: OptimizePlan) -> str:
     """The optimize plan as a table. Pure."""
-    lines = [f"plan {plan.uri} — {len(plan.tables)} tables, {len(plan.productive())} to optimize"]
+    waiting = f", {len(plan.deferred)} deferred" if plan.deferred else ""
+    lines = [f"plan {plan.uri} — {len(plan.tables)} tables, {len(plan.productive())} to optimize{waiting}"]
     for t in plan.tables:
         if t.decision is Decision.OPTIMIZE:
             frags = f"frags {t.fragments} → {t.fragments_after}"
@@ -88,7 +93,7 @@ def plan_text(plan: OptimizePlan) -> str:
         elif t.decision is Decision.FAILED:
             detail = t.error or t.reason
         else:
-            detail = t.reason if t.decision is Decision.SKIPPED else "no-op"
+            detail = t.reason if t.decision in {Decision.SKIPPED, Decision.DEFERRED} else "no-op"
         lines.append(f"  {t.table_key:<40} {t.decision.value:<9} {detail}")
         lines += _pending_lines(t.pending_indexes)
     return "\n".join(lines)
@@ -100,7 +105,20 @@ def optimize_text(report: OptimizeReport) -> str:
     for table in report.tables:
         lines.append(f"  {table.table_key:<40} {_optimize_cell(table)}")
         lines += _pending_lines(table.pending_indexes)
+    lines += [amplification_text(report)] if report.bytes_rewritten else []
     return "\n".join(lines)
+
+
+def amplification_text(report: OptimizeReport) -> str:
+    """What the run wrote against what was loaded since the run before, in one sentence. Pure."""
+    told = [t for t in report.tables if t.bytes_ingested is not None]
+    unknown = sum(t.committed and t.bytes_ingested is None for t in report.tables)
+    text = f"rewrote {size_text(report.bytes_rewritten)} (data and indexes)"
+    if told and report.bytes_ingested is not None:
+        text += f"; {size_text(report.bytes_ingested)} were loaded since the last run"
+    if report.write_amplification is not None:
+        text += f", write amplification {report.write_amplification:g}"
+    return text + (f"; unknown for {unknown} table(s)" if unknown else "")
 
 
 def repair_text(report: RepairReport, *, narrowed_to: tuple[str, ...] = ()) -> str:
@@ -189,7 +207,9 @@ def _optimize_cell(table: TableStats) -> str:
     if table.skipped is not None:
         return f"skipped ({_SKIP_TEXT[table.skipped]})"
     if table.committed:
-        return f"frags {table.fragments_removed} → {table.fragments_added} ✓"
+        wrote = f", wrote {size_text(table.bytes_rewritten)}" if table.bytes_rewritten else ""
+        times = f" ({table.write_amplification:g}x)" if table.write_amplification is not None else ""
+        return f"frags {table.fragments_removed} → {table.fragments_added} ✓{wrote}{times}"
     return "no-op"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models.optimize import RewritePolicy
 
 MIB = 1024 * 1024
 LONGEST_TTL_SECONDS = 3600.0
@@ -27,7 +28,32 @@ class Settings:
     spark_threshold_bytes: int = 4096 * MIB
     """Rewrites of at least this many bytes go to Spark (`OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES`)."""
     target_rows_per_fragment: int = 1_048_576
-    """The engine's default; the same value everywhere keeps its next optimize idle."""
+    """The engine's default; another value keeps its next optimize busy (`OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT`)."""
+    commit_batch_tasks: int = 0
+    """Fragment groups per commit of a rewrite, 0 for all in one (`OMNIGRAPH_OPS_COMMIT_BATCH_TASKS`)."""
+    policy: RewritePolicy = RewritePolicy.CONVERGE
+    """Which fragments a rewrite wants: `converge` or `tiered` (`OMNIGRAPH_OPS_POLICY`)."""
+    tier_fan_in: int = 4
+    """Tiered: how many neighbours of one size become one fragment (`OMNIGRAPH_OPS_TIER_FAN_IN`)."""
+    cutoff: int | None = None
+    """Bound on small fragments per table; default twice the cores for `--auto` (`OMNIGRAPH_OPS_CUTOFF`)."""
+    auto_unindexed_share: float = 0.1
+    """`--auto` takes tables with more rows uncovered by an index (`OMNIGRAPH_OPS_AUTO_UNINDEXED_SHARE`)."""
+    auto_deleted_share: float = 0.1
+    """`--auto` takes tables with more rows deleted (`OMNIGRAPH_OPS_AUTO_DELETED_SHARE`)."""
+    auto_off: tuple[str, ...] = ()
+    """Tables that `--auto` never takes, as in `node:A,edge:B` (`OMNIGRAPH_OPS_AUTO_OFF`)."""
+    auto: bool = False
+    """Only tables that are past a threshold; an option of the run."""
+    defer_index_remap: bool = False
+    """Plain Lance without stable row ids: a rewrite leaves index files as they are
+    (`OMNIGRAPH_OPS_DEFER_INDEX_REMAP`)."""
+    max_concurrent_rewrites: int = 0
+    """Compaction tasks of a graph at once, wherever they run; 0: no bound (`OMNIGRAPH_OPS_MAX_CONCURRENT_REWRITES`)."""
+    max_rewrite_bytes_per_second: int = 0
+    """Bytes that all of them read per second, 0 for no bound (`OMNIGRAPH_OPS_MAX_REWRITE_BYTES_PER_SECOND`)."""
+    max_deletes_per_second: int = 0
+    """Files that cleanup and orphans delete per second, 0 for no bound (`OMNIGRAPH_OPS_MAX_DELETES_PER_SECOND`)."""
     recovery_grace_seconds: float = 900.0
     """How old a foreign sidecar must be before `recover` finishes it (`OMNIGRAPH_OPS_RECOVERY_GRACE_SECONDS`)."""
     lease_ttl_seconds: float = 60.0
@@ -47,13 +73,31 @@ class Settings:
         for name in ("concurrency", "publish_attempts", "target_rows_per_fragment"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("small_table_bytes", "spark_threshold_bytes", "recovery_grace_seconds"):
+        for name in ("small_table_bytes", "spark_threshold_bytes", "recovery_grace_seconds", "commit_batch_tasks"):
             if getattr(self, name) < 0:
                 raise InvalidInput(f"{name} must not be negative, it is {getattr(self, name)}")
+        for name in ("max_concurrent_rewrites", "max_rewrite_bytes_per_second", "max_deletes_per_second"):
+            if getattr(self, name) < 0:
+                raise InvalidInput(f"{name} must not be negative, it is {getattr(self, name)}")
+        self._check_policy()
         if self.lease_ttl_seconds <= 0 or self.lease_wait_seconds < 0 or self.plan_ttl_seconds <= 0:
             raise InvalidInput("lease times and the TTL of plans must be positive")
         if self.lease_ttl_seconds > LONGEST_TTL_SECONDS:
             raise InvalidInput(f"the lease TTL must be at most {LONGEST_TTL_SECONDS:.0f} s")
+
+    def _check_policy(self) -> None:
+        if self.tier_fan_in < 2:
+            raise InvalidInput(f"tier_fan_in must be at least 2, not {self.tier_fan_in}")
+        if self.cutoff is not None and self.cutoff < 1:
+            raise InvalidInput(f"the cutoff must be at least 1, not {self.cutoff}")
+        for name in ("auto_unindexed_share", "auto_deleted_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidInput(f"{name} must be between 0 and 1, it is {getattr(self, name)}")
+
+    @property
+    def fragment_cutoff(self) -> int:
+        """The cutoff, by default twice the cores of this machine. Reads."""
+        return self.cutoff if self.cutoff is not None else 2 * (os.cpu_count() or 1)
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -64,11 +108,25 @@ class Settings:
             concurrency=_engine_concurrency(env),
             small_table_bytes=_number(env, prefix + "SMALL_TABLE_BYTES", base.small_table_bytes, int),
             spark_threshold_bytes=_number(env, prefix + "SPARK_THRESHOLD_BYTES", base.spark_threshold_bytes, int),
+            target_rows_per_fragment=_number(
+                env, prefix + "TARGET_ROWS_PER_FRAGMENT", base.target_rows_per_fragment, int
+            ),
+            commit_batch_tasks=_number(env, prefix + "COMMIT_BATCH_TASKS", base.commit_batch_tasks, int),
+            policy=_policy(env, base.policy),
+            tier_fan_in=_number(env, prefix + "TIER_FAN_IN", base.tier_fan_in, int),
+            cutoff=_number(env, prefix + "CUTOFF", 0, int) if env.get(prefix + "CUTOFF", "").strip() else None,
+            auto_unindexed_share=_number(env, prefix + "AUTO_UNINDEXED_SHARE", base.auto_unindexed_share, float),
+            auto_deleted_share=_number(env, prefix + "AUTO_DELETED_SHARE", base.auto_deleted_share, float),
+            auto_off=tuple(key.strip() for key in env.get(prefix + "AUTO_OFF", "").split(",") if key.strip()),
+            max_concurrent_rewrites=_number(env, prefix + "MAX_CONCURRENT_REWRITES", 0, int),
+            max_rewrite_bytes_per_second=_number(env, prefix + "MAX_REWRITE_BYTES_PER_SECOND", 0, int),
+            max_deletes_per_second=_number(env, prefix + "MAX_DELETES_PER_SECOND", 0, int),
             recovery_grace_seconds=_number(env, prefix + "RECOVERY_GRACE_SECONDS", base.recovery_grace_seconds, float),
             lease_ttl_seconds=_number(env, prefix + "LEASE_TTL_SECONDS", base.lease_ttl_seconds, float),
             lease_wait_seconds=_number(env, prefix + "LEASE_WAIT_SECONDS", base.lease_wait_seconds, float),
             plan_ttl_seconds=_number(env, prefix + "PLAN_TTL_SECONDS", base.plan_ttl_seconds, float),
-            exclusive=env.get(prefix + "EXCLUSIVE", "").strip().lower() in {"1", "true", "yes", "on"},
+            defer_index_remap=_switch(env, prefix + "DEFER_INDEX_REMAP"),
+            exclusive=_switch(env, prefix + "EXCLUSIVE"),
             engine_root=env.get(prefix + "ENGINE_ROOT") or None,
         )
 
@@ -77,6 +135,19 @@ def _engine_concurrency(env: Mapping[str, str]) -> int:
     # The engine ignores anything that is not a positive integer; so do we, for the same variable.
     text = env.get("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "").strip()
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else Settings().concurrency
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    return env.get(name, "").strip().lower() in {"1", "true", "yes", "on"}
+
+
+def _policy(env: Mapping[str, str], default: RewritePolicy) -> RewritePolicy:
+    text = env.get("OMNIGRAPH_OPS_POLICY", "").strip().lower()
+    try:
+        return RewritePolicy(text) if text else default
+    except ValueError:
+        known = " or ".join(p.value for p in RewritePolicy)
+        raise InvalidInput(f"OMNIGRAPH_OPS_POLICY must be {known}, it is {text!r}") from None
 
 
 def _number(env: Mapping[str, str], name: str, default: N, kind: type[N]) -> N:

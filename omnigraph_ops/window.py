@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph_ops import journal
+from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
+from omnigraph_ops.edges.lance_rewrites import validate_rewrite
 from omnigraph_ops.errors import DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StalePlan, StorageError
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
@@ -51,6 +53,10 @@ def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) ->
         OutcomeUnknown: effects landed but could not be published; the sidecar is left for `recover`.
         Whatever `effects` raises, after the table was disarmed or its leftovers were published.
     """
+    if not graph.format.publishes:
+        from omnigraph_ops.plain_unit import run_plain_unit
+
+        return run_plain_unit(graph, entry, unit=unit, effects=effects)
     settings = graph.settings
     with committer_lease(
         graph.storage,
@@ -167,7 +173,7 @@ def _finish(graph: Graph, entry: TableEntry, operation_id: str) -> bool:
         if current.version >= head.version:
             break
         if history(graph.storage, entry.path, after=current.version, upto=head.version).preserves_content:
-            _check_rows(graph, current, head, operation_id)
+            _check_content(graph, current, head, operation_id)
             publish_monotonic(graph, entry, head, actor=None)
             break
         if time.monotonic() >= deadline:
@@ -180,15 +186,27 @@ def _finish(graph: Graph, entry: TableEntry, operation_id: str) -> bool:
     return int(head.version) != entry.version
 
 
-def _check_rows(graph: Graph, pinned: TableEntry, head: Dataset, operation_id: str) -> None:
-    """Refuse to publish a rewrite that lost or gained a row: it becomes drift for a person to see. Reads."""
-    before, after = live_rows(graph.open_pinned(pinned)), live_rows(head)
-    if before != after:
+def _check_content(graph: Graph, pinned: TableEntry, head: Dataset, operation_id: str) -> None:
+    """Refuse to publish a rewrite that lost or gained a row, or a file: it becomes drift for a person to see. Reads."""
+    problem = wrong_content(graph.open_pinned(pinned), head)
+    if problem is not None:
         _disarm(graph, operation_id)
         raise DriftFound(
-            f"{pinned.table_key} has {after} rows after the rewrite and {before} before; it was not published, "
+            f"{pinned.table_key} {problem}; it was not published, "
             f"readers stay at version {pinned.version}; keep the table as it is and report this"
         )
+
+
+def wrong_content(before: Dataset, head: Dataset) -> str | None:
+    """What is wrong with a rewrite, for the end of a sentence; None when nothing is. Reads."""
+    had, has = live_rows(before), live_rows(head)
+    if had != has:
+        return f"has {has} rows after the rewrite and {had} before"
+    try:
+        validate_rewrite(head, before)
+    except LanceFailure as error:
+        return f"cannot be read as the rewrite left it ({error})"
+    return None
 
 
 def _disarm(graph: Graph, operation_id: str) -> None:

@@ -152,7 +152,7 @@ def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
     if not doomed:
         return CleanupStats(table_key=table.table_key, skipped_since_protected=spared)
     _refuse_more(table.table_key, files_to_go(entry, head, doomed), table.files)
-    removed = remove_versions(head, doomed)
+    removed = remove_versions(head, doomed, deletes_per_second=graph.settings.max_deletes_per_second or None)
     _prove_readable(graph, entry, view)
     return CleanupStats(
         table_key=table.table_key,

@@ -30,8 +30,10 @@ def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: Graph
 def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
     """Decide again, from fresh state, right before the deletion. Pure.
 
-    A branch that cannot be read is never called an orphan.
+    A branch that cannot be read is never called an orphan, nor is one that no graph manifest could place.
     """
+    if not graph.format.publishes:
+        return False
     if fork.branch in {name for name, _ in view.unreadable} or _is_internal(fork.branch):
         return False
     if fork.table_key.startswith("_"):

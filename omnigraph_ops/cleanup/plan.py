@@ -136,6 +136,9 @@ def refusal(graph: Graph, entry: TableEntry, view: GraphView, *, ignoring: set[s
     unopenable = _unopenable_pin(graph, entry, view)
     if unopenable is not None:
         return unopenable
+    cloned = graph.cloned(entry.path)
+    if cloned is not None:
+        return cloned
     forks = [b.name for b in graph.lance.branches(head) if b.name not in ignoring]
     return spelling_problem(head, forks, graph.table_uri(entry))
 

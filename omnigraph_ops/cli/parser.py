@@ -6,18 +6,21 @@ import argparse
 
 from omnigraph_ops import __version__
 from omnigraph_ops.cli.address import add_address
+from omnigraph_ops.cli.budget_options import add_budget_options
 from omnigraph_ops.cli.orphans_options import add_orphans_options
 
 _VERBS = """\
 verbs, in the order of a night:
   check       what stands between this graph and maintenance (exit 0 clean, 3 pending, 4 needs a person)
   recover     finish crashed optimize runs, the engine's or ours
+  health      how every table is doing, 0 to 100, worst first; writes nothing
   plan        what optimize would do; writes nothing
   optimize    fold indexes, rewrite small fragments, publish; rows never change
   repair      preview drifted tables; --confirm publishes verified ones, --force the others too
   cleanup     preview which old versions go; --confirm removes them
   orphans     preview files that nothing refers to; --confirm removes them, --quarantine moves them aside
   audit       who approved what, and what came of it
+  calibrate   measure from how many bytes on Spark pays here
   unlock      remove a writers' lock that a crash left behind
   demo-graph  write a graph to try all this on
 
@@ -36,7 +39,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for add in (_check, _recover, _plan, _optimize, _repair, _cleanup, _orphans, _audit, _unlock, _demo_graph):
+    for add in (
+        _check,
+        _recover,
+        _health,
+        _plan,
+        _optimize,
+        _repair,
+        _cleanup,
+        _orphans,
+        _audit,
+        _calibrate,
+        _unlock,
+        _demo_graph,
+    ):
         add(verbs)
     return parser
 
@@ -62,13 +78,26 @@ def _recover(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     )
 
 
+def _health(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Score every table from 0 to 100: small fragments, deleted and unindexed rows, versions, dead bytes."
+    _tables(_verb(verbs, "health", f"{text} Reads metadata only."))
+
+
 def _plan(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _tables(_verb(verbs, "plan", "Show what optimize would do. Writes nothing."))
+    parser = _verb(verbs, "plan", "Show what optimize would do. Writes nothing.")
+    _tables(parser)
+    add_budget_options(parser)
 
 
 def _optimize(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _verb(verbs, "optimize", "Fold indexes, rewrite small fragments and publish. Rows never change.")
     _tables(parser)
+    add_budget_options(parser)
+    parser.add_argument(
+        "--queue",
+        action="store_true",
+        help="do not wait: start the nightly DAG at OMNIGRAPH_OPS_AIRFLOW_URL (token in OMNIGRAPH_OPS_AIRFLOW_TOKEN)",
+    )
     parser.add_argument(
         "--exclusive",
         action="store_true",
@@ -140,6 +169,17 @@ def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _orphans(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "Remove files that no version, branch or tag refers to. Without --confirm it prints the plan."
     add_orphans_options(_verb(verbs, "orphans", text))
+
+
+def _calibrate(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Rewrite generated tables in process and on Spark, and say from how many bytes on Spark is faster."
+    parser = verbs.add_parser("calibrate", help=text, description=text)
+    parser.add_argument("--master", default="local[*]", help="Spark master to submit to (default local[*])")
+    parser.add_argument(
+        "--scratch", metavar="DIR", help="a folder that the workers reach under the same path (default: temporary)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
 def _audit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 
-from omnigraph_ops import audit_log, render, serde
+from omnigraph_ops import audit_log, calibrate, render, serde
 from omnigraph_ops.cli.cleanup_verb import cleanup_verb
+from omnigraph_ops.cli.optimize_verb import health_verb, optimize_verb, plan_verb
 from omnigraph_ops.cli.orphans_verb import orphans_verb
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.repair_verb import repair_verb
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.errors import OpsError, UsageError
-from omnigraph_ops.fence import current_lock, fenced, unlock
+from omnigraph_ops.errors import UsageError
+from omnigraph_ops.fence import current_lock, unlock
 from omnigraph_ops.models import UnlockReport
-from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
 
 
@@ -35,32 +33,16 @@ def recover_verb(args: argparse.Namespace) -> int:
     return report.status.exit_code
 
 
-def plan_verb(args: argparse.Namespace) -> int:
-    plan = plan_optimize(open_target(args), tables=tuple(args.tables))
-    emit(args, plan, render.plan_text(plan))
-    return 0
-
-
-def optimize_verb(args: argparse.Namespace) -> int:
-    graph = open_target(args)
-    if args.exclusive or args.fence:
-        graph.settings = replace(graph.settings, exclusive=True)
-    with fenced(graph) if args.fence else contextlib.nullcontext():
-        report = optimize_all(graph, tables=tuple(args.tables), on_progress=None if args.quiet else _table_progress)
-    emit(args, report, render.optimize_text(report))
-    if report.failed:
-        keys = ", ".join(t.table_key for t in report.failed)
-        raise OpsError(
-            f"optimize failed for {len(report.failed)} table(s): {keys}; the others are done; "
-            "run `omnigraph-ops check`, then optimize again"
-        )
-    return 0
-
-
 def audit_verb(args: argparse.Namespace) -> int:
     graph = open_target(args)
     log = audit_log.AuditLog(uri=graph.uri, entries=audit_log.read(graph.storage, newest=args.newest))
     emit(args, log, audit_log.text(log))
+    return 0
+
+
+def calibrate_verb(args: argparse.Namespace) -> int:
+    found = calibrate.calibrate(master=args.master, scratch=args.scratch, on_progress=None if args.quiet else _progress)
+    emit(args, found, calibrate.text(found))
     return 0
 
 
@@ -94,10 +76,6 @@ def demo_graph_verb(args: argparse.Namespace) -> int:
     return 0
 
 
-def _table_progress(table_key: str, text: str) -> None:
-    _progress(f"  {table_key}: {text}")
-
-
 def _progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -105,12 +83,14 @@ def _progress(text: str) -> None:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": check_verb,
     "recover": recover_verb,
+    "health": health_verb,
     "plan": plan_verb,
     "optimize": optimize_verb,
     "repair": repair_verb,
     "cleanup": cleanup_verb,
     "orphans": orphans_verb,
     "audit": audit_verb,
+    "calibrate": calibrate_verb,
     "unlock": unlock_verb,
     "demo-graph": demo_graph_verb,
 }

@@ -98,14 +98,17 @@ def _kind_of(path: str) -> str:
     return folders.get(path.partition("/")[0], "manifest")
 
 
-def remove_versions(dataset: Dataset, versions: Sequence[int]) -> Removed:
+def remove_versions(dataset: Dataset, versions: Sequence[int], *, deletes_per_second: int | None = None) -> Removed:
     """Remove exactly these versions and the files only they reference. Destroys.
 
     Unverified files younger than seven days stay: they may belong to a write in progress.
     """
     with lance_errors(f"clean up {dataset.uri}"):
         stats = dataset.cleanup_old_versions(
-            versions=list(versions), delete_unverified=False, error_if_tagged_old_versions=False
+            versions=list(versions),
+            delete_unverified=False,
+            error_if_tagged_old_versions=False,
+            delete_rate_limit=deletes_per_second,
         )
     return Removed(bytes_removed=int(stats.bytes_removed), old_versions=int(stats.old_versions))
 

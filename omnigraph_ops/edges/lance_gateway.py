@@ -14,6 +14,8 @@ from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
 
 Dataset = lance.LanceDataset
 AUTO_CLEANUP_PREFIX = "lance.auto_cleanup."
+SYSTEM_PREFIX = "__lance"
+"""Begins the names of what Lance keeps among the indexes for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,9 @@ class BranchRef:
 
 class LanceGateway:
     """Opens datasets with the storage options of one graph."""
+
+    may_rebuild_indexes = True
+    """Whether the parameters of an index are known, so that it may be built anew where folding fails."""
 
     def __init__(self, storage_options: dict[str, str] | None) -> None:
         self.storage_options = storage_options
@@ -115,6 +120,12 @@ def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
     with lance_errors(f"read the config of {dataset.uri}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return tuple(sorted(k for k in dataset.config() if k.startswith(AUTO_CLEANUP_PREFIX)))
+
+
+def base_roots(dataset: Dataset) -> tuple[str, ...]:
+    """Roots of other datasets whose files the open version reads. Reads."""
+    with lance_errors(f"read the base paths of {dataset.uri}"):
+        return tuple(str(base.path) for base in dataset.base_paths().values() if base.is_dataset_root)
 
 
 def live_rows(dataset: Dataset) -> int:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lance import optimize as lance_optimize
 
 from omnigraph_ops.edges.lance_errors import lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 _DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": "VectorIndexDetails"}
-_SYSTEM_PREFIX = "__lance"
 # The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
 _Compaction: Any = lance_optimize.Compaction
 _CompactionTask: Any = lance_optimize.CompactionTask
@@ -41,6 +40,7 @@ class IndexFacts:
     """The last part of the details type, e.g. `BTreeIndexDetails`."""
     segments: int
     covered: frozenset[int]
+    size_bytes: int = 0
 
     def serves(self, column: str, index_type: str) -> bool:
         """Whether the engine would count this as the index of that type on exactly that column. Pure."""
@@ -60,8 +60,18 @@ class TableFacts:
     auto_cleanup_keys: tuple[str, ...]
 
 
-def table_facts(dataset: Dataset, target_rows: int) -> TableFacts:
-    """Fragments, indexes and Lance's own compaction plan of the open version. Reads."""
+Exclude = Callable[[Sequence[FragmentFacts]], Collection[int]]
+"""Which fragments a compaction leaves alone, by id: the policy of a graph as a function of what is there."""
+
+
+def fragment_facts(dataset: Dataset) -> tuple[FragmentFacts, ...]:
+    """The fragments of the version that is open, in storage order. Reads."""
+    with lance_errors(f"inspect the fragments of {dataset.uri}"):
+        return tuple(_fragment(f.metadata) for f in dataset.get_fragments())
+
+
+def table_facts(dataset: Dataset, target_rows: int, exclude: Exclude | None = None) -> TableFacts:
+    """Fragments, indexes and Lance's compaction plan of the open version under a policy. Reads."""
     with lance_errors(f"inspect {dataset.uri}"):
         fragments = tuple(_fragment(f.metadata) for f in dataset.get_fragments())
         indexes = tuple(_indexes(dataset))
@@ -71,7 +81,7 @@ def table_facts(dataset: Dataset, target_rows: int) -> TableFacts:
         rows=rows,
         fragments=fragments,
         indexes=indexes,
-        compaction_tasks=tuple(task.fragment_ids for task in plan_tasks(dataset, target_rows)),
+        compaction_tasks=tuple(task.fragment_ids for task in plan_tasks(dataset, target_rows, exclude)),
         auto_cleanup_keys=auto_cleanup_keys(dataset),
     )
 
@@ -90,12 +100,18 @@ class RewriteMetrics:
 
     fragments_removed: int
     fragments_added: int
+    bytes_written: int = 0
 
 
-def plan_tasks(dataset: Dataset, target_rows: int) -> tuple[RewriteTask, ...]:
-    """Lance's compaction plan at the open version, the engine's options. Reads."""
+def plan_tasks(dataset: Dataset, target_rows: int, exclude: Exclude | None = None) -> tuple[RewriteTask, ...]:
+    """Lance's compaction plan at the open version, the engine's options but for what is excluded. Reads."""
+    options: dict[str, object] = {"target_rows_per_fragment": target_rows}
+    # Never across an excluded fragment: it ends a group, so the order of rows stays.
+    excluded = sorted(exclude(fragment_facts(dataset))) if exclude is not None else []
+    if excluded:
+        options["excluded_fragment_ids"] = excluded
     with lance_errors(f"plan the compaction of {dataset.uri}"):
-        plan = _Compaction.plan(dataset, {"target_rows_per_fragment": target_rows})
+        plan = _Compaction.plan(dataset, options)
         return tuple(
             RewriteTask(payload=task.json(), fragment_ids=tuple(f.id for f in task.fragments)) for task in plan.tasks
         )
@@ -107,11 +123,16 @@ def execute_task(dataset: Dataset, payload: str) -> str:
         return str(_CompactionTask.from_json(payload).execute(dataset).json())
 
 
-def commit_results(dataset: Dataset, results: Sequence[str]) -> RewriteMetrics:
+def commit_results(dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool = False) -> RewriteMetrics:
     """Commit finished rewrites: ReserveFragments and Rewrite, two versions. Writes."""
     with lance_errors(f"commit the compaction of {dataset.uri}"):
-        metrics = _Compaction.commit(dataset, [_RewriteResult.from_json(r) for r in results])
-    return RewriteMetrics(fragments_removed=metrics.fragments_removed, fragments_added=metrics.fragments_added)
+        rewrites = [_RewriteResult.from_json(r) for r in results]
+        metrics = _Compaction.commit(dataset, rewrites, {"defer_index_remap": True} if defer_index_remap else None)
+    return RewriteMetrics(
+        fragments_removed=metrics.fragments_removed,
+        fragments_added=metrics.fragments_added,
+        bytes_written=sum(_fragment(f).data_bytes for r in rewrites for f in r.new_fragments),
+    )
 
 
 def fold_index(dataset: Dataset, name: str, segments: int) -> None:
@@ -172,21 +193,8 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
             details=str(index.type_url).rsplit(".", 1)[-1],
             segments=len(index.segments),
             covered=frozenset(int(f) for s in index.segments for f in s.fragment_ids),
+            size_bytes=int(index.total_size_bytes or 0),
         )
         for index in described
-        if not index.name.startswith(_SYSTEM_PREFIX)
+        if not index.name.startswith(SYSTEM_PREFIX)
     ]
-
-
-def surviving_results(dataset: Dataset, results: Sequence[str]) -> tuple[str, ...]:
-    """The results whose source fragments are still exactly what the open version holds. Reads.
-
-    A delete or update since the plan changes a fragment's deletion file, another rewrite removes it;
-    committing such a result could only fail.
-    """
-    current = {f.fragment_id: f.metadata.to_json() for f in dataset.get_fragments()}
-    return tuple(
-        payload
-        for payload in results
-        if all(current.get(f.id) == f.to_json() for f in _RewriteResult.from_json(payload).original_fragments)
-    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from omnigraph_ops.edges.inventory import Stored, walk
 from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset, LanceGateway
 from omnigraph_ops.edges.options import lance_options, s3fs_options
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.catalog import Catalog
-from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, STAMP_KEY
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, SCHEMA_APPLY_LOCK, STAMP_KEY, version_path
+from omnigraph_ops.graph.location import is_table_path, locate
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
@@ -36,6 +39,11 @@ class Graph:
         return self.context.location.root
 
     @property
+    def target(self) -> str:
+        """What another process opens to get exactly this."""
+        return self.uri
+
+    @property
     def stamp(self) -> int:
         return self.format.stamp
 
@@ -60,6 +68,26 @@ class Graph:
         with lance_errors(f"read the graph manifest of {self.uri}"):
             rows = manifest.to_table()
         return self.format.decode(self.context, rows, branch, manifest.version)
+
+    def state_of(self, table_key: str) -> BranchState:
+        """What main publishes right now, as far as it is about one table. Reads."""
+        return self.state()
+
+    def published_at(self) -> float | None:
+        """When the newest version of the graph was published, in seconds since the epoch. Reads."""
+        return self.storage.stat(version_path(MANIFEST_DIR, self.manifest().version, None)).modified_at
+
+    def stored(self) -> Iterator[Stored]:
+        """Everything that is stored and may be judged. Reads."""
+        return walk(self.storage)
+
+    def cloned(self, table_path: str) -> str | None:
+        """Why somebody else reads files of the versions of a dataset, None when nobody does. Reads."""
+        return None
+
+    def is_gone(self, table_path: str) -> bool:
+        """Whether a path that is not published was that of a table of this graph. Pure."""
+        return is_table_path(table_path)
 
     def lance_branches(self) -> tuple[BranchRef, ...]:
         """Every Lance branch of the graph manifest, the schema-apply lock included. Reads."""
@@ -95,7 +123,8 @@ class Graph:
     def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
         """Live tables of main that the accepted catalog also declares, by key; raises `CorruptGraph`. Pure."""
         self.format.check_catalog(self.catalog, state, self.uri)
-        return tuple(e for e in state.entries if self.catalog.get(e.table_key) is not None)
+        declared = {t.table_key for t in self.catalog.tables}
+        return tuple(e for e in state.entries if e.table_key in declared)
 
 
 def open_graph(target: str, settings: Settings | None = None) -> Graph:
@@ -104,26 +133,43 @@ def open_graph(target: str, settings: Settings | None = None) -> Graph:
     Raises:
         InvalidInput: the target is not a path or an s3:// URI.
         NotAGraph, UnsupportedStamp, ContractError: it cannot be maintained; nothing was written.
+
+    Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
     """
     location = locate(target)
     storage = Storage(location.root, s3fs_options(location.root))
     lance = LanceGateway(lance_options(location.root))
     context = GraphContext(location=location, storage=storage, lance=lance)
-    stamp_format = _FORMATS[_read_stamp(context)]()
-    return Graph(context, stamp_format, settings or Settings.from_env())
+    stamp = _read_stamp(context)
+    if stamp is not None:
+        return Graph(context, _FORMATS[stamp](), settings or Settings.from_env())
+    from omnigraph_ops.graph.plain import open_plain
+
+    plain = open_plain(context, settings or Settings.from_env())
+    if plain is None:
+        raise NotAGraph(f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}")
+    return plain
 
 
-def _read_stamp(context: GraphContext) -> int:
+def _read_stamp(context: GraphContext) -> int | None:
+    """The stamp of the graph manifest, None where there is no such dataset. Reads."""
     root = context.location.root
     if not context.storage.exists(""):
         raise NotAGraph(f"there is nothing at {root}")
     try:
         manifest = context.lance.open(context.location.uri(MANIFEST_DIR))
     except DatasetMissing:
-        raise NotAGraph(f"{root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}") from None
+        return None
     except LanceFailure as error:
         raise CorruptGraph(f"{root}/{MANIFEST_DIR} cannot be read; nothing was written: {error}") from None
-    raw = (manifest.schema.metadata or {}).get(STAMP_KEY.encode(), b"1")
+    raw = (manifest.schema.metadata or {}).get(STAMP_KEY.encode())
+    if raw is None and not ROOT_FILES.intersection(context.storage.list("")):
+        raise NotAGraph(
+            f"{root}/{MANIFEST_DIR} was not written by Omnigraph; the folder of a Lance namespace, whose own "
+            "catalog that may be, is not maintained; nothing was written"
+        )
+    # The first generation carried no stamp.
+    raw = raw or b"1"
     stamp = int(raw) if raw.isdigit() else None
     if stamp in _FORMATS:
         return stamp

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.graph.layout import version_path
+from omnigraph_ops.graph.layout import old_manifest_file_name, version_path
 
 T = TypeVar("T")
 _FOOTER = struct.Struct("<QHH4s")
@@ -80,18 +80,21 @@ def version_record(storage: Storage, table_path: str, version: int, branch: str 
     Raises:
         UnreadableTransaction: the manifest or its transaction is missing or damaged.
     """
-    path = version_path(table_path, version, branch)
     try:
-        raw = storage.read(path)
-    except FileNotFoundError:
-        raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
-    try:
+        raw = _read_manifest(storage, version_path(table_path, version, branch), version)
         manifest = _message_at(raw, _manifest_position(raw))
         return _record(version, manifest, _transaction_bytes(storage, table_path, branch, raw))
     except FileNotFoundError:
         raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
     except (struct.error, DecodeError, ValueError, IndexError) as error:
         raise UnreadableTransaction(f"failed to read Lance transaction for version {version}: {error}") from None
+
+
+def _read_manifest(storage: Storage, path: str, version: int) -> bytes:
+    try:
+        return storage.read(path)
+    except FileNotFoundError:
+        return storage.read(f"{path.rpartition('/')[0]}/{old_manifest_file_name(version)}")
 
 
 def _transaction_bytes(storage: Storage, table_path: str, branch: str | None, raw: bytes) -> bytes:

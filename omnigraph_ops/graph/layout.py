@@ -16,12 +16,25 @@ SCHEMA_IR_FILE = "_schema.ir.json"
 SCHEMA_STATE_FILE = "__schema_state.json"
 SCHEMA_FILES = (SCHEMA_SOURCE_FILE, SCHEMA_IR_FILE, SCHEMA_STATE_FILE)
 STAGING_SUFFIX = ".staging"
+ROOT_FILES = frozenset({*SCHEMA_FILES, *(name + STAGING_SUFFIX for name in SCHEMA_FILES), "__init_claim.json"})
+# The last two are left over from engines before 0.4.0 and inert since.
+INTERNAL_DATASETS = (
+    MANIFEST_DIR,
+    COMMITS_DIR,
+    ACTORS_DIR,
+    RECOVERIES_DIR,
+    "_graph_runs.lance",
+    "_graph_run_actors.lance",
+)
+GRAPH_FOLDERS = (*INTERNAL_DATASETS, RECOVERY_DIR)
+"""Folders directly below a root that only a graph has."""
 
 STAMP_KEY = "omnigraph:internal_schema_version"
 SCHEMA_APPLY_LOCK = "__schema_apply_lock__"
 
 _MAX_U64 = 2**64 - 1
 _MANIFEST_NAME = re.compile(r"(\d{20})\.manifest")
+_OLD_MANIFEST_NAME = re.compile(r"(\d{1,19})\.manifest")
 
 
 def fnv1a64(name: str) -> str:
@@ -49,6 +62,17 @@ def version_of_manifest_file(name: str) -> int | None:
     """The version of a V2 manifest file name, None for any other name. Pure."""
     match = _MANIFEST_NAME.fullmatch(name)
     return _MAX_U64 - int(match.group(1)) if match else None
+
+
+def old_manifest_file_name(version: int) -> str:
+    """The file name of a Lance manifest in V1 naming, which no engine writes but older Lance did. Pure."""
+    return f"{version}.manifest"
+
+
+def any_version_of(name: str) -> int | None:
+    """The version of a manifest file name of either naming, None for any other name. Pure."""
+    old = _OLD_MANIFEST_NAME.fullmatch(name)
+    return int(old.group(1)) if old else version_of_manifest_file(name)
 
 
 def version_path(table_path: str, version: int, branch: str | None) -> str:

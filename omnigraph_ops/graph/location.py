@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -63,6 +64,14 @@ def locate(target: str) -> GraphLocation:
     elif scheme:
         raise InvalidInput(f"{text} has an unsupported scheme {scheme!r}; use a path or an s3:// URI")
     return GraphLocation(given=target, root=os.path.abspath(text))
+
+
+_TABLE_PATH = re.compile(r"(?:nodes|edges)/[0-9a-f]{16}(?:-[0-9a-f]{16})?")
+
+
+def is_table_path(path: str) -> bool:
+    """Whether an engine would put a table's dataset there. Pure."""
+    return _TABLE_PATH.fullmatch(path) is not None
 
 
 def checked_table_path(location: GraphLocation, path: str) -> str:

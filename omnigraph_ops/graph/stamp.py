@@ -36,6 +36,9 @@ class StampFormat(Protocol):
     """Everything that differs between graph generations."""
 
     stamp: int
+    publishes: bool
+    """Whether a graph manifest says which version of which table is read. Without one a table's HEAD is,
+    and its branches and configuration are its owner's."""
     compacts_blobs: bool
     sidecar_version: int
     """The newest sidecar schema version this generation reads."""

@@ -44,6 +44,7 @@ class Stamp3:
     """The format of generation 3."""
 
     stamp = 3
+    publishes = True
     compacts_blobs = False
     sidecar_version = 2
     compares_sidecar_paths = False

@@ -47,6 +47,7 @@ class Stamp6:
     """The format of generation 6."""
 
     stamp = 6
+    publishes = True
     compacts_blobs = True
     sidecar_version = 9
     compares_sidecar_paths = True

@@ -29,10 +29,16 @@ from omnigraph_ops.models.evidence import (
     TransactionProperty,
     VersionEvidence,
 )
+from omnigraph_ops.models.health import (
+    HealthPart,
+    HealthReport,
+    TableHealth,
+)
 from omnigraph_ops.models.observe import (
     QuietState,
 )
 from omnigraph_ops.models.optimize import (
+    PATIENCE,
     Decision,
     Executor,
     IndexBuild,
@@ -40,10 +46,12 @@ from omnigraph_ops.models.optimize import (
     OptimizePlan,
     OptimizeReport,
     PendingIndex,
+    RewritePolicy,
     SkipReason,
     TablePlan,
     TableStats,
     UnitWindow,
+    amplification,
 )
 from omnigraph_ops.models.orphans import (
     OrphanFile,
@@ -78,6 +86,7 @@ from omnigraph_ops.models.repair import (
 )
 
 __all__ = [
+    "PATIENCE",
     "BranchEvidence",
     "CheckReport",
     "CheckStatus",
@@ -92,6 +101,8 @@ __all__ = [
     "DriftFinding",
     "EvidenceTier",
     "Executor",
+    "HealthPart",
+    "HealthReport",
     "IndexBuild",
     "IndexEvidence",
     "IndexFold",
@@ -118,6 +129,7 @@ __all__ = [
     "RepairReport",
     "RepairRow",
     "RetentionPolicy",
+    "RewritePolicy",
     "RowChange",
     "ShownRow",
     "ShownValue",
@@ -128,6 +140,7 @@ __all__ = [
     "SnapshotExpiry",
     "SparedFile",
     "TableCleanupPlan",
+    "TableHealth",
     "TablePlan",
     "TableStats",
     "TierCost",
@@ -136,4 +149,5 @@ __all__ = [
     "UnknownFile",
     "UnlockReport",
     "VersionEvidence",
+    "amplification",
 ]

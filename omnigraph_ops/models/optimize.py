@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+PATIENCE = 3
+"""Deferrals in a row after which a table comes first."""
 
 
 class SkipReason(StrEnum):
@@ -12,6 +16,12 @@ class SkipReason(StrEnum):
     DRIFT = "drift_needs_repair"
     BLOBS = "blob_columns_unsupported_by_lance"
     NOT_EXCLUSIVE = "not_exclusive"
+    DEFERRED_BUDGET = "deferred_budget"
+    """It has work that did not fit into the budget of this run; it stays planned."""
+    BELOW_THRESHOLDS = "below_thresholds"
+    """It has work, but `--auto` takes only tables that are past a threshold."""
+    AUTO_OFF = "auto_off"
+    """The configuration keeps automatic optimisation away from it."""
 
 
 class Decision(StrEnum):
@@ -20,8 +30,19 @@ class Decision(StrEnum):
     OPTIMIZE = "optimize"
     NO_OP = "no_op"
     SKIPPED = "skipped"
+    DEFERRED = "deferred"
+    """It has work that waits for another run: no budget, or below the thresholds."""
     FAILED = "failed"
     """The table could not be looked at; nothing is done to it and the run ends red."""
+
+
+class RewritePolicy(StrEnum):
+    """Which fragments a rewrite wants."""
+
+    CONVERGE = "converge"
+    """One fragment up to the target size, as the engine does it: every night rewrites what is below the target."""
+    TIERED = "tiered"
+    """Fragments of one size class are merged once there are enough of them: O(log n) rewrites per row."""
 
 
 class Executor(StrEnum):
@@ -75,6 +96,12 @@ class TablePlan:
     """An estimate; the commit reports what happened."""
     data_bytes: int = 0
     rewrite_bytes: int = 0
+    index_bytes: int = 0
+    """Size of the indexes that are folded: folding writes them anew. Indexes yet to be built count as nothing."""
+    benefit: float = 0.0
+    """The health points that optimizing wins back, 0 to 80."""
+    waited: int = 0
+    """How many runs in a row had no budget for it."""
     folds: tuple[IndexFold, ...] = ()
     builds: tuple[IndexBuild, ...] = ()
     pending_indexes: tuple[PendingIndex, ...] = ()
@@ -82,6 +109,11 @@ class TablePlan:
     strip_auto_cleanup: bool = False
     reason: str = ""
     error: str | None = None
+
+    @property
+    def cost_bytes(self) -> int:
+        """What optimizing the table is expected to write. Pure."""
+        return self.rewrite_bytes + self.index_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +124,27 @@ class OptimizePlan:
     stamp: int
     graph_version: int
     tables: tuple[TablePlan, ...]
+    not_after_us: int | None = None
+    """The deadline of the run: no table starts after it."""
+
+    @property
+    def deferred(self) -> tuple[TablePlan, ...]:
+        """The tables with work that waits for another run. Pure."""
+        return tuple(t for t in self.tables if t.decision is Decision.DEFERRED)
 
     def productive(self, executor: Executor | None = None) -> tuple[TablePlan, ...]:
         """The tables with work, optionally only those of one executor. Pure."""
         return tuple(
             t for t in self.tables if t.decision is Decision.OPTIMIZE and (executor is None or t.executor is executor)
         )
+
+    def in_turn(self, executor: Executor | None = None) -> tuple[TablePlan, ...]:
+        """`productive` in the order of a run: who waited too long, then by benefit per byte, then by key. Pure."""
+        return tuple(sorted(self.productive(executor), key=_turn))
+
+
+def _turn(table: TablePlan) -> tuple[bool, float, str]:
+    return table.waited < PATIENCE, -table.benefit / max(table.cost_bytes, 1), table.table_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +172,12 @@ class TableStats:
     executor: Executor = Executor.IN_PROCESS
     rows: int | None = None
     bytes_rewritten: int = 0
+    """Data and index bytes that were written."""
+    index_bytes_rewritten: int = 0
+    bytes_ingested: int | None = None
+    """Data that others added since the last run; None when that cannot be told."""
+    write_amplification: float | None = None
+    """Bytes rewritten per byte ingested; None when nothing was ingested, or nobody can tell."""
     indexes_folded: tuple[str, ...] = ()
     indexes_built: tuple[str, ...] = ()
     windows: tuple[UnitWindow, ...] = ()
@@ -137,7 +190,36 @@ class OptimizeReport:
 
     uri: str
     tables: tuple[TableStats, ...]
+    bytes_rewritten: int = 0
+    bytes_ingested: int | None = None
+    """Over the tables that could tell; None when none could."""
+    write_amplification: float | None = None
+    """Over the tables that could tell what was ingested."""
+
+    @classmethod
+    def of(cls, uri: str, tables: Iterable[TableStats]) -> OptimizeReport:
+        """The report with the sums over its tables. Pure."""
+        rows = tuple(tables)
+        told = [t for t in rows if t.bytes_ingested is not None]
+        ingested = sum(t.bytes_ingested or 0 for t in told) if told else None
+        return cls(
+            uri=uri,
+            tables=rows,
+            bytes_rewritten=sum(t.bytes_rewritten for t in rows),
+            bytes_ingested=ingested,
+            write_amplification=amplification(sum(t.bytes_rewritten for t in told), ingested),
+        )
 
     @property
     def failed(self) -> tuple[TableStats, ...]:
         return tuple(t for t in self.tables if t.error is not None)
+
+    @property
+    def deferred(self) -> tuple[TableStats, ...]:
+        """The tables that found no budget. Pure."""
+        return tuple(t for t in self.tables if t.skipped is SkipReason.DEFERRED_BUDGET)
+
+
+def amplification(rewritten: int, ingested: int | None) -> float | None:
+    """Bytes rewritten per byte ingested. Pure."""
+    return round(rewritten / ingested, 3) if ingested else None

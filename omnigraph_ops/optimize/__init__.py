@@ -1,7 +1,17 @@
 """Optimize: fold indexes, rewrite small fragments, publish; content-preserving throughout."""
 
+from omnigraph_ops.optimize.budget import Budget, late_internal, note_deferrals
 from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.optimize.plan import plan_table
 from omnigraph_ops.optimize.run import optimize_all, optimize_table, plan_optimize
 
-__all__ = ["optimize_all", "optimize_internal", "optimize_table", "plan_optimize", "plan_table"]
+__all__ = [
+    "Budget",
+    "late_internal",
+    "note_deferrals",
+    "optimize_all",
+    "optimize_internal",
+    "optimize_table",
+    "plan_optimize",
+    "plan_table",
+]

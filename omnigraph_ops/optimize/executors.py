@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import RewriteTask, execute_task
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import Executor
+from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome, perform
 
 
 class TaskExecutor(Protocol):
@@ -15,8 +16,8 @@ class TaskExecutor(Protocol):
 
     kind: Executor
 
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
-        """Yield one RewriteResult JSON per task, in any order. Writes data files."""
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        """Yield one outcome per order, in any order. Writes data files and the journal of the rewrite."""
 
 
 class InProcessExecutor:
@@ -24,6 +25,10 @@ class InProcessExecutor:
 
     kind = Executor.IN_PROCESS
 
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
-        for task in tasks:
-            yield execute_task(dataset, task.payload)
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        for order in orders:
+            try:
+                yield perform(order, dataset)
+            except OpsError as error:
+                # The other groups are none the worse for it, and are committed.
+                yield TaskOutcome(index=order.index, attempt=None, error=str(error))

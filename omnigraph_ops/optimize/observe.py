@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omnigraph_ops.edges.lance_tables import has_values, table_facts
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_tables import TableFacts, has_values, table_facts
 from omnigraph_ops.errors import CorruptGraph, UnknownTable
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.optimize.auto import thresholds_of
+from omnigraph_ops.optimize.deferred import refuse_deferral
 from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation
 
 
@@ -20,6 +23,13 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         target_rows=settings.target_rows_per_fragment,
         spark_threshold_bytes=threshold,
         compacts_blobs=graph.format.compacts_blobs,
+        rewrite=settings.policy,
+        fan_in=settings.tier_fan_in,
+        # With --auto what is below the cutoff is not rewritten, so the default becomes a bound, too.
+        cutoff=settings.fragment_cutoff if settings.auto else settings.cutoff,
+        thresholds=thresholds_of(settings),
+        auto=settings.auto,
+        owns_config=graph.format.publishes,
     )
 
 
@@ -59,19 +69,25 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
     wanted = head.version == entry.version and (policy.compacts_blobs or not spec.blob_columns)
     if not wanted:
         return TableObservation(spec=spec, pinned_version=entry.version, lance_head_version=head.version, facts=None)
-    facts = table_facts(head, policy.target_rows)
-    untrainable = frozenset(
+    if graph.settings.defer_index_remap:
+        refuse_deferral(head, entry.table_key)
+    facts = table_facts(head, policy.target_rows, policy.exclude)
+    return TableObservation(
+        spec=spec,
+        pinned_version=entry.version,
+        lance_head_version=head.version,
+        facts=facts,
+        columns_without_values=columns_without_values(head, spec, facts),
+    )
+
+
+def columns_without_values(head: Dataset, spec: TableSpec, facts: TableFacts) -> frozenset[str]:
+    """Vector columns whose declared index is missing and cannot be trained yet. Reads."""
+    return frozenset(
         build.column
         for build in spec.declared_indexes()
         if build.index_type == "IVF_FLAT"
         and facts.rows
         and not any(i.serves(build.column, build.index_type) for i in facts.indexes)
         and not has_values(head, build.column)
-    )
-    return TableObservation(
-        spec=spec,
-        pinned_version=entry.version,
-        lance_head_version=head.version,
-        facts=facts,
-        columns_without_values=untrainable,
     )

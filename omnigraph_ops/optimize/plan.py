@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.edges.lance_tables import Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.models import (
     Decision,
@@ -13,13 +13,15 @@ from omnigraph_ops.models import (
     IndexBuild,
     IndexFold,
     PendingIndex,
+    RewritePolicy,
     SkipReason,
     TablePlan,
 )
+from omnigraph_ops.optimize.auto import Thresholds, judged
+from omnigraph_ops.optimize.shares import benefit_of, shares_of
+from omnigraph_ops.optimize.tiers import RewriteRules, excluded, mostly_deleted
 
 NO_VECTORS = "column has no non-null vectors to train on yet"
-# Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
-_DELETION_THRESHOLD = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,25 @@ class OptimizePolicy:
     target_rows: int
     spark_threshold_bytes: int
     compacts_blobs: bool
+    rewrite: RewritePolicy = RewritePolicy.CONVERGE
+    fan_in: int = 4
+    cutoff: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    auto: bool = False
+    """Only tables past a threshold."""
+    owns_config: bool = True
+    """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
+
+    @property
+    def exclude(self) -> Exclude | None:
+        """`left_alone` for the edge; None when nothing ever is, which saves a look at every fragment. Pure."""
+        plain = self.rewrite is RewritePolicy.CONVERGE and self.cutoff is None
+        return None if plain else self.left_alone
+
+    def left_alone(self, fragments: Sequence[FragmentFacts]) -> frozenset[int]:
+        """The fragments that a rewrite does not touch. Pure."""
+        rules = RewriteRules(target_rows=self.target_rows, policy=self.rewrite, fan_in=self.fan_in, cutoff=self.cutoff)
+        return excluded(fragments, rules)
 
 
 def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
@@ -62,12 +83,13 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
     folds = index_folds(facts.indexes, facts.fragments)
     builds, pending = index_builds(seen, facts)
-    groups = _groups(facts, policy.target_rows, folding=bool(folds or builds))
+    groups = _groups(facts, policy, folding=bool(folds or builds))
     rewritten = [f for group in groups for f in group]
     productive = bool(folds or builds or facts.compaction_tasks or groups)
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
-    return TablePlan(
+    shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending))
+    plan = TablePlan(
         table_key=seen.spec.table_key,
         decision=Decision.OPTIMIZE if productive else Decision.NO_OP,
         read_version=seen.pinned_version,
@@ -78,13 +100,16 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         fragments_after=len(facts.fragments) - len(rewritten) + len(groups),
         data_bytes=sum(f.data_bytes for f in facts.fragments),
         rewrite_bytes=rewrite_bytes,
+        index_bytes=sum(i.size_bytes for i in facts.indexes if any(i.name == f.name for f in folds)),
+        benefit=benefit_of(shares, policy.thresholds.fragments),
         folds=folds,
         builds=builds,
         pending_indexes=pending,
         compaction_tasks=len(groups),
-        strip_auto_cleanup=productive and bool(facts.auto_cleanup_keys),
-        reason=_reason(folds, builds, len(rewritten)),
+        strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
+        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), owners_note(facts, policy)))),
     )
+    return judged(plan, shares, policy.thresholds) if policy.auto else plan
 
 
 _SKIP_SENTENCES = {
@@ -99,6 +124,13 @@ def _skip_reason(seen: TableObservation, policy: OptimizePolicy) -> SkipReason |
     if seen.lance_head_version != seen.pinned_version:
         return SkipReason.DRIFT
     return None
+
+
+def owners_note(facts: TableFacts, policy: OptimizePolicy) -> str | None:
+    """What is configured on a dataset that is not ours to configure, None when there is nothing. Pure."""
+    if policy.owns_config or not facts.auto_cleanup_keys:
+        return None
+    return "its owner has Lance remove old versions (lance.auto_cleanup.*), which stays"
 
 
 def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts]) -> tuple[IndexFold, ...]:
@@ -141,30 +173,28 @@ def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[Index
     return tuple(b for b in missing if b.column not in seen.columns_without_values), pending
 
 
-def _groups(facts: TableFacts, target_rows: int, *, folding: bool) -> tuple[tuple[FragmentFacts, ...], ...]:
+def _groups(facts: TableFacts, policy: OptimizePolicy, *, folding: bool) -> tuple[tuple[FragmentFacts, ...], ...]:
     """Fragment runs that get rewritten: Lance's own plan, or what it will be once indexes are folded. Pure."""
     by_id = {f.fragment_id: f for f in facts.fragments}
     if not folding:
         return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
     groups = []
-    for run in _candidate_runs(facts.fragments, target_rows):
-        if len(run) > 1 or _mostly_deleted(run[0]):
+    for run in _candidate_runs(facts.fragments, policy):
+        if len(run) > 1 or mostly_deleted(run[0]):
             groups.append(tuple(run))
     return tuple(groups)
 
 
-def _candidate_runs(fragments: Sequence[FragmentFacts], target_rows: int) -> list[list[FragmentFacts]]:
+def _candidate_runs(fragments: Sequence[FragmentFacts], policy: OptimizePolicy) -> list[list[FragmentFacts]]:
+    left = policy.left_alone(fragments)
     runs: list[list[FragmentFacts]] = [[]]
     for fragment in fragments:
-        if fragment.physical_rows < target_rows or _mostly_deleted(fragment):
+        small = fragment.physical_rows < policy.target_rows or mostly_deleted(fragment)
+        if small and fragment.fragment_id not in left:
             runs[-1].append(fragment)
         else:
             runs.append([])
     return [run for run in runs if run]
-
-
-def _mostly_deleted(fragment: FragmentFacts) -> bool:
-    return fragment.deleted_rows > _DELETION_THRESHOLD * max(fragment.physical_rows, 1)
 
 
 def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewritten: int) -> str:

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
 from omnigraph_ops.edges.lance_tables import (
+    Exclude,
     RewriteMetrics,
     build_index,
-    commit_results,
+    execute_task,
     fold_index,
     index_facts,
     index_type_of,
     plan_tasks,
 )
 from omnigraph_ops.models import IndexFold, TablePlan
-from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.optimize.deferred import commit_rewrites
 
 Progress = Callable[[str], None]
 
@@ -28,12 +29,14 @@ class Effort:
 
     fragments_removed: int = 0
     fragments_added: int = 0
+    bytes_written: int = 0
     folded: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
 
     def add(self, metrics: RewriteMetrics) -> None:
         self.fragments_removed += metrics.fragments_removed
         self.fragments_added += metrics.fragments_added
+        self.bytes_written += metrics.bytes_written
 
 
 def fold(lance: LanceGateway, dataset: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
@@ -41,7 +44,7 @@ def fold(lance: LanceGateway, dataset: Dataset, plan: TablePlan, effort: Effort,
     lance.strip_auto_cleanup(dataset)
     for index in plan.folds:
         progress(f"folding index {index.name}")
-        _fold_or_rebuild(dataset, index, progress)
+        _fold_or_rebuild(lance, dataset, index, progress)
         effort.folded.append(index.name)
     for build in plan.builds:
         progress(f"building index {build.name}")
@@ -49,7 +52,7 @@ def fold(lance: LanceGateway, dataset: Dataset, plan: TablePlan, effort: Effort,
         effort.built.append(build.name)
 
 
-def _fold_or_rebuild(dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
     """Fold one index; where folding fails or leaves a fragment out, build the index anew. Writes.
 
     Lance skips an index whose files are gone without an error, and some of its versions fail on
@@ -66,7 +69,7 @@ def _fold_or_rebuild(dataset: Dataset, index: IndexFold, progress: Progress) -> 
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
     if found is not None and found.segments == 1 and fragments <= found.covered:
         return
-    kind = index_type_of(found) if found is not None else None
+    kind = index_type_of(found) if found is not None and lance.may_rebuild_indexes else None
     if kind is None or len(index.columns) != 1:
         raise LanceFailure(
             f"index {index.name} of {dataset.uri} could not be folded and is not of a kind this tool builds; "
@@ -76,11 +79,19 @@ def _fold_or_rebuild(dataset: Dataset, index: IndexFold, progress: Progress) -> 
     build_index(dataset, index.columns[0], kind, index.name)
 
 
-def compact_here(dataset: Dataset, target_rows: int, effort: Effort, progress: Progress) -> None:
+def compact_here(
+    dataset: Dataset,
+    target_rows: int,
+    exclude: Exclude | None,
+    effort: Effort,
+    progress: Progress,
+    *,
+    defer_index_remap: bool = False,
+) -> None:
     """Unit R for a small table inside its one window: plan, execute and commit at the HEAD. Writes."""
-    tasks = plan_tasks(dataset, target_rows)
+    tasks = plan_tasks(dataset, target_rows, exclude)
     if not tasks:
         return
     progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
-    results = list(InProcessExecutor().execute(dataset, tasks))
-    effort.add(commit_results(dataset, results))
+    results = [execute_task(dataset, task.payload) for task in tasks]
+    effort.add(commit_rewrites(dataset, results, defer_index_remap=defer_index_remap))

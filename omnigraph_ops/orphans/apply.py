@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,6 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lease import LeaseKeeper, committer_lease
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.orphans.classify import Standing
-from omnigraph_ops.orphans.layout import dataset_of
 from omnigraph_ops.orphans.plan import Say, dropped_to_keep
 from omnigraph_ops.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.orphans.references import branch_names
@@ -87,7 +87,7 @@ class _Run:
     def files(self) -> None:
         """Everything that stands alone first, then group by group. Destroys."""
         single, groups = self._partition()
-        for batch in _batches(single):
+        for batch in self._batches(single):
             self._remove(batch)
         for path, files in groups.items():
             self._look_again(path)
@@ -96,7 +96,7 @@ class _Run:
                 self.spared += [SparedFile(path=f.path, reason=reason) for f in files]
                 continue
             # Without its manifests it is no dataset any more, whatever happens to the rest.
-            for batch in _batches(sorted(files, key=lambda f: ("/_versions/" not in f.path, f.path))):
+            for batch in self._batches(sorted(files, key=lambda f: ("/_versions/" not in f.path, f.path))):
                 self._remove(batch)
 
     def folders(self) -> None:
@@ -155,10 +155,20 @@ class _Run:
     def _look_again(self, path: str) -> None:
         """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""
         refuse_pending(self.graph)
-        known = self.look.judge.references.datasets.get(dataset_of(path) or "")
+        known = self.look.judge.references.datasets.get(self.look.judge.dataset_of(path) or "")
         moved = known is not None and branch_names(self.graph, known.path) != known.branch_names
         if moved or look(self.graph) != self.look.view:
             self.look = survey(self.graph, cutoff=self.plan.cutoff)
+
+    def _batches(self, files: Iterable[OrphanFile]) -> Iterator[list[OrphanFile]]:
+        """Bulks of files; with a ceiling on deletes a second's worth at a time, then the rest of that second."""
+        limit, listed = self.graph.settings.max_deletes_per_second, list(files)
+        size = min(BULK, limit) if limit else BULK
+        for start in range(0, len(listed), size):
+            began = time.monotonic()
+            yield listed[start : start + size]
+            if limit and start + size < len(listed):
+                time.sleep(max(size / limit - (time.monotonic() - began), 0))
 
     def _remove(self, batch: Sequence[OrphanFile]) -> None:
         good = list(self._still_orphans(batch))
@@ -201,8 +211,9 @@ class _Run:
 
     def _may_remove(self, folder: str) -> bool:
         """Whether a folder is inside of a dataset, or is one that no branch publishes. Pure."""
-        dataset, judge = dataset_of(folder), self.look.judge
-        if dataset is None or judge.references.is_skipped(dataset):
+        judge = self.look.judge
+        dataset = judge.dataset_of(folder)
+        if dataset is None or judge.references.is_skipped(dataset) or not judge.may_judge(dataset):
             return False
         return folder != dataset or (dataset not in judge.live and "/" in dataset)
 
@@ -211,9 +222,3 @@ def _is_same(planned: OrphanFile | None, now: Stored) -> bool:
     if planned is None or now.is_folder or now.is_special:
         return False
     return (planned.size, planned.modified_at) == (now.size, now.modified_at)
-
-
-def _batches(files: Iterable[OrphanFile]) -> Iterator[list[OrphanFile]]:
-    listed = list(files)
-    for start in range(0, len(listed), BULK):
-        yield listed[start : start + BULK]

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops.graph.ids import is_ulid
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS, MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.orphans.layout import (
-    INTERNAL_DATASETS,
     LanceFile,
     Part,
     chain_folder,
@@ -20,13 +19,19 @@ from omnigraph_ops.orphans.layout import (
     lance_file,
 )
 from omnigraph_ops.orphans.references import References
+from omnigraph_ops.rewrites.journal import table_path_of
 
 QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
 _OWN = re.compile(rf"{MAINTENANCE_DIR}/(?:lease|fence)\.json|{MAINTENANCE_DIR}/probe-[0-9a-f]{{32}}")
 _OWN_FOLDER = re.compile(rf"{MAINTENANCE_DIR}/(?P<folder>[a-z_-]+)/(?P<name>[^/]+)\.json")
-_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit"})
+_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "throttle"})
+_REWRITE = re.compile(
+    rf"{MAINTENANCE_DIR}/rewrites/(?P<table>[^/]+)/(?:lease\.json|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)"
+)
 _SUBMIT_RESULT = re.compile(rf"{MAINTENANCE_DIR}/results/[^/]+/[^/]+\.json")
-_HALF_WRITTEN = re.compile(rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+)?)/[^/]+(?:\.tmp|#\d+)")
+_HALF_WRITTEN = re.compile(
+    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?)?)/[^/]+(?:\.tmp|#\d+)"
+)
 
 _KINDS = {
     Part.DATA: OrphanKind.DATA,
@@ -69,29 +74,44 @@ class Judge:
     live: frozenset[str]
     """Datasets that a live branch publishes."""
     active_holds: frozenset[str]
+    journalled: frozenset[str] = frozenset()
+    """Files that the journal of an unfinished rewrite of a live table names."""
+    publishes: bool = True
+    """Whether a graph manifest says which tables there are; without one nothing is called dropped."""
+
+    def dataset_of(self, path: str) -> str | None:
+        """The dataset that a path is below: where an engine puts one, or a plain one that is live. Pure."""
+        first = path.partition("/")[0]
+        return first if first in self.live else dataset_of(path)
+
+    def may_judge(self, dataset: str) -> bool:
+        """Whether a dataset that nothing publishes counts as dropped. Pure."""
+        return self.publishes or dataset in self.live
 
     def verdict(self, path: str) -> Verdict:
         """What that path is. Age is not considered. Pure."""
         if not is_plain(path):
             return _UNKNOWN
-        dataset = dataset_of(path)
+        dataset = self.dataset_of(path)
         if dataset is None:
             return self._outside(path)
         if self.references.is_skipped(dataset):
             return _needed("the references of its dataset cannot be read")
         if dataset in self.live or dataset in INTERNAL_DATASETS:
             return self._in_live_dataset(path, dataset)
-        return self._in_dropped_dataset(path, dataset)
+        return self._in_dropped_dataset(path, dataset) if self.may_judge(dataset) else _UNKNOWN
 
     def _in_live_dataset(self, path: str, dataset: str) -> Verdict:
         known = self.references.datasets.get(dataset)
         if known is None:
             return _needed("the references of its dataset are not known")
-        file = lance_file(path, known.branch_names)
+        file = lance_file(path, known.branch_names, dataset)
         if file is None:
             return _UNKNOWN
         if self.references.needs(file):
             return _needed("a version refers to it")
+        if path in self.journalled:
+            return _needed("a rewrite that goes on made it")
         if file.branch is not None and file.branch not in known.branch_names:
             return self._in_dead_branch(file, path)
         if file.part not in _KINDS:
@@ -124,6 +144,13 @@ class Judge:
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.TEMPORARY)
         if _SUBMIT_RESULT.fullmatch(path):  # read and deleted by the task that submitted; this one is left over
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
+        rewrite = _REWRITE.fullmatch(path)
+        if rewrite is not None:
+            return self._of_rewrite(rewrite["table"])
+        return self._of_run(path)
+
+    def _of_run(self, path: str) -> Verdict:
+        """A small file of a run: a record, a hold, a plan, an entry of the audit log."""
         own = _OWN_FOLDER.fullmatch(path)
         if own is None or own["folder"] not in _OWN_FOLDERS:
             return _UNKNOWN
@@ -133,6 +160,12 @@ class Judge:
         if stale_operation or ended_hold:
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
         return _needed("it is state of this tool")
+
+    def _of_rewrite(self, table: str) -> Verdict:
+        """The journals of a live table are its next optimize's; those of a gone table are nobody's."""
+        if table_path_of(table) in self.live or not self.publishes:
+            return _needed("it is the journal of a rewrite")
+        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
 
 
 def _needed(reason: str, group: str | None = None) -> Verdict:

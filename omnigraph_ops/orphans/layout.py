@@ -7,27 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.graph.layout import (
-    ACTORS_DIR,
-    COMMITS_DIR,
-    MANIFEST_DIR,
-    RECOVERIES_DIR,
-    SCHEMA_FILES,
-    STAGING_SUFFIX,
-)
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS, ROOT_FILES
+from omnigraph_ops.graph.location import is_table_path
 
-# The last two are left over from engines before 0.4.0 and inert since.
-INTERNAL_DATASETS = (
-    MANIFEST_DIR,
-    COMMITS_DIR,
-    ACTORS_DIR,
-    RECOVERIES_DIR,
-    "_graph_runs.lance",
-    "_graph_run_actors.lance",
-)
-ROOT_FILES = frozenset({*SCHEMA_FILES, *(name + STAGING_SUFFIX for name in SCHEMA_FILES), "__init_claim.json"})
 _PROBE = re.compile(r"__create_if_absent_probe_[0-9A-Z]{26}")
-_TABLE_FOLDER = re.compile(r"(?:nodes|edges)/[0-9a-f]{16}(?:-[0-9a-f]{16})?")
 _BRANCH_SEGMENT = re.compile(r"[\w.-]+")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
@@ -93,15 +76,18 @@ def dataset_of(path: str) -> str | None:
         return first
     second = rest.partition("/")[0]
     folder = f"{first}/{second}"
-    return folder if second and _TABLE_FOLDER.fullmatch(folder) else None
+    return folder if is_table_path(folder) else None
 
 
-def lance_file(path: str, live_branches: Collection[str]) -> LanceFile | None:
+def lance_file(path: str, live_branches: Collection[str], dataset: str | None = None) -> LanceFile | None:
     """What a path is in its dataset, None where no Lance layout has such a file. Pure.
 
     A path that two branch names could explain belongs to the live one, else to the shorter one.
+
+    Args:
+        dataset: the folder it is below, where names do not tell: plain Lance.
     """
-    dataset = dataset_of(path)
+    dataset = dataset or dataset_of(path)
     if dataset is None or not is_plain(path) or path == dataset:
         return None
     rest = path[len(dataset) + 1 :]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from omnigraph_ops import sealed
-from omnigraph_ops.edges.inventory import Stored, look_again, walk
+from omnigraph_ops.edges.inventory import Stored, look_again
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
@@ -52,7 +52,7 @@ def plan_orphans(
     inventory = Inventory.of_file(listing, graph.uri) if listing is not None else None
     say("reading references")
     found = Sorted(survey=survey(graph, cutoff=cutoff))
-    for item in _counted(walk(graph.storage) if inventory is None else inventory.rows(), say):
+    for item in _counted(graph.stored() if inventory is None else inventory.rows(), say):
         found.add(item)
     if inventory is not None:
         _verify_candidates(graph, found, say)

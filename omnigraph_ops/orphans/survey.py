@@ -10,9 +10,9 @@ from omnigraph_ops.errors import ApprovalMissing, CorruptGraph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models import OrphanFile, OrphanKind, UnknownFile
 from omnigraph_ops.orphans.classify import Judge, Standing
-from omnigraph_ops.orphans.layout import dataset_of
 from omnigraph_ops.orphans.references import read_references
 from omnigraph_ops.orphans.retained import live_tables
+from omnigraph_ops.rewrites.journal import named_files
 from omnigraph_ops.window import refuse_pending
 
 SHORTEST_AGE_SECONDS = 3600
@@ -43,8 +43,14 @@ def survey(graph: Graph, *, cutoff: float) -> Survey:
             f"branch {name!r} cannot be read, so what it refers to is unknown: {problem}; nothing was deleted"
         )
     live = live_tables(view)
+    # Before the references: a result that is committed in between is then known to them.
+    journalled = named_files(graph.storage, live)
     judge = Judge(
-        references=read_references(graph, live), live=live, active_holds=frozenset(h.hold_id for h in view.holds)
+        references=read_references(graph, live),
+        live=live,
+        active_holds=frozenset(h.hold_id for h in view.holds),
+        journalled=journalled,
+        publishes=graph.format.publishes,
     )
     back = tuple(h.label() for h in view.holds if h.created_at < cutoff)
     oldest = min((h.created_at for h in view.holds), default=cutoff)
@@ -92,7 +98,7 @@ class Sorted:
     def add(self, item: Stored) -> None:
         """Judge one stored thing."""
         if item.is_folder:
-            if dataset_of(item.path) is not None:
+            if self.survey.judge.dataset_of(item.path) is not None:
                 self.empty[item.path] = item.modified_at
             return
         self.files, self.bytes = self.files + 1, self.bytes + item.size
@@ -144,9 +150,9 @@ class Sorted:
         return tuple(sorted(good, key=lambda f: (-f.count("/"), f)))
 
     def _may_remove(self, folder: str) -> bool:
-        dataset = dataset_of(folder)
         judge = self.survey.judge
-        if dataset is None or judge.references.is_skipped(dataset):
+        dataset = judge.dataset_of(folder)
+        if dataset is None or judge.references.is_skipped(dataset) or not judge.may_judge(dataset):
             return False
         if folder == dataset:
             return dataset not in judge.live and "/" in dataset

@@ -1,4 +1,4 @@
-"""Small files that killed runs leave behind: journal records, holds and half-written files."""
+"""What killed runs leave behind: journal records, holds, half-written files and rewrites that are done with."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import time
 from collections.abc import Iterator
 
 from omnigraph_ops import journal
+from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.holds import HOLDS_DIR, sweep_holds
 from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.rewrites.journal import REWRITES_DIR
+from omnigraph_ops.rewrites.settle import sweep_rewrites
 
 # A younger temporary file may be a write in flight, whatever the grace period is.
 _SWEPT_AFTER_SECONDS = 60.0
@@ -25,6 +28,7 @@ def sweep_litter(graph: Graph, grace: float) -> None:
     swept in between, and the run's own sidecar would look foreign.
     """
     storage = graph.storage
+    sweep_rewrites(graph)
     if not (storage.list(journal.JOURNAL_DIR) or storage.list(HOLDS_DIR) or any(_temporary_files(graph))):
         return
     with (
@@ -46,5 +50,5 @@ def _sweep_temporary_files(graph: Graph, older_than: float) -> None:
 
 
 def _temporary_files(graph: Graph) -> Iterator[str]:
-    for folder in (RECOVERY_DIR, MAINTENANCE_DIR):
+    for folder in (RECOVERY_DIR, MAINTENANCE_DIR, *folders_in(graph.storage, REWRITES_DIR)):
         yield from (f"{folder}/{name}" for name in graph.storage.list(folder) if name.endswith(".tmp"))

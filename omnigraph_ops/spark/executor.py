@@ -5,34 +5,58 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
-from omnigraph_ops.edges.lance_tables import RewriteTask, execute_task
+from omnigraph_ops.edges.lance_rewrites import TaskLimits
 from omnigraph_ops.edges.options import lance_options
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import Executor
+from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome, perform
+from omnigraph_ops.settings import MIB
+
+# With one thread per task these bound a worker's memory whatever the size of the table.
+_BATCH_ROWS = 4096
+_IO_BUFFER_BYTES = 128 * MIB
 
 
 class SparkExecutor:
-    """Executes tasks in Spark's Python workers. Retried and speculative tasks write files of their own,
-    and only the result that Spark accepts is ever committed."""
+    """Executes tasks in Spark's Python workers.
+
+    A worker journals its result before it returns, so a driver that dies loses nothing. Retried and
+    speculative tasks write files and journal entries of their own; only what Spark accepts is committed, and
+    the rest is removed by name. What comes back to the driver is the name of a result, never the result.
+    """
 
     kind = Executor.SPARK
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
 
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
-        """One RewriteResult JSON per task. Writes data files, from the workers."""
-        work = partial(execute_on_worker, str(dataset.uri), int(dataset.version))
-        payloads = self._context.parallelize([t.payload for t in tasks], numSlices=max(len(tasks), 1))
-        yield from payloads.map(work).collect()
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        """One outcome per order. Writes data files and the journal, from the workers."""
+        conf = self._context.getConf()
+        limits = TaskLimits(
+            num_threads=int(conf.get("spark.task.cpus", "1")),
+            batch_size=_BATCH_ROWS,
+            io_buffer_size=_IO_BUFFER_BYTES,
+        )
+        tries = int(conf.get("spark.task.maxFailures", "4"))
+        work = partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries)
+        yield from self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
 
 
-def execute_on_worker(uri: str, version: int, payload: str) -> str:
-    """Open the dataset in this worker and run one task. Writes data files.
+def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrder) -> TaskOutcome:
+    """Open the dataset in this worker and run one task. Writes data files and the journal.
 
-    Credentials come from the worker's own environment, never with the task.
+    Credentials come from the worker's own environment, never with the task. A task that fails for the last
+    time says so instead of raising: else Spark would give up the other tasks with it.
     """
-    dataset = LanceGateway(lance_options(uri)).open(uri, version=version)
-    return execute_task(dataset, payload)
+    context = TaskContext.get()
+    try:
+        dataset = LanceGateway(lance_options(uri)).open(uri, version=version)
+        return perform(order, dataset, limits)
+    except OpsError as error:
+        if context is not None and context.attemptNumber() + 1 < tries:
+            raise
+        return TaskOutcome(index=order.index, attempt=None, error=str(error))

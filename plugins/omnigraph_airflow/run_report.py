@@ -21,10 +21,13 @@ from omnigraph_ops.models import (
     RepairAction,
     RepairPreview,
     RepairReport,
+    SkipReason,
     TableStats,
 )
+from omnigraph_ops.render import amplification_text
 
 _MOST_SPARED = 20
+_SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 BAD_STATES = ("failed", "upstream_failed")
 
 
@@ -140,6 +143,8 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
         for r in drifted
         if r.table_key not in done
     ]
+    late = facts.optimize.deferred if facts.optimize else ()
+    lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
     tables = facts.cleanup_plan.tables if facts.cleanup_plan else ()
     lines += [f"{t.table_key} was not cleaned: {t.refused}" for t in tables if t.refused]
     if facts.orphans_plan is not None:
@@ -160,10 +165,14 @@ def _anything_done(facts: RunFacts) -> bool:
 def _optimize(report: OptimizeReport | None) -> list[str]:
     if report is None:
         return ["Not reached."]
-    work = [t for t in report.tables if t.committed or t.error or t.skipped]
-    rest = len(report.tables) - len(work)
-    lines = _table(("Table", "Outcome", "Fragments", "Where", "Indexes"), (_optimize_cells(t) for t in work))
-    return [*lines, f"{rest} of {len(report.tables)} tables had nothing to do."]
+    spared = [t for t in report.tables if t.skipped in _SPARED]
+    work = [t for t in report.tables if t.committed or t.error or (t.skipped and t not in spared)]
+    rest = len(report.tables) - len(work) - len(spared)
+    header = ("Table", "Outcome", "Fragments", "Where", "Indexes", "Written", "Amplification")
+    lines = _table(header, (_optimize_cells(t) for t in work))
+    lines += [f"{rest} of {len(report.tables)} tables had nothing to do."]
+    lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []
+    return lines + ([f"The run {amplification_text(report)}."] if report.bytes_rewritten else [])
 
 
 def _optimize_cells(stats: TableStats) -> tuple[str, ...]:
@@ -175,7 +184,12 @@ def _optimize_cells(stats: TableStats) -> tuple[str, ...]:
         outcome = f"published version {stats.published_version}"
     fragments = f"-{stats.fragments_removed} +{stats.fragments_added}" if stats.committed else ""
     indexes = ", ".join((*stats.indexes_folded, *stats.indexes_built))
-    return (stats.table_key, outcome, fragments, str(stats.executor) if stats.committed else "", indexes)
+    times = "" if not stats.committed else "unknown"
+    if stats.write_amplification is not None:
+        times = f"{stats.write_amplification:g}"
+    written = human_bytes(stats.bytes_rewritten) if stats.committed else ""
+    where = str(stats.executor) if stats.committed else ""
+    return (stats.table_key, outcome, fragments, where, indexes, written, times)
 
 
 def _repair(facts: RunFacts) -> list[str]:

@@ -21,6 +21,7 @@ from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
 from omnigraph_ops.edges import lance_gateway, lance_tables
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.graph.ids import is_ulid
 
 BEFORE, AFTER = "before", "after"
 HALF_WRITTEN = "half-written"
@@ -191,7 +192,7 @@ def _storage_methods(killer: Killer) -> dict[str, Any]:
         killer.small_file("delete", _stable(path), lambda: delete(self, path), None)
 
     def guarded_tree(self: Storage, folder: str) -> None:
-        killer.small_file("delete_tree", folder, lambda: tree(self, folder), None)
+        killer.small_file("delete_tree", _stable(folder), lambda: tree(self, folder), None)
 
     return {
         "write": guarded_write,
@@ -252,8 +253,9 @@ def _compaction(killer: Killer) -> Iterator[None]:
         plan = staticmethod(real.plan)
 
         @staticmethod
-        def commit(dataset: Any, results: Any) -> Any:
-            return killer.lance_commit("commit", dataset.uri, lambda: real.commit(dataset, results), versions=2)
+        def commit(dataset: Any, results: Any, *options: Any) -> Any:
+            act = lambda: real.commit(dataset, results, *options)  # noqa: E731
+            return killer.lance_commit("commit", dataset.uri, act, versions=2)
 
     class GuardedTask:
         def __init__(self, task: Any) -> None:
@@ -275,6 +277,6 @@ def _shorten(folder: Path, root: Path) -> str:
 
 
 def _stable(path: str) -> str:
-    """A path without its operation id, so that two runs name their points alike."""
-    folder, _, name = path.rpartition("/")
+    """A path without its operation and rewrite ids, so that two runs name their points alike."""
+    folder, _, name = "/".join("*" if is_ulid(part) else part for part in path.split("/")).rpartition("/")
     return path if name == "lease.json" else f"{folder}/*"

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from omnigraph_ops.edges.inventory import below_folder, folders_in
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
@@ -15,6 +16,7 @@ from omnigraph_ops.lease import LEASE_PATH, lease_is_alive, read_lease
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.settings import Settings
 
 Rows = dict[tuple[str | None, str], str]
@@ -65,14 +67,13 @@ def check_lineage(graph: Graph, branch: str | None) -> None:
 
 
 def expire_lease(graph: Graph) -> None:
-    """Age the lease of the killed run past its time to live. Writes."""
-    if not graph.storage.exists(LEASE_PATH):
-        return
-    lease = read_lease(graph.storage)
-    assert lease is not None, "a kill left an unreadable lease"
-    text = graph.storage.read(LEASE_PATH).decode()
-    aged = json.loads(text) | {"expires_at": 1.0}
-    graph.storage.write(LEASE_PATH, json.dumps(aged).encode())
+    """Age the leases of the killed run past their time to live. Writes."""
+    tables = [f"{folder}/lease.json" for folder in folders_in(graph.storage, REWRITES_DIR)]
+    for path in (LEASE_PATH, *tables):
+        if graph.storage.exists(path):
+            assert read_lease(graph.storage, path) is not None, "a kill left an unreadable lease"
+            aged = json.loads(graph.storage.read(path)) | {"expires_at": 1.0}
+            graph.storage.write(path, json.dumps(aged).encode())
 
 
 def converge(root: str, again: Callable[[Graph], object] = lambda _graph: None) -> None:
@@ -95,6 +96,7 @@ def check_converged(root: str) -> None:
     assert report.drift == ()
     assert plan_optimize(graph).productive() == ()
     assert not lease_is_alive(read_lease(graph.storage))
+    assert [f for f in below_folder(graph.storage, REWRITES_DIR) if not (f.is_folder or f.path.endswith(".tmp"))] == []
 
 
 def _commits_3(graph: Graph, branch: str | None) -> list[dict[str, Any]]:

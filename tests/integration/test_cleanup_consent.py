@@ -9,13 +9,13 @@ import pytest
 
 from omnigraph_ops import sealed
 from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
-from omnigraph_ops.edges.lance_tables import RewriteTask
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.holds import HOLDS_DIR, HeldVersion, HoldKind, active_holds, place_hold, release_hold
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.rewrites.work import TaskOrder
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere, tree_of
@@ -192,7 +192,7 @@ class _Watcher(InProcessExecutor):
         self.graph = graph
 
     def execute(self, dataset, tasks):  # type: ignore[no-untyped-def]
-        assert all(isinstance(t, RewriteTask) for t in tasks)
+        assert all(isinstance(t, TaskOrder) for t in tasks)
         self.holds = active_holds(self.graph.storage)
         write(self.graph, PERSON, copies("meanwhile-"))
         self.plan = person(plan_cleanup(self.graph, KEEP_1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from omnigraph_ops.cleanup import apply, plan_cleanup
@@ -30,10 +32,10 @@ def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
     graph.manifest().branches.delete("review/hires-1")
     rows, path, real = rows_everywhere(graph), entry_of(graph, KNOWS).path, apply.remove_versions
 
-    def refuse(dataset: Dataset, doomed: tuple[int, ...]) -> Removed:
+    def refuse(dataset: Dataset, doomed: tuple[int, ...], **options: Any) -> Removed:
         if path in dataset.uri:
             raise LanceFailure(f"cannot clean up {dataset.uri}: 403 Forbidden")
-        return real(dataset, doomed)
+        return real(dataset, doomed, **options)
 
     with monkeypatch.context() as failing:
         failing.setattr(apply, "remove_versions", refuse)

@@ -52,8 +52,9 @@ def test_the_target_line_is_on_stderr_and_quiet_removes_it(cli: Cli, demo_graph:
 FIELDS = {
     "check": {"uri", "stamp", "status", "sidecars", "staging_files", "schema_apply_lock", "drift", "advice"},
     "recover": {"uri", "outcomes", "status"},
-    "plan": {"uri", "stamp", "graph_version", "tables"},
-    "optimize": {"uri", "tables"},
+    "health": {"uri", "stamp", "graph_version", "score", "tables"},
+    "plan": {"uri", "stamp", "graph_version", "tables", "not_after_us"},
+    "optimize": {"uri", "tables", "bytes_rewritten", "bytes_ingested", "write_amplification"},
     "audit": {"uri", "entries"},
     "repair": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
     "repair --confirm": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},

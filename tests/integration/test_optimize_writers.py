@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import RewriteTask
 from omnigraph_ops.errors import OpsError, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
@@ -29,8 +29,8 @@ class Interrupted(InProcessExecutor):
     def __init__(self, graph: Graph, changes: list[Change]) -> None:
         self.graph, self.changes = graph, changes
 
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
-        yield from super().execute(dataset, tasks)
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        yield from super().execute(dataset, orders)
         if self.changes:
             write(self.graph, "node:Person", self.changes.pop(0))
 
@@ -68,8 +68,8 @@ class Intruder(InProcessExecutor):
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
-        yield from super().execute(dataset, tasks)
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        yield from super().execute(dataset, orders)
         drift(self.graph, "node:Person", delete_first())
 
 

@@ -16,7 +16,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.orphans import apply, apply_orphans, plan_orphans
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.orphans import (
@@ -235,6 +235,19 @@ def test_a_failed_deletion_stays_with_its_file(demo_graph: DemoGraph, monkeypatc
     assert ([f.path for f in report.failed], report.files_removed) == ([stubborn], 1)
     assert not graph.storage.exists(other)
     assert run(graph)[1].files_removed == 1
+
+
+def test_deletes_per_second_are_bounded(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(**SMALL, settings=Settings(max_deletes_per_second=4))
+    for _ in range(10):
+        put_data(graph, days=8)
+    bulks, slept = [], []
+    real = apply.remove_files
+    monkeypatch.setattr(apply, "remove_files", lambda storage, paths: bulks.append(len(paths)) or real(storage, paths))
+    monkeypatch.setattr(apply.time, "sleep", slept.append)
+    report = apply_orphans(graph, plan_orphans(graph))
+    assert (report.files_removed, bulks) == (10, [4, 4, 2])
+    assert len([s for s in slept if s > 0.5]) == 2, "the rest of the second after each full bulk"
 
 
 def test_an_index_that_only_a_branch_still_reads_stays(demo_graph: DemoGraph, stamp: int) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import RewriteTask
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import Executor
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.settings import Settings
 
 PAUSE_SECONDS = 3.0
@@ -30,11 +30,11 @@ class SlowExecutor:
         self.armed: list[frozenset[str]] = []
         self.leased: list[bool] = []
 
-    def execute(self, dataset: Dataset, tasks: Sequence[RewriteTask]) -> Iterator[str]:
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
         time.sleep(PAUSE_SECONDS)
         self.armed.append(sidecar_names(self.storage))
         self.leased.append("lease.json" in self.storage.list(MAINTENANCE_DIR))
-        yield from InProcessExecutor().execute(dataset, tasks)
+        yield from InProcessExecutor().execute(dataset, orders)
 
 
 def test_a_slow_rewrite_is_neither_armed_nor_leased(tmp_path: Path) -> None:

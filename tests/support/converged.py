@@ -27,10 +27,10 @@ def assert_pins_are_heads(graph: Graph) -> None:
 
 
 def assert_no_leftovers(graph: Graph) -> None:
-    """No sidecar, no journal record, no lease, no hold, no half-written file; the audit log is no leftover."""
+    """No sidecar, no journal record, no lease, no hold, no half-written file; what was done is no leftover."""
     files = [name for name, kind in tree_of(graph.uri).items() if kind != "folder"]
     own = [f for f in files if f.startswith(("__recovery/", "__maintenance/"))]
-    assert [f for f in own if not f.startswith("__maintenance/audit/")] == []
+    assert [f for f in own if not f.startswith(("__maintenance/audit/", "__maintenance/ingest/"))] == []
     assert [f for f in files if f.endswith(".tmp")] == []
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph_ops.graph.layout import (
+    any_version_of,
     fnv1a32,
     fnv1a64,
     manifest_file_name,
@@ -44,3 +45,17 @@ def test_a_branch_lives_in_its_tree() -> None:
     assert version_path("nodes/1", 7, None) == "nodes/1/_versions/18446744073709551608.manifest"
     branch = version_path("nodes/1", 7, "review/hires")
     assert branch == "nodes/1/tree/review/hires/_versions/18446744073709551608.manifest"
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("7.manifest", 7),
+        ("18446744073709551608.manifest", 7),
+        ("d18446744073709551608.manifest", None),
+        ("7.manifest.tmp", None),
+        ("latest_version_hint.json", None),
+    ],
+)
+def test_both_namings_of_lance(name: str, version: int | None) -> None:
+    assert any_version_of(name) == version

@@ -34,6 +34,7 @@ def judge() -> Judge:
         ),
         live=frozenset({LIVE, SKIPPED}),
         active_holds=frozenset({ULID}),
+        journalled=frozenset({f"{LIVE}/data/resumable.lance"}),
     )
 
 
@@ -64,7 +65,12 @@ def judge() -> Judge:
         "__maintenance/lease.json",
         "__maintenance/plans/x.json",
         "__maintenance/audit/x.json",
+        "__maintenance/ingest/node.Person.json",
         f"__maintenance/holds/{ULID}.json",
+        f"{LIVE}/data/resumable.lance",
+        f"__maintenance/rewrites/{LIVE.replace('/', '.')}/lease.json",
+        f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/plan.json",
+        f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/task-00001.0123456789ab.json",
         "__maintenance/operations/not-an-id.json",
         f"__maintenance/quarantine/{ULID}/nodes/x/data/y.lance",
         f"__recovery/{ULID}.json",
@@ -94,6 +100,9 @@ def test_needed(path: str) -> None:
         ("__maintenance/results/manual__1/submit_rewrite.0.1.json", OrphanKind.OWN_STATE, None),
         ("__maintenance/holds/01ARYZ6S410000000000000001.json", OrphanKind.OWN_STATE, None),
         (f"__recovery/{ULID}.json.abc.tmp", OrphanKind.TEMPORARY, None),
+        (f"__maintenance/rewrites/{DROPPED.replace('/', '.')}/lease.json", OrphanKind.OWN_STATE, None),
+        (f"__maintenance/rewrites/{DROPPED.replace('/', '.')}/{ULID}/plan.json", OrphanKind.OWN_STATE, None),
+        (f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/plan.json.0a.tmp", OrphanKind.TEMPORARY, None),
         (f"__recovery/{ULID}.json#1", OrphanKind.TEMPORARY, None),
     ],
 )
@@ -114,6 +123,7 @@ def test_orphans(path: str, kind: OrphanKind, group: str | None) -> None:
         f"{DROPPED}/strange",
         "__maintenance/other/x.json",
         "__maintenance/x.txt",
+        f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/notes.json",
         "__recovery/x",
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.graph.catalog import Property, TableSpec
 from omnigraph_ops.models import Decision, Executor, PendingIndex, SkipReason, TablePlan
+from omnigraph_ops.optimize.auto import Thresholds
 from omnigraph_ops.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, plan_table
 
 POLICY = OptimizePolicy(target_rows=1000, spark_threshold_bytes=10_000, compacts_blobs=True)
@@ -195,6 +196,45 @@ def test_auto_cleanup_is_stripped_with_other_work_and_never_alone() -> None:
     assert plan(facts(fragments(1, 1), tasks=((0, 1),), auto_cleanup=keys)).strip_auto_cleanup
     alone = plan(facts(fragments(1, 1), auto_cleanup=keys))
     assert (alone.decision, alone.strip_auto_cleanup) == (Decision.NO_OP, False)
+
+
+def judged(found: TableFacts, **limits: object) -> TablePlan:
+    thresholds = Thresholds(fragments=2, unindexed_share=0.2, deleted_share=0.2, **limits)
+    observation = TableObservation(spec=spec(), pinned_version=7, lance_head_version=7, facts=found)
+    return plan_table(observation, replace(POLICY, auto=True, thresholds=thresholds))
+
+
+@pytest.mark.parametrize(
+    ("found", "decision"),
+    [
+        (facts(fragments(10, 10), tasks=((0, 1),)), Decision.DEFERRED),
+        (facts(fragments(10, 10, 10), indexes=(replace(ID, covered=frozenset({0, 1, 2})),)), Decision.NO_OP),
+        (facts(fragments(10, 2, 2), indexes=(replace(ID, covered=frozenset({0, 1})),)), Decision.OPTIMIZE),
+        (facts(fragments(10, 2), indexes=(replace(ID, covered=frozenset({0})),)), Decision.DEFERRED),
+        (facts(fragments(10, 3), indexes=(replace(ID, covered=frozenset({0})),)), Decision.OPTIMIZE),
+        (facts(fragments(10, 10, deleted=2), tasks=((0, 1),)), Decision.DEFERRED),
+        (facts(fragments(10, 10, deleted=3), tasks=((0, 1),)), Decision.OPTIMIZE),
+        (facts(fragments(10), indexes=()), Decision.OPTIMIZE),
+    ],
+)
+def test_auto_takes_tables_past_any_threshold(found: TableFacts, decision: Decision) -> None:
+    decided = judged(found)
+    assert decided.decision is decision
+    assert (decided.skipped is SkipReason.BELOW_THRESHOLDS) == (decision is Decision.DEFERRED)
+
+
+def test_auto_never_takes_a_table_that_is_switched_off() -> None:
+    decided = judged(facts(fragments(10), indexes=()), off=("node:Doc",))
+    assert (decided.decision, decided.skipped) == (Decision.DEFERRED, SkipReason.AUTO_OFF)
+    assert "would build id_idx" in decided.reason
+
+
+def test_a_plan_knows_its_benefit_and_its_whole_cost() -> None:
+    behind = replace(ID, covered=frozenset({0}), size_bytes=40)
+    decided = plan(facts(fragments(10, 10), indexes=(behind,)))
+    assert (decided.rewrite_bytes, decided.index_bytes, decided.cost_bytes) == (200, 40, 240)
+    assert decided.benefit > 0
+    assert plan(facts(fragments(10), indexes=(replace(ID, covered=frozenset({0})),))).benefit == 0
 
 
 @given(

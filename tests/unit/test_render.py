@@ -15,6 +15,8 @@ from omnigraph_ops.models import (
     Decision,
     DriftFinding,
     Executor,
+    HealthPart,
+    HealthReport,
     OptimizePlan,
     OptimizeReport,
     OrphanedFork,
@@ -30,9 +32,11 @@ from omnigraph_ops.models import (
     SidecarFinding,
     SkipReason,
     TableCleanupPlan,
+    TableHealth,
     TablePlan,
     TableStats,
 )
+from omnigraph_ops.render_health import health_text
 
 PENDING = PendingIndex(column="embedding", reason="column has no non-null vectors to train on yet")
 
@@ -262,3 +266,56 @@ def test_sizes(count: int, text: str) -> None:
 @pytest.mark.parametrize(("versions", "text"), [((), ""), ((3,), "3"), ((7, 1, 2, 3), "1-3, 7"), ((1, 3), "1, 3")])
 def test_ranges(versions: tuple[int, ...], text: str) -> None:
     assert render.ranges_text(versions) == text
+
+
+def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:
+    tables = (
+        TableStats(
+            table_key="node:A",
+            fragments_removed=2,
+            fragments_added=1,
+            committed=True,
+            bytes_rewritten=3072,
+            bytes_ingested=1024,
+            write_amplification=3.0,
+        ),
+        TableStats(table_key="node:B", fragments_removed=2, fragments_added=1, committed=True, bytes_rewritten=1024),
+        TableStats(table_key="node:C", skipped=SkipReason.DEFERRED_BUDGET),
+    )
+    assert render.optimize_text(OptimizeReport.of("/g", tables)).splitlines()[1:] == [
+        "  node:A                                   frags 2 → 1 ✓, wrote 3.0 KiB (3x)",
+        "  node:B                                   frags 2 → 1 ✓, wrote 1.0 KiB",
+        "  node:C                                   skipped (no room in this run's budget — planned again next time)",
+        "rewrote 4.0 KiB (data and indexes); 1.0 KiB were loaded since the last run, write amplification 3; "
+        "unknown for 1 table(s)",
+    ]
+
+
+def test_health_is_told_worst_first_with_its_reasons() -> None:
+    bad = TableHealth(
+        table_key="node:A",
+        score=60,
+        parts=(
+            HealthPart(name="unindexed", points=20, most=25),
+            HealthPart(name="versions", points=0, most=5),
+        ),
+        fragments=9,
+        small_fragments=8,
+        cutoff=4,
+        data_bytes=2048,
+        unindexed_share=0.8,
+        worst_index="id_idx",
+        versions=12,
+        dead_bytes=1024,
+        note="drifted",
+    )
+    lost = TableHealth(table_key="node:B", error="it cannot be opened")
+    report = HealthReport(uri="/g", stamp=6, graph_version=1, score=60, tables=(lost, bad))
+    assert health_text(report).splitlines() == [
+        "health /g — 2 tables, 60 of 100 by bytes, worst first",
+        "  node:B                                     ?  it cannot be opened",
+        "  node:A                                    60  8 small of 9 fragments (cutoff 4), 0% deleted, "
+        "80% unindexed (id_idx), 12 versions, 2.0 KiB live, 1.0 KiB dead, maintained never recorded",
+        "    ↳ unindexed -20 of 25",
+        "    ↳ drifted",
+    ]

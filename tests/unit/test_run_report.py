@@ -12,6 +12,7 @@ from omnigraph_ops.models import (
     RepairAction,
     RepairPreview,
     RepairRow,
+    SkipReason,
     TableStats,
 )
 
@@ -34,6 +35,23 @@ def test_an_idle_night_did_nothing_and_says_so() -> None:
 
 def test_a_night_with_work_is_done() -> None:
     assert build(RunFacts(graph="/g", optimize=COMMITTED)).outcome == "done"
+
+
+def test_what_waits_and_what_it_cost_is_in_the_report() -> None:
+    tables = (
+        TableStats(table_key="node:A", committed=True, bytes_rewritten=2048, bytes_ingested=512, write_amplification=4),
+        TableStats(table_key="node:B", skipped=SkipReason.DEFERRED_BUDGET),
+        TableStats(table_key="node:C", skipped=SkipReason.BELOW_THRESHOLDS),
+        TableStats(table_key="node:D"),
+    )
+    report = build(RunFacts(graph="/g", optimize=OptimizeReport.of("/g", tables)))
+    assert report.attention == ("node:B had no room in the budget of this run; it stays planned",)
+    assert "| node:A | published version None | -0 +0 | in_process |  | 2.0 KiB | 4 |" in report.markdown
+    assert "| node:B | skipped: deferred_budget |" in report.markdown
+    assert "node:C" not in report.markdown
+    assert "1 of 4 tables had nothing to do." in report.markdown
+    assert "1 were left alone: below the thresholds" in report.markdown
+    assert "write amplification 4" in report.markdown
 
 
 def test_a_failed_table_is_named_once_with_its_sentence() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models import RewritePolicy
 from omnigraph_ops.settings import Settings
 
 
@@ -23,6 +24,12 @@ def test_every_variable_is_read() -> None:
             "OMNIGRAPH_OPS_LEASE_TTL_SECONDS": "30",
             "OMNIGRAPH_OPS_LEASE_WAIT_SECONDS": "0",
             "OMNIGRAPH_OPS_EXCLUSIVE": "Yes",
+            "OMNIGRAPH_OPS_POLICY": "Tiered",
+            "OMNIGRAPH_OPS_TIER_FAN_IN": "8",
+            "OMNIGRAPH_OPS_CUTOFF": "5",
+            "OMNIGRAPH_OPS_AUTO_UNINDEXED_SHARE": "0.2",
+            "OMNIGRAPH_OPS_AUTO_DELETED_SHARE": "0.3",
+            "OMNIGRAPH_OPS_AUTO_OFF": "node:A, edge:B,",
             "OMNIGRAPH_OPS_ENGINE_ROOT": "./g",
         }
     )
@@ -34,6 +41,12 @@ def test_every_variable_is_read() -> None:
         lease_ttl_seconds=30,
         lease_wait_seconds=0,
         exclusive=True,
+        policy=RewritePolicy.TIERED,
+        tier_fan_in=8,
+        cutoff=5,
+        auto_unindexed_share=0.2,
+        auto_deleted_share=0.3,
+        auto_off=("node:A", "edge:B"),
         engine_root="./g",
     )
 
@@ -66,9 +79,18 @@ def test_a_time_that_never_comes_is_refused(text: str) -> None:
         {"recovery_grace_seconds": -0.1},
         {"lease_ttl_seconds": 0},
         {"lease_wait_seconds": -1},
+        {"tier_fan_in": 1},
+        {"cutoff": 0},
+        {"auto_unindexed_share": 1.5},
+        {"auto_deleted_share": -0.1},
     ],
     ids=str,
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         Settings(**fields)
+
+
+def test_an_unknown_policy_is_named_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_POLICY must be converge or tiered, it is 'best'"):
+        Settings.from_env({"OMNIGRAPH_OPS_POLICY": "best"})

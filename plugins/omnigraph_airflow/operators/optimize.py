@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.operators.base import FAILURE, OmnigraphOperator, pull_list, to_xcom
+from omnigraph_airflow.run_options import apply_policy, budget_from, is_late
 from omnigraph_ops import serde
-from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, TableStats
+from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
+
+NOT_AFTER = "not_after"
+"""XCom key of the run's deadline."""
 
 
 class PlanOptimizeOperator(OmnigraphOperator):
@@ -22,21 +26,46 @@ class PlanOptimizeOperator(OmnigraphOperator):
 
     :param spark_threshold: rewrites of at least this many bytes go to Spark (templated); None means
         the deployment's setting.
+    :param max_bytes: most bytes to write, as in `20GiB` (templated).
+    :param max_tables: most tables to optimize (templated).
+    :param deadline: no table starts later than this after the plan, as in `4h` (templated).
+    :param policy: `converge` or `tiered` (templated); None means the deployment's setting.
+    :param cutoff: bound on small fragments (templated); None means the deployment's setting.
+    :param auto: whether only tables past a threshold are taken (templated).
     """
 
-    template_fields: Sequence[str] = ("graph", "spark_threshold")
+    template_fields: Sequence[str] = (
+        *("graph", "spark_threshold", "max_bytes", "max_tables", "deadline"),
+        *("policy", "cutoff", "auto"),
+    )
 
-    def __init__(self, *, spark_threshold: int | str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        spark_threshold: int | str | None = None,
+        max_bytes: int | str | None = None,
+        max_tables: int | str | None = None,
+        deadline: str | None = None,
+        policy: str | None = None,
+        cutoff: int | str | None = None,
+        auto: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.spark_threshold = spark_threshold
+        self.max_bytes, self.max_tables, self.deadline = max_bytes, max_tables, deadline
+        self.policy, self.cutoff, self.auto = policy, cutoff, auto
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.optimize import plan_optimize
 
         threshold = None if self.spark_threshold is None else int(self.spark_threshold)
-        plan = plan_optimize(graph, spark_threshold_bytes=threshold)
+        apply_policy(graph, self.policy, self.cutoff, self.auto)
+        budget = budget_from(self.max_bytes, self.max_tables, self.deadline)
+        plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=budget)
         for table in plan.tables:
             self.log.info("%s: %s, %s %s", table.table_key, table.decision, table.executor, table.reason)
+        context["ti"].xcom_push(key=NOT_AFTER, value=plan.not_after_us)
         return to_xcom(plan)
 
 
@@ -55,26 +84,44 @@ class SelectTablesOperator(OmnigraphOperator):
         self.runs_on = runs_on
 
     def execute(self, context: Context) -> list[str]:
-        """List the table keys of this executor, in key order. Pure."""
+        """List the table keys of this executor, those with the most benefit per byte first. Pure."""
         plan = serde.from_json(OptimizePlan, self.plan)
-        return [table.table_key for table in plan.productive(self.runs_on)]
+        return [table.table_key for table in plan.in_turn(self.runs_on)]
 
 
 class OptimizeTableOperator(OmnigraphOperator):
     """Folds indexes and compacts one table in this process.
 
     :param table_key: the table (templated).
+    :param policy: `converge` or `tiered` (templated); None means the deployment's setting.
+    :param cutoff: bound on small fragments (templated); None means the deployment's setting.
+    :param auto: whether it is done only if it is past a threshold (templated).
+    :param not_after: the run's deadline in microseconds (templated): later than that the table waits.
     """
 
-    template_fields: Sequence[str] = ("graph", "table_key")
+    template_fields: Sequence[str] = ("graph", "table_key", "policy", "cutoff", "auto", "not_after")
 
-    def __init__(self, *, table_key: str, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        table_key: str,
+        policy: str | None = None,
+        cutoff: int | str | None = None,
+        auto: bool | str = False,
+        not_after: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.table_key = table_key
+        self.policy, self.cutoff, self.auto, self.not_after = policy, cutoff, auto, not_after
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.optimize import optimize_table
 
+        if is_late(self.not_after):
+            self.log.info("%s: the deadline has passed, it waits for another run", self.table_key)
+            return to_xcom(TableStats(table_key=self.table_key, skipped=SkipReason.DEFERRED_BUDGET))
+        apply_policy(graph, self.policy, self.cutoff, self.auto)
         stats = optimize_table(graph, self.table_key, on_progress=self.log.info)
         self.log.info("%s: %d fragments became %d", self.table_key, stats.fragments_removed, stats.fragments_added)
         return to_xcom(stats)
@@ -99,13 +146,15 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.plan is None:
             raise AirflowSkipException("no plan was made, see the tasks before this one")
-        from omnigraph_ops.optimize import optimize_internal
+        from omnigraph_ops.optimize import late_internal, note_deferrals, optimize_internal
 
         plan = serde.from_json(OptimizePlan, self.plan)
         stats = [s for task in self.table_tasks for s in pull_list(context, task)]
         failures = [f for task in self.table_tasks for f in pull_list(context, task, FAILURE)]
         tables = summarize(plan, stats, failures)
-        return to_xcom(OptimizeReport(uri=plan.uri, tables=(*tables, *optimize_internal(graph))))
+        note_deferrals(graph, tables)
+        internal = late_internal(graph) if is_late(plan.not_after_us) else optimize_internal(graph)
+        return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
 
 
 def summarize(

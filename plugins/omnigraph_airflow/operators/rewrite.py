@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import omnigraph_ops
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.operators.base import push_failure, to_xcom
+from omnigraph_airflow.run_options import is_late, policy_arguments
 from omnigraph_ops import serde
-from omnigraph_ops.models import TableStats
+from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.rewrites.outcome import SubmitOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from omnigraph_ops.edges.storage import Storage
 
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "rewrite_table.py")
 RESULT = (
@@ -35,50 +39,95 @@ class SubmitRewriteOperator(SparkSubmitOperator):
     :param table_key: the table (templated).
     :param graph: path or URI of the graph (templated).
     :param result: where the outcome goes, below the graph (templated).
+    :param policy: `converge` or `tiered` (templated); None means the deployment's setting.
+    :param cutoff: bound on small fragments (templated); None means the deployment's setting.
+    :param auto: whether it is done only if it is past a threshold (templated).
+    :param not_after: the run's deadline in microseconds (templated): later than that the table waits.
     """
 
     template_fields: Sequence[str] = (
         *SparkSubmitOperator.template_fields,
-        "graph",
-        "table_key",
-        "result",
+        *("graph", "table_key", "result"),
+        *("policy", "cutoff", "auto", "not_after"),
     )
 
-    def __init__(self, *, table_key: str, graph: str = GRAPH, result: str = RESULT, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        table_key: str,
+        graph: str = GRAPH,
+        result: str = RESULT,
+        policy: str | None = None,
+        cutoff: int | str | None = None,
+        auto: bool | str = False,
+        not_after: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(application=APPLICATION, **kwargs)
         self.table_key = table_key
         self.graph = graph
         self.result = result
+        self.policy, self.cutoff, self.auto, self.not_after = policy, cutoff, auto, not_after
 
     def execute(self, context: Context) -> Any:
-        """Submit, wait, read the outcome. A failed submit is not repeated: what it did is unknown."""
+        """Submit, wait, read the outcome.
+
+        A failed submit may be repeated, whatever became of it: the next one finishes what was armed and goes
+        on with what was executed. Only what the application itself calls final is not repeated.
+        """
+        if is_late(self.not_after):
+            self.log.info("%s: the deadline has passed, it waits for another run", self.table_key)
+            return to_xcom(TableStats(table_key=self.table_key, skipped=SkipReason.DEFERRED_BUDGET))
         try:
-            return self._submit_and_read(context)
+            with airflow_errors():
+                return to_xcom(self._submit_and_read(context))
         except Exception as error:
-            push_failure(context, self.table_key, sentence(str(error)))
-            raise AirflowFailException(str(error)) from error
+            push_failure(context, self.table_key, str(error))
+            raise
 
-    def _submit_and_read(self, context: Context) -> Any:
-        with airflow_errors():
-            from omnigraph_ops.edges.options import s3fs_options
-            from omnigraph_ops.edges.storage import Storage
+    def _submit_and_read(self, context: Context) -> TableStats:
+        from omnigraph_ops.edges.options import s3fs_options
+        from omnigraph_ops.edges.storage import Storage
 
-            uri = OmnigraphHook(self.graph).get_conn().uri
-            self.application_args = [
-                "--graph",
-                uri,
-                "--table",
-                self.table_key,
-                "--result-uri",
-                f"{uri}/{self.result}",
-            ]
+        graph = OmnigraphHook(self.graph).get_conn()
+        uri = graph.uri
+        storage = Storage(uri, s3fs_options(uri))
+        self.application_args = [
+            "--graph",
+            graph.target,
+            "--table",
+            self.table_key,
+            "--result-uri",
+            f"{uri}/{self.result}",
+            *policy_arguments(self.policy, self.cutoff, self.auto),
+        ]
+        try:
             super().execute(context)
-            storage = Storage(uri, s3fs_options(uri))
-            stats = serde.from_json(TableStats, storage.read(self.result))
-            storage.delete(self.result)
-        if stats.error is not None:
-            raise AirflowFailException(stats.error)
-        return to_xcom(stats)
+        except AirflowException as error:
+            outcome = self._outcome(storage)
+            raise _failure(outcome, sentence(str(error))) from error
+        outcome = self._outcome(storage)
+        if outcome is None or outcome.stats is None:
+            raise _failure(outcome, "the application left no outcome")
+        if outcome.stats.error is not None:
+            raise AirflowFailException(outcome.stats.error)
+        return outcome.stats
+
+    def _outcome(self, storage: Storage) -> SubmitOutcome | None:
+        """What the application left, None when it died before it could. Reads, and removes it."""
+        try:
+            outcome = serde.from_json(SubmitOutcome, storage.read(self.result))
+        except FileNotFoundError:
+            return None
+        storage.delete(self.result)
+        return outcome
+
+
+def _failure(outcome: SubmitOutcome | None, otherwise: str) -> AirflowException:
+    """The exception that makes Airflow repeat the submit, or not. Pure."""
+    message = (outcome.error if outcome is not None else None) or otherwise
+    final = outcome is not None and not outcome.retryable
+    return AirflowFailException(message) if final else AirflowException(message)
 
 
 def sentence(output: str) -> str:

@@ -1,0 +1,137 @@
+"""Compaction tasks and results as JSON: what they replace, what they made, and what they may still replace."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lance import optimize as lance_optimize
+
+from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
+from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset
+
+Sources = frozenset[tuple[int, str]]
+"""Fragments by id and fingerprint: the same fingerprint is the same files with the same deleted rows."""
+# Opening every file of a table costs about 0.1 ms per fragment on a local disk.
+_MOST_VALIDATED = 1000
+_Task: Any = lance_optimize.CompactionTask
+_Result: Any = lance_optimize.RewriteResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLimits:
+    """What one compaction task may use, whatever the size of the table."""
+
+    num_threads: int
+    batch_size: int
+    io_buffer_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """What a version holds, as far as a rewrite result must agree with it."""
+
+    version: int
+    sources: Sources
+    stable_row_ids: bool
+    covered: tuple[frozenset[int], ...]
+    """Fragment ids per index segment."""
+
+    def accepts(self, sources: Sources) -> bool:
+        """Whether these fragments are all as they were, and no index segment covers only some of them. Pure."""
+        ids = {number for number, _ in sources}
+        return sources <= self.sources and all(ids <= part or not ids & part for part in self.covered)
+
+
+def current(dataset: Dataset) -> Current:
+    """What the open version holds. Reads."""
+    with lance_errors(f"inspect {dataset.uri}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return Current(
+            version=int(dataset.version),
+            sources=_prints(f.metadata for f in dataset.get_fragments()),
+            stable_row_ids=bool(dataset.has_stable_row_ids),
+            covered=tuple(
+                frozenset(s.fragment_ids)
+                for i in dataset.describe_indices()
+                if not i.name.startswith(SYSTEM_PREFIX)
+                for s in i.segments
+            ),
+        )
+
+
+def task_sources(payload: str) -> Sources:
+    """The fragments that a task rewrites, as they were when it was planned. Pure."""
+    with lance_errors("read a compaction task"):
+        return _prints(_Task.from_json(payload).fragments)
+
+
+def result_sources(payload: str) -> Sources:
+    """The fragments that a result replaces, as they were when it was executed. Pure."""
+    with lance_errors("read a rewrite result"):
+        return _prints(_Result.from_json(payload).original_fragments)
+
+
+def source_bytes(payload: str) -> int:
+    """Bytes of the data files that a task reads. Pure."""
+    with lance_errors("read a compaction task"):
+        return sum(int(file.file_size_bytes or 0) for f in _Task.from_json(payload).fragments for file in f.files)
+
+
+def result_files(payload: str) -> tuple[str, ...]:
+    """The data files that a result made, relative to the dataset. Pure."""
+    with lance_errors("read a rewrite result"):
+        return tuple(f"data/{file.path}" for f in _Result.from_json(payload).new_fragments for file in f.files)
+
+
+def rebased(payload: str, now: Current) -> str:
+    """A task or result that `now` accepts, as if it had been planned at that version. Pure.
+
+    Lance reads the version that a task names, which a cleanup may have removed, and refuses a result when
+    any index was built since. With stable row ids neither matters to fragments that are as they were.
+    """
+    if not now.stable_row_ids:
+        return payload
+    return json.dumps(json.loads(payload) | {"read_version": now.version})
+
+
+def limited(payload: str, limits: TaskLimits) -> str:
+    """The same task within these limits. Pure."""
+    task = json.loads(payload)
+    task["options"] |= {
+        "num_threads": limits.num_threads,
+        "batch_size": limits.batch_size,
+        "io_buffer_size": limits.io_buffer_size,
+    }
+    return json.dumps(task)
+
+
+def validate_rewrite(head: Any, before: Dataset) -> None:
+    """Check the fragments of `head` that `before` did not have; nothing when there are none. Reads.
+
+    Raises:
+        LanceFailure: a file is missing or does not hold what its fragment says.
+    """
+    fragments = head.get_fragments()
+    known = {f.fragment_id for f in before.get_fragments()}
+    fresh = [f for f in fragments if f.fragment_id not in known]
+    with lance_errors(f"validate {head.uri}"):
+        if fresh and len(fragments) <= _MOST_VALIDATED:
+            head.validate()
+            return
+        for fragment in fresh:
+            last = int(fragment.physical_rows) - 1
+            if last >= 0 and fragment.take([0, last]).num_rows == 0:
+                raise LanceFailure(f"fragment {fragment.fragment_id} of {head.uri} has no row")
+
+
+def _prints(fragments: Iterable[Any]) -> Sources:
+    return frozenset((int(f.id), _fingerprint(f.to_json())) for f in fragments)
+
+
+def _fingerprint(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

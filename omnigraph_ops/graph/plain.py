@@ -1,0 +1,205 @@
+"""Plain Lance: a dataset, or a folder of them (a LanceDB database), behind the face of a graph.
+
+Without a graph manifest a dataset's HEAD is what its readers see: a commit is the publish, nothing can drift,
+and nothing is pending. Branches, tags and the auto-cleanup configuration belong to the owner of the dataset.
+One dataset is its folder narrowed to it: `__maintenance/` lies beside it, so that a run on the dataset and a
+run on the database know of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from omnigraph_ops.edges.inventory import Stored, below_folder, files_in, folders_in
+from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure
+from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset, LanceGateway
+from omnigraph_ops.edges.options import s3fs_options
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import NotAGraph, StalePlan
+from omnigraph_ops.graph.clones import reads_files_of
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import GRAPH_FOLDERS, ROOT_FILES, any_version_of
+from omnigraph_ops.graph.plain_format import PlainCatalog, PlainFormat, spec_of_schema, table_key_of
+from omnigraph_ops.graph.stamp import GraphContext
+from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.settings import Settings
+
+_SUFFIX = ".lance"
+_NO_BUCKET = "s3:/"
+"""What is left of `s3://bucket` without its last part."""
+
+
+class PlainGateway(LanceGateway):
+    """Leaves the configuration of datasets and the parameters of indexes alone: they are their owner's."""
+
+    may_rebuild_indexes = False
+
+    def strip_auto_cleanup(self, dataset: Dataset) -> bool:
+        """Nothing; no version of a plain dataset is pinned from outside. Pure."""
+        return False
+
+
+class PlainGraph(Graph):
+    """A folder of datasets, or one of them. Every state is a fresh look at their HEADs."""
+
+    def __init__(self, context: GraphContext, settings: Settings, only: str | None) -> None:
+        self._only = only
+        """The one dataset that was addressed, None for all of the folder."""
+        self._specs = PlainCatalog.empty()
+        super().__init__(context, PlainFormat(self._specs), settings)
+
+    @property
+    def target(self) -> str:
+        return self.uri if self._only is None else self.context.location.uri(self._only)
+
+    def state(self, branch: str | None = None) -> BranchState:
+        """Every dataset at its HEAD. Reads."""
+        if branch is not None:
+            raise NotAGraph(f"{self.uri} is plain Lance, it has no graph branch {branch!r}")
+        found = in_parallel(self._entry, self._paths(), workers=self.settings.concurrency)
+        return _state(*(e for e in found if e is not None))
+
+    def state_of(self, table_key: str) -> BranchState:
+        """One dataset at its HEAD; the others are opened only when there is no such one. Reads."""
+        path = next((p for p in self._paths() if table_key_of(p) == table_key), None)
+        entry = None if path is None else self._entry(path)
+        return self.state() if entry is None else _state(entry)
+
+    def manifest(self, branch: str | None = None) -> Dataset:
+        raise NotAGraph(
+            f"{self.uri} is plain Lance: without a graph manifest there is nothing to fence, unlock or publish; "
+            "nothing was written"
+        )
+
+    def lance_branches(self) -> tuple[BranchRef, ...]:
+        """None: the branches of the datasets are not branches of a graph. Pure."""
+        return ()
+
+    def open_head(self, entry: TableEntry) -> Dataset:
+        """The dataset at the HEAD that the entry saw; later commits are for a later look. Reads."""
+        try:
+            return self.open_pinned(entry)
+        except DatasetMissing:
+            newer = self.lance.open(self.table_uri(entry)).version
+            raise StalePlan(
+                f"{entry.table_key} is at version {newer} and {entry.version} is gone; nothing was written; run again"
+            ) from None
+
+    def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
+        return state.entries
+
+    def published_at(self) -> float | None:
+        """When the newest commit to any of the datasets was made. Reads."""
+        folders = [f"{path}/_versions" for path in self._paths()]
+        found = in_parallel(lambda f: files_in(self.storage, f), folders, workers=self.settings.concurrency)
+        times = [f.modified_at for files in found for f in files if any_version_of(_name(f.path)) is not None]
+        return max(times, default=None)
+
+    def stored(self) -> Iterator[Stored]:
+        return super().stored() if self._only is None else below_folder(self.storage, self._only)
+
+    def cloned(self, table_path: str) -> str | None:
+        """As far as neighbours in the folder go: clones elsewhere are not known to anybody. Reads."""
+        uri = self.context.location.uri(table_path)
+        others = [self.context.location.uri(p) for p in self._datasets() if p != table_path]
+        found = in_parallel(
+            lambda other: reads_files_of(self.lance, other, uri), others, workers=self.settings.concurrency
+        )
+        return next((reason for reason in found if reason is not None), None)
+
+    def is_gone(self, table_path: str) -> bool:
+        # A run on one dataset cannot tell about its neighbours, which it does not look at.
+        return self._only is None and not is_dataset(self.storage, table_path)
+
+    def _paths(self) -> tuple[str, ...]:
+        return (self._only,) if self._only is not None else self._folders()
+
+    def _folders(self) -> tuple[str, ...]:
+        return tuple(p for p in folders_in(self.storage, "") if p.endswith(_SUFFIX))
+
+    def _datasets(self) -> list[str]:
+        """Every dataset of the folder, whichever was addressed. Reads."""
+        return [p for p in self._folders() if is_dataset(self.storage, p)]
+
+    def _entry(self, path: str) -> TableEntry | None:
+        """The dataset there; None for a folder that holds none. Reads."""
+        key = table_key_of(path)
+        try:
+            head = self.lance.open(self.context.location.uri(path))
+        except LanceFailure:
+            # Named nevertheless, so that every verb says for itself why it cannot be opened.
+            versions = _versions(self.storage, path)
+            if not versions:
+                return None
+            self._specs.note(spec_of_schema(key, path, None))
+            return _at(key, path, max(versions))
+        self._specs.note(spec_of_schema(key, path, head.schema))
+        return _at(key, path, int(head.version))
+
+
+def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
+    """The dataset or the folder of datasets at a place without a graph manifest; None when it is neither. Reads.
+
+    Raises:
+        NotAGraph: it is a part of a graph or of a dataset, which may not be maintained on its own.
+    """
+    location, storage = context.location, context.storage
+    if is_dataset(storage, ""):
+        parent, _, name = location.root.rpartition("/")
+        if parent == _NO_BUCKET:
+            return None
+        _refuse_parts(location.root)
+        around = Storage(parent or "/", s3fs_options(parent))
+        location, storage, only = replace(location, root=parent), around, name
+    else:
+        names = [p for p in folders_in(storage, "") if p.endswith(_SUFFIX)]
+        if _graph_traces(storage) or not any(is_dataset(storage, p) for p in names):
+            return None
+        only = None
+    plain = GraphContext(location=location, storage=storage, lance=PlainGateway(context.lance.storage_options))
+    return PlainGraph(plain, settings, only)
+
+
+def is_dataset(storage: Storage, path: str) -> bool:
+    """Whether a folder holds a version of a Lance dataset. Reads."""
+    return bool(_versions(storage, path))
+
+
+def _versions(storage: Storage, path: str) -> list[int]:
+    names = storage.list(f"{path}/_versions" if path else "_versions")
+    return [v for v in map(any_version_of, names) if v is not None]
+
+
+def _refuse_parts(root: str) -> None:
+    """Refuse a dataset that something else builds on: maintaining it alone would break that. Reads."""
+    whole, tree, _ = root.rpartition("/tree/")
+    if tree and is_dataset(_storage(whole), ""):
+        raise NotAGraph(f"{root} is a branch of the dataset {whole}; give the dataset")
+    folder = root.rpartition("/")[0]
+    for place in (folder, folder.rpartition("/")[0]):
+        if place not in {"", "s3:", _NO_BUCKET} and _graph_traces(_storage(place)):
+            raise NotAGraph(f"{root} is a part of the graph {place}; give the graph")
+
+
+def _graph_traces(storage: Storage) -> list[str]:
+    """Names directly below a root that only a graph has. Reads."""
+    return sorted({*storage.list(""), *folders_in(storage, "")} & {*ROOT_FILES, *GRAPH_FOLDERS})
+
+
+def _storage(root: str) -> Storage:
+    return Storage(root, s3fs_options(root))
+
+
+def _state(*entries: TableEntry) -> BranchState:
+    ordered = tuple(sorted(entries, key=lambda e: e.table_key))
+    return BranchState(branch=None, manifest_version=0, entries=ordered, head_commit_id=None)
+
+
+def _at(key: str, path: str, version: int) -> TableEntry:
+    return TableEntry(table_key=key, path=path, version=version, branch=None, row_count=None)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,59 @@
+"""Health: what every table costs its readers, as facts, parts and one score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthPart:
+    """One reason for lost points."""
+
+    name: str
+    """`fragments`, `deletions`, `unindexed`, `versions` or `dead_bytes`."""
+    points: float
+    """What it takes off the score."""
+    most: int
+    """What it could take at worst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """One table: 100 is as good as maintenance can make it. Shares are between 0 and 1."""
+
+    table_key: str
+    score: int | None = None
+    """None when the table could not be looked at."""
+    parts: tuple[HealthPart, ...] = ()
+    rows: int = 0
+    fragments: int = 0
+    small_fragments: int = 0
+    """Those below the target size."""
+    cutoff: int = 0
+    """The bound on small fragments that `--auto` acts on."""
+    data_bytes: int = 0
+    small_share: float = 0.0
+    """Bytes in fragments below the target size, of all; nothing when there is only one of them."""
+    deleted_share: float = 0.0
+    unindexed_share: float = 0.0
+    """Rows that the worst index does not cover; all of them when a declared index is missing."""
+    worst_index: str | None = None
+    versions: int = 0
+    dead_bytes: int | None = None
+    """Stored data and index bytes that the newest version does not use; None where that cannot be told."""
+    maintained_at_us: int | None = None
+    """When this tool last committed to it; None when that is not known."""
+    note: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """Every maintained table, worst first; those that could not be looked at come before all others."""
+
+    uri: str
+    stamp: int
+    graph_version: int
+    score: int | None
+    """The mean over the tables by their bytes; None when none could be looked at."""
+    tables: tuple[TableHealth, ...]

@@ -1,0 +1,141 @@
+"""Budgets: which tables a run takes, in which order, and what waits for the next one.
+
+Tables come by benefit per byte. A table that does not fit is deferred and smaller ones may still fit. Two
+rules keep a table from waiting forever: one that was deferred three times in a row comes first, and the first
+table of a run is taken whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from omnigraph_ops.edges.inventory import folders_in
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.models import Decision, OptimizePlan, SkipReason, TablePlan, TableStats
+from omnigraph_ops.optimize.ingest import last_run, record_deferral
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.rewrites.journal import REWRITES_DIR, table_path_of
+from omnigraph_ops.sizes import human_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Bounds of one run; None is no bound."""
+
+    max_bytes: int | None = None
+    """Bytes written: data and indexes."""
+    max_tables: int | None = None
+    deadline_seconds: float | None = None
+    """No table starts later than this after the plan; one that runs is finished."""
+
+    def __post_init__(self) -> None:
+        if self.max_tables is not None and self.max_tables < 1:
+            raise InvalidInput(f"the most tables of a run must be at least 1, not {self.max_tables}")
+        if (self.max_bytes or 0) < 0 or (self.deadline_seconds or 0) < 0:
+            raise InvalidInput("a budget of bytes and a deadline must not be negative")
+
+
+def within(plan: OptimizePlan, budget: Budget) -> OptimizePlan:
+    """The plan with what does not fit deferred; nothing else about a table changes. Pure."""
+    taken: set[str] = set()
+    used = 0
+    ordered = plan.in_turn()
+    for table in ordered:
+        room = budget.max_tables is None or len(taken) < budget.max_tables
+        fits = budget.max_bytes is None or used + table.cost_bytes <= budget.max_bytes
+        if room and (fits or not taken):
+            taken.add(table.table_key)
+            used += table.cost_bytes
+    deferred = {t.table_key for t in ordered} - taken
+    tables = tuple(_deferred(t, budget) if t.table_key in deferred else t for t in plan.tables)
+    return replace(plan, tables=tables)
+
+
+def under_budget(graph: Graph, plan: OptimizePlan, budget: Budget) -> OptimizePlan:
+    """`within` with what is recorded about earlier deferrals, and with the deadline. Reads."""
+    entries = {e.table_key: e for e in graph.state().entries}
+
+    def waiting(table: TablePlan) -> TablePlan:
+        entry = entries.get(table.table_key) if table.decision is Decision.OPTIMIZE else None
+        run = last_run(graph, entry) if entry is not None else None
+        return replace(table, waited=run.deferred) if run is not None else table
+
+    tables = in_parallel(waiting, plan.tables, workers=graph.settings.concurrency)
+    deadline = None if budget.deadline_seconds is None else now_us() + int(budget.deadline_seconds * 1_000_000)
+    return replace(within(replace(plan, tables=tuple(tables)), budget), not_after_us=deadline)
+
+
+def run_within(graph: Graph, plan: OptimizePlan, one: Callable[[str], TableStats]) -> tuple[TableStats, ...]:
+    """`one` of every table with work until the deadline; a row for every table. Effects are those of `one`.
+
+    A table without work that a dead run left a journal of is looked at, too, so that the journal is ended.
+    """
+    left = _with_journals(graph)
+
+    def start(table: TablePlan) -> TableStats:
+        return late(table) if too_late(plan.not_after_us) else one(table.table_key)
+
+    ended = [t for t in plan.tables if t.table_key in left and t.decision in {Decision.NO_OP, Decision.SKIPPED}]
+    done = in_parallel(start, (*plan.in_turn(), *ended), workers=graph.settings.concurrency)
+    by_key = {row.table_key: row for row in done}
+    rows = tuple(by_key.get(t.table_key) or untouched(t) for t in plan.tables)
+    note_deferrals(graph, rows)
+    return rows
+
+
+def note_deferrals(graph: Graph, tables: Sequence[TableStats]) -> None:
+    """Remember which tables found no budget, so that they do not wait forever. Writes under `__maintenance/`."""
+    entries = {e.table_key: e for e in graph.state().entries}
+    for table in tables:
+        if table.skipped is SkipReason.DEFERRED_BUDGET and table.table_key in entries:
+            record_deferral(graph, entries[table.table_key])
+
+
+def too_late(not_after_us: int | None) -> bool:
+    """Whether no further table may start. Reads the clock."""
+    return not_after_us is not None and now_us() > not_after_us
+
+
+def untouched(plan: TablePlan) -> TableStats:
+    """The row of a table that was left alone, as its plan says why. Pure."""
+    drift = plan.skipped is not None and plan.lance_head_version != plan.read_version
+    return TableStats(
+        table_key=plan.table_key,
+        skipped=plan.skipped,
+        manifest_version=plan.read_version if drift else None,
+        lance_head_version=plan.lance_head_version if drift else None,
+        pending_indexes=plan.pending_indexes,
+        rows=plan.rows or None,
+        error=plan.error,
+    )
+
+
+def late(plan: TablePlan) -> TableStats:
+    """The row of a table whose turn came after the deadline. Pure."""
+    return replace(untouched(plan), skipped=SkipReason.DEFERRED_BUDGET)
+
+
+def late_internal(graph: Graph) -> tuple[TableStats, ...]:
+    """The rows of the internal tables after the deadline. Pure."""
+    keys = graph.format.internal_tables(graph.context)
+    return tuple(TableStats(table_key=key, skipped=SkipReason.DEFERRED_BUDGET) for key, _ in keys)
+
+
+def _with_journals(graph: Graph) -> frozenset[str]:
+    """Tables that some rewrite left a folder of. Reads."""
+    paths = {table_path_of(folder) for folder in folders_in(graph.storage, REWRITES_DIR)}
+    return frozenset(e.table_key for e in graph.state().entries if e.path in paths) if paths else frozenset()
+
+
+def _deferred(table: TablePlan, budget: Budget) -> TablePlan:
+    bounds = []
+    if budget.max_bytes is not None:
+        bounds.append(human_bytes(budget.max_bytes))
+    if budget.max_tables is not None:
+        bounds.append(f"{budget.max_tables} tables")
+    needed = human_bytes(table.cost_bytes)
+    reason = f"no room in the budget of {' and '.join(bounds)} for about {needed}; would {table.reason}"
+    return replace(table, decision=Decision.DEFERRED, skipped=SkipReason.DEFERRED_BUDGET, reason=reason)

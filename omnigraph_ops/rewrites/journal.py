@@ -1,0 +1,191 @@
+"""The journal of a rewrite: what was planned, and every result as it is finished, as small files in the graph.
+
+    __maintenance/rewrites/<table>/lease.json               who rewrites the table right now
+    __maintenance/rewrites/<table>/<ulid>/plan.json         written before the first task executes
+    __maintenance/rewrites/<table>/<ulid>/task-<n>.<attempt>.json
+
+A result is written by the process that executed it, under a name of its own: two attempts at one task never
+meet. The folder of the table says which table it is, so a damaged plan is still known to be that table's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.inventory import folders_in
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.parallel import in_parallel
+
+REWRITES_DIR = f"{MAINTENANCE_DIR}/rewrites"
+_PLAN = "plan.json"
+# No folder of a graph's tables is called so; a plain dataset lies directly below the root.
+_PLAIN = "plain."
+_ATTEMPT = re.compile(r"task-(\d{1,9})\.([0-9a-f]{12})\.json")
+_READERS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalTask:
+    """One planned compaction task."""
+
+    index: int
+    fragment_ids: tuple[int, ...]
+    source_bytes: int
+    payload: str
+    """Lance's JSON of the task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteJournal:
+    """What a rewrite set out to do."""
+
+    rewrite_id: str
+    table_key: str
+    table_path: str
+    read_version: int
+    tasks: tuple[JournalTask, ...]
+    created_at_us: int
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeFile:
+    """A file that a task wrote, relative to the graph."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """The name of one finished execution of a task."""
+
+    index: int
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedTask:
+    """One finished execution of a task."""
+
+    index: int
+    attempt: str
+    result: str
+    """Lance's JSON of the RewriteResult."""
+    files: tuple[MadeFile, ...]
+
+    @property
+    def name(self) -> Attempt:
+        return Attempt(index=self.index, attempt=self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenJournal:
+    """A journal as it was found."""
+
+    rewrite_id: str
+    plan: RewriteJournal | None
+    """None when it cannot be read, or when only late results are left."""
+    finished: tuple[FinishedTask, ...]
+    problems: tuple[str, ...]
+
+
+def table_folder(table_path: str) -> str:
+    """The folder of a table's journals, relative to the graph. Pure."""
+    name = table_path.replace("/", ".") if "/" in table_path else f"{_PLAIN}{table_path}"
+    return f"{REWRITES_DIR}/{name}"
+
+
+def table_path_of(folder: str) -> str:
+    """The dataset that a folder of journals belongs to; the inverse of `table_folder`. Pure."""
+    name = folder.rpartition("/")[2]
+    return name.removeprefix(_PLAIN) if name.startswith(_PLAIN) else name.replace(".", "/", 1)
+
+
+def begin(storage: Storage, journal: RewriteJournal) -> None:
+    """Note a rewrite before its first task executes. Writes."""
+    storage.write(f"{_folder(journal.table_path, journal.rewrite_id)}/{_PLAN}", serde.dumps(journal).encode())
+
+
+def record(storage: Storage, table_path: str, rewrite_id: str, finished: FinishedTask) -> None:
+    """Note a finished task. Writes."""
+    storage.write(_attempt_path(table_path, rewrite_id, finished.name), serde.dumps(finished).encode())
+
+
+def open_journals(storage: Storage, table_path: str) -> tuple[str, ...]:
+    """Ids of the rewrites of a table that were not closed, oldest first. Reads."""
+    names = (f.rpartition("/")[2] for f in folders_in(storage, table_folder(table_path)))
+    return tuple(sorted(name for name in names if is_ulid(name)))
+
+
+def attempts(storage: Storage, table_path: str, rewrite_id: str) -> tuple[Attempt, ...]:
+    """Names of the finished tasks of a journal. Reads."""
+    found = (_ATTEMPT.fullmatch(name) for name in storage.list(_folder(table_path, rewrite_id)))
+    return tuple(Attempt(index=int(m[1]), attempt=m[2]) for m in found if m is not None)
+
+
+def read_attempts(
+    storage: Storage, table_path: str, rewrite_id: str, names: tuple[Attempt, ...]
+) -> tuple[FinishedTask | str, ...]:
+    """Each finished task, or in words why it cannot be read. Reads."""
+
+    def one(name: Attempt) -> FinishedTask | str:
+        path = _attempt_path(table_path, rewrite_id, name)
+        try:
+            finished = serde.from_json(FinishedTask, storage.read(path))
+        except (FileNotFoundError, InvalidInput) as error:
+            return f"{path} cannot be read: {error}"
+        return finished if finished.name == name else f"{path} is about another task"
+
+    return tuple(in_parallel(one, names, workers=_READERS))
+
+
+def read_journal(storage: Storage, table_path: str, rewrite_id: str) -> OpenJournal:
+    """A journal with everything in it that can be read. Reads."""
+    found = read_attempts(storage, table_path, rewrite_id, attempts(storage, table_path, rewrite_id))
+    problems = [f for f in found if isinstance(f, str)]
+    plan: RewriteJournal | None = None
+    path = f"{_folder(table_path, rewrite_id)}/{_PLAN}"
+    try:
+        plan = serde.from_json(RewriteJournal, storage.read(path))
+    except (FileNotFoundError, InvalidInput) as error:
+        problems.append(f"{path} cannot be read: {error}")
+    if plan is not None and (plan.table_path, plan.rewrite_id) != (table_path, rewrite_id):
+        problems.append(f"{path} is about another rewrite")
+        plan = None
+    return OpenJournal(
+        rewrite_id=rewrite_id,
+        plan=plan,
+        finished=tuple(f for f in found if isinstance(f, FinishedTask)),
+        problems=tuple(problems),
+    )
+
+
+def named_files(storage: Storage, table_paths: Collection[str]) -> frozenset[str]:
+    """Files that open journals of these tables name. Reads."""
+    found: set[str] = set()
+    for folder in folders_in(storage, REWRITES_DIR):
+        path = table_path_of(folder)
+        for rewrite_id in open_journals(storage, path) if path in table_paths else ():
+            finished = read_attempts(storage, path, rewrite_id, attempts(storage, path, rewrite_id))
+            found |= {file.path for f in finished if isinstance(f, FinishedTask) for file in f.files}
+    return frozenset(found)
+
+
+def close(storage: Storage, table_path: str, rewrite_id: str) -> None:
+    """Remove a journal: everything in it is committed or reclaimed. Destroys the journal."""
+    storage.delete_tree(_folder(table_path, rewrite_id))
+
+
+def _folder(table_path: str, rewrite_id: str) -> str:
+    return f"{table_folder(table_path)}/{rewrite_id}"
+
+
+def _attempt_path(table_path: str, rewrite_id: str, name: Attempt) -> str:
+    return f"{_folder(table_path, rewrite_id)}/task-{name.index:05d}.{name.attempt}.json"

@@ -1,0 +1,68 @@
+"""One compaction task, wherever it executes: write its files, then the journal, then say so."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from omnigraph_ops.edges.inventory import files_in
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_rewrites import TaskLimits, limited, result_files
+from omnigraph_ops.edges.lance_tables import execute_task
+from omnigraph_ops.edges.options import s3fs_options
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, MadeFile, record
+from omnigraph_ops.throttle import Ceilings, admitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOrder:
+    """Everything that a process needs to execute a task and to journal its result."""
+
+    graph_uri: str
+    table_path: str
+    rewrite_id: str
+    index: int
+    payload: str
+    source_bytes: int
+    ceilings: Ceilings
+    """What all tasks of the graph together may do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """What came of an order. The result itself stays in the journal."""
+
+    index: int
+    attempt: str | None
+    error: str | None = None
+
+    @property
+    def name(self) -> Attempt | None:
+        return None if self.attempt is None else Attempt(index=self.index, attempt=self.attempt)
+
+
+def perform(order: TaskOrder, dataset: Dataset, limits: TaskLimits | None = None) -> TaskOutcome:
+    """Execute one task and journal its result. Writes data files and the journal; makes no version."""
+    payload = order.payload if limits is None else limited(order.payload, limits)
+    storage = Storage(order.graph_uri, s3fs_options(order.graph_uri))
+    with admitted(storage, order.ceilings, order.source_bytes):
+        result = execute_task(dataset, payload)
+    finished = FinishedTask(
+        index=order.index,
+        attempt=uuid.uuid4().hex[:12],
+        result=result,
+        files=tuple(_made(storage, order.table_path, result)),
+    )
+    record(storage, order.table_path, order.rewrite_id, finished)
+    return TaskOutcome(index=order.index, attempt=finished.attempt)
+
+
+def _made(storage: Storage, table_path: str, result: str) -> Iterator[MadeFile]:
+    for name in result_files(result):
+        path = f"{table_path}/{name}"
+        yield MadeFile(path=path, size=storage.stat(path).size)
+        # The values of blob columns are files of their own, in a folder that is named after the data file.
+        for blob in files_in(storage, path.removesuffix(".lance")):
+            yield MadeFile(path=blob.path, size=blob.size)

@@ -1,0 +1,148 @@
+"""One throttle for all rewrites of a graph, wherever they run: admission is decided by small files in the graph.
+
+Two ceilings, both guaranteed when a task is admitted and shared by every process that reaches the graph:
+
+- concurrent rewrites: a task holds one of N slots, each a lease that is renewed and that a dead holder loses;
+- bytes per second: a ledger holds the moment at which the next task may start. A task of B bytes moves it by
+  B / ceiling seconds, so that the average holds over any two tasks and the burst is one task's size.
+
+A store that asks to slow down (503 SlowDown) moves the ledger for everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.lease import LeasePlace, committer_lease
+
+THROTTLE_DIR = f"{MAINTENANCE_DIR}/throttle"
+_LEDGER = f"{THROTTLE_DIR}/ledger.json"
+_LOCK = LeasePlace(path=f"{THROTTLE_DIR}/lock.json", name="the lock of the throttle")
+_SLOT_TTL_SECONDS = 60.0
+_LOCK_TTL_SECONDS = 10.0
+_LOCK_WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+_SLOW_DOWN_SECONDS = 5.0
+_LONGEST_WAIT_SECONDS = 3600.0
+"""A ledger further ahead than this is damage, or of another time: it counts as so far ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """How much all rewrites of a graph may do at once; None is no bound."""
+
+    concurrent_rewrites: int | None = None
+    bytes_per_second: int | None = None
+
+    @property
+    def bound(self) -> bool:
+        """Whether anything is bounded at all."""
+        return self.concurrent_rewrites is not None or self.bytes_per_second is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """When the next task may start, in seconds since the epoch."""
+
+    next_start: float
+
+
+def next_start(ledger: Ledger, now: float, size: int, bytes_per_second: int) -> tuple[float, Ledger]:
+    """When a task of `size` bytes may start, and the ledger after it. Pure."""
+    start = max(now, min(ledger.next_start, now + _LONGEST_WAIT_SECONDS))
+    return start, Ledger(next_start=start + size / bytes_per_second)
+
+
+@contextlib.contextmanager
+def admitted(storage: Storage, ceilings: Ceilings, size: int) -> Iterator[None]:
+    """Wait until a task of `size` bytes may run, and hold its slot for the block. Writes under `__maintenance/`."""
+    if not ceilings.bound:
+        yield
+        return
+    with _slot(storage, ceilings.concurrent_rewrites):
+        if ceilings.bytes_per_second is not None:
+            start = _book(storage, size, ceilings.bytes_per_second)
+            _sleep_until(start)
+        try:
+            yield
+        except OpsError as error:
+            if asks_to_slow_down(error):
+                slow_down(storage)
+            raise
+
+
+def slow_down(storage: Storage, seconds: float = _SLOW_DOWN_SECONDS) -> None:
+    """Keep the next admission of anybody away for a while. Writes."""
+    with _locked(storage):
+        ahead = max(_read(storage).next_start, time.time() + seconds)
+        _write(storage, Ledger(next_start=ahead))
+
+
+def asks_to_slow_down(error: BaseException) -> bool:
+    """Whether a store's error means "too many requests". Pure."""
+    text = str(error)
+    return any(marker in text for marker in ("SlowDown", "Slow Down", "503", "TooManyRequests"))
+
+
+@contextlib.contextmanager
+def _slot(storage: Storage, slots: int | None) -> Iterator[None]:
+    if slots is None:
+        yield
+        return
+    while True:
+        for number in range(slots):
+            place = LeasePlace(path=f"{THROTTLE_DIR}/slot-{number}.json", name=f"slot {number} of the throttle")
+            stack = contextlib.ExitStack()
+            try:
+                stack.enter_context(
+                    committer_lease(
+                        storage, purpose="rewrite", ttl_seconds=_SLOT_TTL_SECONDS, wait_seconds=0, place=place
+                    )
+                )
+            except LeaseHeld:
+                continue
+            with stack:
+                yield
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _book(storage: Storage, size: int, bytes_per_second: int) -> float:
+    """Take the next place in the ledger; the moment at which it begins. Writes."""
+    with _locked(storage):
+        start, after = next_start(_read(storage), time.time(), size, bytes_per_second)
+        _write(storage, after)
+    return start
+
+
+@contextlib.contextmanager
+def _locked(storage: Storage) -> Iterator[None]:
+    with committer_lease(
+        storage, purpose="throttle", ttl_seconds=_LOCK_TTL_SECONDS, wait_seconds=_LOCK_WAIT_SECONDS, place=_LOCK
+    ):
+        yield
+
+
+def _sleep_until(start: float) -> None:
+    time.sleep(max(start - time.time(), 0))
+
+
+def _read(storage: Storage) -> Ledger:
+    """The ledger; one that is missing or damaged says that nobody waits. Reads."""
+    try:
+        ledger = serde.from_json(Ledger, storage.read(_LEDGER))
+    except (FileNotFoundError, InvalidInput):
+        return Ledger(next_start=0.0)
+    return ledger if math.isfinite(ledger.next_start) else Ledger(next_start=0.0)
+
+
+def _write(storage: Storage, ledger: Ledger) -> None:
+    storage.write(_LEDGER, serde.dumps(ledger).encode())

@@ -1,0 +1,186 @@
+"""Budgeted runs, automatic optimisation and the queue, on real graphs and from the shell."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.models import Decision, SkipReason
+from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_converged, assert_pins_are_heads
+from tests.support.rows import rows_everywhere, tree_of
+from tests.support.shell import assert_refused, runner
+from tests.support.writers import copies, delete_first, write
+
+PERSON, KNOWS = "node:Person", "edge:Knows"
+PEOPLE = {"node_types": 1, "loads": 3, "rows": 10}
+
+
+def test_a_budget_takes_some_tables_whole_and_says_the_rest(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, loads=3, rows=10)
+    before = rows_everywhere(graph)
+    planned = {t.table_key for t in plan_optimize(graph).productive()}
+    report = optimize_all(graph, budget=Budget(max_tables=2))
+    done = {t.table_key for t in report.tables if t.committed}
+    assert len(done) == 2
+    assert {t.table_key for t in report.deferred} == planned - done
+    left = {t.table_key: t.decision for t in plan_optimize(graph).tables}
+    assert {key for key, decision in left.items() if decision is Decision.OPTIMIZE} == planned - done
+    assert_pins_are_heads(graph)
+    assert rows_everywhere(graph) == before
+    optimize_all(graph)
+    assert_converged(graph)
+
+
+def test_a_big_table_among_small_ones_gets_its_turn(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(node_types=1, loads=2, rows=50, settings=Settings())
+    optimize_all(graph)
+    write(graph, PERSON, copies("big", 50))
+    cheap = {t.table_key: t.cost_bytes for t in plan_optimize(graph).tables}
+    turns = []
+    for night in range(4):
+        write(graph, KNOWS, copies(f"k{night}-", 2))
+        budget = Budget(max_bytes=max(t.cost_bytes for t in plan_optimize(graph).tables if t.table_key == KNOWS))
+        assert budget.max_bytes < cheap[PERSON]
+        report = optimize_all(graph, budget=budget)
+        turns.append(sorted(t.table_key for t in report.tables if t.committed))
+    assert turns == [[KNOWS], [KNOWS], [KNOWS], [PERSON]]
+
+
+def test_no_table_starts_after_the_deadline(demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(concurrency=1))
+    monkeypatch.setattr("omnigraph_ops.optimize.budget.too_late", Clock(1))
+    report = optimize_all(graph, budget=Budget(deadline_seconds=3600))
+    rows = [(t.committed, t.skipped) for t in report.tables if not t.table_key.startswith("_")]
+    assert sorted(rows, key=str) == [(False, SkipReason.DEFERRED_BUDGET), (True, None)]
+    assert_pins_are_heads(graph)
+
+
+class Clock:
+    """Lets so many tables start."""
+
+    def __init__(self, starts: int) -> None:
+        self.left = starts
+
+    def __call__(self, _not_after: int | None) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def test_a_deadline_of_nothing_starts_nothing(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**PEOPLE)
+    before = {p: d for p, d in tree_of(graph.uri).items() if not p.startswith("__maintenance")}
+    report = optimize_all(graph, budget=Budget(deadline_seconds=0))
+    assert {t.skipped for t in report.tables} == {SkipReason.DEFERRED_BUDGET}
+    assert {p: d for p, d in tree_of(graph.uri).items() if not p.startswith("__maintenance")} == before
+
+
+def test_auto_takes_only_what_is_past_a_threshold(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(auto=True, cutoff=4))
+    assert {t.table_key for t in plan_optimize(graph).productive()} == {PERSON, KNOWS}  # two thirds are unindexed
+    optimize_all(graph)
+    graph.settings = Settings(auto=True, cutoff=4, auto_unindexed_share=0.5, auto_off=(KNOWS,))
+    write(graph, PERSON, copies("a", 2))
+    write(graph, KNOWS, delete_first(6))
+    found = {t.table_key: (t.decision, t.skipped) for t in plan_optimize(graph).tables}
+    assert found[PERSON] == (Decision.DEFERRED, SkipReason.BELOW_THRESHOLDS)
+    assert found[KNOWS] == (Decision.DEFERRED, SkipReason.AUTO_OFF)
+    assert [t.table_key for t in optimize_all(graph).tables if t.committed] == []
+    write(graph, PERSON, delete_first(6))
+    for load in ("b", "c", "d"):
+        write(graph, PERSON, copies(load, 1))
+    assert [t.table_key for t in optimize_all(graph).tables if t.committed] == [PERSON]
+
+
+def test_the_shell_plans_and_runs_within_a_budget(demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, cli = demo_graph(**PEOPLE), runner(capsys)
+    plan = cli("plan --max-tables 1", graph.uri)
+    assert "2 tables, 1 to optimize, 1 deferred" in plan.out
+    assert "no room in the budget of 1 tables" in plan.out
+    done = cli("optimize --max-tables 1 --deadline 1h --policy tiered --json", graph.uri)
+    assert done.code == 0
+    assert sorted(str(t["skipped"]) for t in done.json["tables"] if not t["table_key"].startswith("_")) == [
+        "None",
+        "deferred_budget",
+    ]
+    assert done.json["bytes_rewritten"] > 0
+    text = cli("optimize --max-bytes 1GiB", graph.uri).out
+    assert "wrote" in text
+    assert "unknown for 1 table(s)" in text
+    assert_refused(cli("optimize --max-bytes 1.5GB", graph.uri), "invalid size '1.5GB'")
+    assert cli("optimize --max-tables 0", graph.uri).code == 2
+
+
+class Airflow(BaseHTTPRequestHandler):
+    """Answers as Airflow's API does; remembers what it was asked."""
+
+    asked: list[tuple[str, str | None, Any]]
+    status = 200
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.asked.append((self.path, self.headers["authorization"], body))
+        answer = {"dag_run_id": body["dag_run_id"], "state": "queued"} if self.status == 200 else {"detail": "no such"}
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Airflow]]:
+    handler = type("Handler", (Airflow,), {"asked": []})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_URL", f"http://127.0.0.1:{server.server_port}/")
+    monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_TOKEN", "s3cret")
+    yield handler
+    server.shutdown()
+    server.server_close()
+
+
+def test_queue_starts_the_nightly_dag_and_returns(
+    demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str], airflow: type[Airflow]
+) -> None:
+    graph, cli = demo_graph(**PEOPLE), runner(capsys)
+    tree = tree_of(graph.uri)
+    done = cli("optimize --queue --max-bytes 1GiB --deadline 4h --policy tiered --auto --json", graph.uri)
+    ((path, token, body),) = airflow.asked
+    assert (path, token) == ("/api/v2/dags/omnigraph_maintenance/dagRuns", "Bearer s3cret")
+    assert body["conf"] == {
+        "graph": graph.uri, "max_bytes": str(2**30), "deadline": "4h", "policy": "tiered", "auto": True,
+    }  # fmt: skip
+    assert done.json == {"dag_id": "omnigraph_maintenance", "dag_run_id": body["dag_run_id"], "state": "queued"}
+    assert "s3cret" not in done.out + done.err
+    assert tree_of(graph.uri) == tree
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "refused the run (401 no such)"), (302, "refused the run (302")])
+def test_queue_says_what_airflow_said(
+    demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str], airflow: type[Airflow], status: int, words: str
+) -> None:
+    airflow.status = status
+    assert_refused(runner(capsys)("optimize --queue", demo_graph(**PEOPLE).uri), words)
+
+
+def test_queue_needs_an_address_a_token_and_nothing_that_the_dag_lacks(
+    demo_graph: DemoGraph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, cli = demo_graph(**PEOPLE), runner(capsys)
+    monkeypatch.delenv("OMNIGRAPH_OPS_AIRFLOW_URL", raising=False)
+    assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_URL")
+    monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_URL", "http://127.0.0.1:1")
+    assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_TOKEN")
+    monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_TOKEN", "t")
+    assert_refused(cli("optimize --queue", graph.uri), "nothing listens")
+    assert_refused(cli("optimize --queue --fence", graph.uri), "--queue starts the nightly DAG", code=2)

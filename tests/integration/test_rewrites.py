@@ -1,0 +1,376 @@
+"""A rewrite that is interrupted goes on where it stopped; what is lost of it is removed at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.errors import DriftFound, LeaseHeld, OpsError
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.optimize import table_run as table_run_module
+from omnigraph_ops.orphans import plan_orphans
+from omnigraph_ops.recovery import recover
+from omnigraph_ops.rewrites import journal, work
+from omnigraph_ops.rewrites.claim import rewrite_lease
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_converged, assert_no_leftovers
+from tests.support.rewrites import GROUPS, IN_GROUPS, SPEC, TABLE, Counting, Died, journal_files, rewrite, unreferenced
+from tests.support.rows import digest_of, rows_of, scan
+from tests.support.writers import Change, copies, delete_first, entry_of, write
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph, stamp: int) -> Graph:
+    return demo_graph(stamp=stamp, **SPEC, settings=IN_GROUPS)
+
+
+@pytest.fixture
+def newest(demo_graph: DemoGraph) -> Graph:
+    """Where the generations do not differ."""
+    return demo_graph(stamp=6, **SPEC, settings=IN_GROUPS)
+
+
+def die_after(graph: Graph, count: int) -> None:
+    """Leave what a rewrite leaves that dies after so many results. Writes."""
+    with pytest.raises(Died):
+        rewrite(graph, Counting(dies_after=count))
+
+
+@pytest.mark.parametrize("done", [1, 3, GROUPS])
+def test_the_next_run_executes_only_what_is_missing(graph: Graph, done: int) -> None:
+    before = rows_of(graph)
+    die_after(graph, done)
+    again, said = Counting(), list[str]()
+    stats = rewrite(graph, again, said)
+    assert len(again.executed) == GROUPS - done
+    assert any(line.startswith("resuming rewrite") and f"{done} finished" in line for line in said)
+    assert stats.fragments_removed == 2 * GROUPS
+    assert rows_of(graph) == before
+    assert unreferenced(graph) == set()
+    assert_no_leftovers(graph)
+    optimize_all(graph)
+    assert_converged(graph)
+
+
+def test_a_committed_result_is_recognised_and_never_committed_twice(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_args: object, **_kwargs: object) -> bool:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_run_module, "end", dies)
+        with pytest.raises(Died):
+            rewrite(graph, Counting())
+    version, before = entry_of(graph, TABLE).version, rows_of(graph)
+    assert len(journal_files(graph)) == 1 + GROUPS
+    recover(graph, grace_seconds=0)
+    assert_no_leftovers(graph)
+    assert unreferenced(graph) == set()
+    again = Counting()
+    rewrite(graph, again)
+    assert again.executed == []
+    assert entry_of(graph, TABLE).version == version
+    assert rows_of(graph) == before
+
+
+def test_a_half_committed_rewrite_goes_on_with_the_other_half(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **SPEC, settings=replace(IN_GROUPS, commit_batch_tasks=1))
+    before, real, commits = rows_of(graph), table_run_module.run_unit, 0
+
+    def second_dies(*args: object, **kwargs: object) -> object:
+        nonlocal commits
+        commits += kwargs["unit"] == "rewrite"
+        if commits == 2:
+            raise Died
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_run_module, "run_unit", second_dies)
+        with pytest.raises(Died):
+            rewrite(graph, Counting())
+    again, said = Counting(), list[str]()
+    stats = rewrite(graph, again, said)
+    assert again.executed == []
+    assert any("1 committed, 3 finished" in line for line in said)
+    assert [w.unit for w in stats.windows].count("rewrite") == GROUPS - 1
+    assert rows_of(graph) == before
+    assert_no_leftovers(graph)
+
+
+@pytest.mark.parametrize("change", [copies("new-"), delete_first(1)], ids=["append", "delete"])
+def test_what_was_written_since_the_run_died_is_kept(
+    graph: Graph, demo_graph: DemoGraph, stamp: int, change: Change
+) -> None:
+    twin = demo_graph(stamp=stamp, **SPEC, name="twin.omni")
+    write(twin, TABLE, change)
+    die_after(graph, 3)
+    write(graph, TABLE, change)
+    again = Counting()
+    rewrite(graph, again)
+    # A delete takes one result away, and its group is rewritten from what is there now.
+    assert len(again.executed) <= 2
+    assert people(graph) == people(twin)
+    assert unreferenced(graph) == set()
+    optimize_all(graph)
+    assert_converged(graph)
+
+
+def test_a_delete_during_the_rewrite_costs_its_group_and_nothing_else(
+    graph: Graph, demo_graph: DemoGraph, stamp: int
+) -> None:
+    twin = demo_graph(stamp=stamp, **SPEC, name="twin.omni")
+    write(twin, TABLE, delete_first(1))
+    executor, said = Counting(then=lambda: write(graph, TABLE, delete_first(1))), list[str]()
+    stats = rewrite(graph, executor, said)
+    assert executor.executed == [*range(GROUPS), 0]
+    assert stats.fragments_removed == 2 * GROUPS
+    assert [w.unit for w in stats.windows if w.unit == "rewrite"] == ["rewrite"] * 2
+    assert "removed 1 files of results that could not be committed" in said
+    assert unreferenced(graph) == set()
+    assert people(graph) == people(twin)
+    assert_no_leftovers(graph)
+
+
+def test_a_result_whose_file_is_gone_is_executed_again(newest: Graph) -> None:
+    before = people(newest)
+    die_after(newest, GROUPS)
+    (lost, *_) = sorted(unreferenced(newest))
+    os.unlink(Path(newest.uri) / entry_of(newest, TABLE).path / "data" / lost)
+    again = Counting()
+    rewrite(newest, again)
+    assert len(again.executed) == 1
+    assert people(newest) == before
+    assert_no_leftovers(newest)
+
+
+def test_a_file_that_vanishes_before_the_commit_is_noticed(newest: Graph) -> None:
+    before = people(newest)
+
+    def vanish() -> None:
+        (lost, *_) = sorted(unreferenced(newest))
+        os.truncate(Path(newest.uri) / entry_of(newest, TABLE).path / "data" / lost, 10)
+
+    executor = Counting(then=vanish)
+    rewrite(newest, executor)
+    assert len(executor.executed) == GROUPS + 1
+    assert people(newest) == before
+    assert unreferenced(newest) == set()
+
+
+def test_a_rewrite_that_cannot_be_read_is_not_published(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, pin = rows_of(graph), entry_of(graph, TABLE).version
+    real = table_run_module.commit_rewrites
+
+    def and_lose_a_file(dataset: object, results: object, **more: object) -> object:
+        made = sorted(unreferenced(graph))
+        metrics = real(dataset, results, **more)  # type: ignore[arg-type]
+        os.unlink(Path(graph.uri) / entry_of(graph, TABLE).path / "data" / made[0])
+        return metrics
+
+    monkeypatch.setattr(table_run_module, "commit_rewrites", and_lose_a_file)
+    rewrite(graph, Counting())
+    entry = entry_of(graph, TABLE)
+    assert rows_of(graph) == before
+    # The fold is published, what followed is drift for a person to see.
+    assert entry.version >= pin
+    assert graph.open_head(entry).version > entry.version
+    with pytest.raises(DriftFound, match="cannot be read as the rewrite left it"):
+        refused(graph)
+
+
+def refused(graph: Graph) -> None:
+    """The refusal itself, which optimize answers by planning again. Reads."""
+    from omnigraph_ops.window import _check_content
+
+    entry = entry_of(graph, TABLE)
+    _check_content(graph, entry, graph.open_head(entry), "01ARYZ6S410000000000000000")
+
+
+@pytest.mark.parametrize("name", ["plan.json", "task-"])
+def test_a_damaged_journal_is_said_and_gone_afterwards(newest: Graph, name: str) -> None:
+    before = people(newest)
+    die_after(newest, 2)
+    (damaged, *_) = [f for f in journal_files(newest) if f.rpartition("/")[2].startswith(name)]
+    newest.storage.write(damaged, b'{"rewrite_id": ')
+    again, said = Counting(), list[str]()
+    rewrite(newest, again, said)
+    assert any("cannot be read" in line for line in said)
+    assert len(again.executed) < GROUPS
+    assert people(newest) == before
+    assert_no_leftovers(newest)
+
+
+def test_a_journal_can_name_no_file_but_data_of_its_table(newest: Graph) -> None:
+    die_after(newest, 1)
+    entry = entry_of(newest, TABLE)
+    (rewrite_id,) = journal.open_journals(newest.storage, entry.path)
+    for number, path in enumerate(["_schema.pg", f"{entry.path}/_versions/1.manifest", f"{entry.path}/data/../x"]):
+        (made,) = [journal.MadeFile(path=path, size=1)]
+        evil = journal.FinishedTask(index=90 + number, attempt="0" * 12, result="{}", files=(made,))
+        journal.record(newest.storage, entry.path, rewrite_id, evil)
+    schema = (Path(newest.uri) / "_schema.pg").read_bytes()
+    rewrite(newest, Counting())
+    assert (Path(newest.uri) / "_schema.pg").read_bytes() == schema
+    assert_no_leftovers(newest)
+
+
+def test_a_late_result_of_a_closed_rewrite_is_removed(newest: Graph) -> None:
+    """A worker that outlives its driver writes into a journal that is gone."""
+    late: list[work.TaskOrder] = []
+
+    class Watching(Counting):
+        def execute(self, dataset, orders):  # type: ignore[no-untyped-def]
+            late.extend(orders)
+            yield from super().execute(dataset, orders)
+
+    rewrite(newest, Watching())
+    work.perform(late[0], newest.open_head(entry_of(newest, TABLE)))
+    assert len(unreferenced(newest)) == len(journal_files(newest)) == 1
+    recover(newest, grace_seconds=0)
+    assert unreferenced(newest) == set()
+    assert_no_leftovers(newest)
+
+
+def test_two_runs_of_a_table_do_not_meet(newest: Graph) -> None:
+    hurried = open_graph(newest.uri, replace(IN_GROUPS, lease_wait_seconds=0.1))
+    before, refusals = rows_of(newest), list[OpsError]()
+
+    def second() -> None:
+        try:
+            rewrite(hurried, Counting())
+        except OpsError as error:
+            refusals.append(error)
+
+    rewrite(newest, Counting(then=second))
+    assert [type(e) for e in refusals] == [LeaseHeld]
+    assert "the rewrite lease" in str(refusals[0])
+    assert rows_of(newest) == before
+    assert_no_leftovers(newest)
+
+
+def test_a_run_that_lost_its_table_commits_nothing(newest: Graph) -> None:
+    """A driver that was stopped for longer than its lease finds another one at work."""
+    entry = entry_of(newest, TABLE)
+    before = rows_of(newest)
+    place = f"{journal.table_folder(entry.path)}/lease.json"
+
+    def stolen() -> None:
+        newest.storage.write(place, newest.storage.read(place).replace(b'"token": "', b'"token": "stolen'))
+
+    with pytest.raises(LeaseHeld, match="taken over"):
+        rewrite(newest, Counting(then=stolen))
+    assert rows_of(newest) == before
+    newest.storage.delete(place)
+    again = Counting()
+    rewrite(newest, again)
+    assert again.executed == []
+    assert_no_leftovers(newest)
+
+
+def test_orphans_leave_what_can_still_be_resumed(newest: Graph) -> None:
+    die_after(newest, 2)
+    resumable = unreferenced(newest)
+    for path in (Path(newest.uri) / entry_of(newest, TABLE).path / "data").iterdir():
+        os.utime(path, (1, 1))
+    planned = plan_orphans(newest, older_than_seconds=3600)
+    assert {f.path for f in planned.files} & {f"{entry_of(newest, TABLE).path}/data/{n}" for n in resumable} == set()
+    assert not any("rewrites" in f.path for f in planned.files)
+    again = Counting()
+    rewrite(newest, again)
+    assert len(again.executed) == GROUPS - 2
+
+
+def test_a_live_run_keeps_its_journal(newest: Graph) -> None:
+    die_after(newest, 1)
+    entry = entry_of(newest, TABLE)
+    files = journal_files(newest)
+    with rewrite_lease(newest, entry.path):
+        recover(newest, grace_seconds=0)
+        assert [f for f in journal_files(newest) if not f.endswith("lease.json")] == files
+
+
+def test_the_lease_of_a_dead_run_goes(newest: Graph) -> None:
+    place = f"{journal.table_folder(entry_of(newest, TABLE).path)}/lease.json"
+    newest.storage.write(place, b'{"token": "x", "owner": "me", "purpose": "rewrite", "expires_at": 1.0}')
+    recover(newest, grace_seconds=0)
+    assert_no_leftovers(newest)
+
+
+def test_journals_of_a_dropped_table_go(newest: Graph) -> None:
+    die_after(newest, 2)
+    entry = entry_of(newest, TABLE)
+    gone = "nodes/00000000000000ff"
+    folder = Path(newest.uri)
+    (folder / journal.table_folder(entry.path)).rename(folder / journal.table_folder(gone))
+    optimize_all(newest, tables=("edge:Knows",))
+    assert journal_files(newest) == []
+
+
+_RUN = """
+import sys, time
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.rewrites import work
+from tests.support.rewrites import IN_GROUPS, TABLE
+real = work.record
+def slow(*args):
+    real(*args)
+    print("finished", flush=True)
+    time.sleep(0.2)
+work.record = slow
+optimize_table(open_graph(sys.argv[1], IN_GROUPS), TABLE)
+"""
+
+
+def test_a_killed_process_is_resumed_at_once(graph: Graph) -> None:
+    """Its lease has not run out, but its process is known to be gone."""
+    before = rows_of(graph)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", _RUN, graph.uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert process.stdout.readline() == "finished\n"
+        process.send_signal(signal.SIGKILL)
+    again = Counting()
+    rewrite(graph, again)
+    assert len(again.executed) <= GROUPS - 2
+    assert rows_of(graph) == before
+    assert unreferenced(graph) == set()
+    recover(graph, grace_seconds=0)
+    assert_no_leftovers(graph)
+
+
+def test_a_group_that_cannot_be_rewritten_does_not_cost_the_others(
+    newest: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, real, calls = people(newest), work.execute_task, 0
+
+    def second_fails(dataset: object, payload: str) -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OpsError("the disk is full")
+        return real(dataset, payload)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "execute_task", second_fails)
+    with pytest.raises(OpsError, match=r"1 of 4 fragment groups .* the others are published; .* the disk is full"):
+        rewrite(newest, Counting())
+    assert len(newest.open_head(entry_of(newest, TABLE)).get_fragments()) == GROUPS + 1
+    assert people(newest) == before
+    assert_no_leftovers(newest)
+
+
+def people(graph: Graph) -> str:
+    """Rows by row id: a rewrite comes after what was appended meanwhile."""
+    return digest_of(scan(graph.open_pinned(entry_of(graph, TABLE))).sort_by("_rowid"))

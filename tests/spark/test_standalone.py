@@ -1,0 +1,111 @@
+"""The rewrite on a real standalone cluster: a master and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import serde
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.recovery import recover
+from omnigraph_ops.rewrites.journal import attempts, open_journals, table_folder
+from omnigraph_ops.rewrites.outcome import SubmitOutcome
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.rewrites import TABLE, unreferenced
+from tests.support.rows import digest_of, scan
+from tests.support.spark_cluster import APPLICATION, SLOW_APPLICATION, Cluster, cluster
+from tests.support.writers import entry_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+GROUPS = 12
+SPEC = {"node_types": 1, "loads": 2 * GROUPS, "rows": 20}
+TARGET = 40
+SETTINGS = Settings(target_rows_per_fragment=TARGET, small_table_bytes=0)
+_LONGEST_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(stamp=6, **SPEC, settings=SETTINGS)
+
+
+def submit(spark: Cluster, graph: Graph, result: Path, application: str = APPLICATION) -> subprocess.Popen[bytes]:
+    return spark.submit(
+        application,
+        *("--graph", graph.uri, "--table", TABLE, "--result-uri", str(result)),
+        OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT=str(TARGET),
+        OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
+    )
+
+
+def wait_for_results(count: int, graph: Graph, process: subprocess.Popen[bytes], spark: Cluster) -> None:
+    """Until the workers have journalled so many results. Reads."""
+    folder = Path(graph.uri) / table_folder(entry_of(graph, TABLE).path)
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while len(list(folder.glob("*/task-*.json"))) < count:
+        assert process.poll() is None, spark.log("driver")[-3000:]
+        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
+        time.sleep(0.05)
+
+
+def outcome(result: Path) -> SubmitOutcome:
+    return serde.from_json(SubmitOutcome, result.read_bytes())
+
+
+def people(graph: Graph) -> str:
+    return digest_of(scan(graph.open_pinned(entry_of(graph, TABLE))).sort_by("_rowid"))
+
+
+def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
+    before, result = people(graph), tmp_path / "result.json"
+    process = submit(spark, graph, result, SLOW_APPLICATION)
+    wait_for_results(2, graph, process, spark)
+    spark.kill("worker-2")
+    assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    spark.add_worker("worker-2")
+    stats = outcome(result).stats
+    assert stats is not None
+    assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
+    assert people(graph) == before
+    # Files that a worker had begun have no name in the journal: at most one per lost core.
+    assert len(unreferenced(graph)) <= 1
+    assert_pins_are_heads(graph)
+    assert_no_leftovers(graph)
+
+
+def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
+    before, result = people(graph), tmp_path / "result.json"
+    process = submit(spark, graph, result, SLOW_APPLICATION)
+    wait_for_results(2, graph, process, spark)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    (rewrite_id,) = open_journals(graph.storage, entry_of(graph, TABLE).path)
+    kept = {a.index for a in attempts(graph.storage, entry_of(graph, TABLE).path, rewrite_id)}
+    said = spark.log("driver")
+    again = submit(spark, graph, result)
+    assert again.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    resumed = spark.log("driver")[len(said) :]
+    assert f"resuming rewrite {rewrite_id}" in resumed
+    # What was in flight when the driver died is all that may be done twice.
+    assert resumed.count("fragment groups") <= GROUPS - len(kept)
+    stats = outcome(result).stats
+    assert stats is not None
+    assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
+    assert people(graph) == before
+    assert_pins_are_heads(graph)
+    recover(open_graph(graph.uri, SETTINGS), grace_seconds=0)
+    assert_no_leftovers(graph)

@@ -1,0 +1,68 @@
+"""Rewrites that are interrupted, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from omnigraph_ops.edges.inventory import below_folder
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.models import TableStats
+from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.rewrites.journal import REWRITES_DIR
+from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.settings import Settings
+from tests.support.writers import entry_of
+
+TABLE = "node:Person"
+GROUPS = 4
+# Eight loads of ten rows, two loads to a group.
+SPEC = {"node_types": 1, "loads": 8, "rows": 10}
+IN_GROUPS = Settings(small_table_bytes=0, target_rows_per_fragment=20, lease_wait_seconds=5)
+
+
+class Died(BaseException):
+    """The process of the rewrite is gone."""
+
+
+class Counting(InProcessExecutor):
+    """Counts what it executes; dies after `dies_after` results, or does something before it goes on."""
+
+    def __init__(self, *, dies_after: int | None = None, then: Callable[[], object] | None = None) -> None:
+        self.dies_after, self.then = dies_after, then
+        self.executed: list[int] = []
+
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        for outcome in super().execute(dataset, orders):
+            self.executed.append(outcome.index)
+            yield outcome
+            if self.dies_after is not None and len(self.executed) >= self.dies_after:
+                raise Died
+        if self.then is not None:
+            act, self.then = self.then, None
+            act()
+
+
+def rewrite(graph: Graph, executor: Counting, said: list[str] | None = None) -> TableStats:
+    """Optimize the table; what is said on the way goes to `said`. Writes."""
+    return optimize_table(graph, TABLE, executor=executor, on_progress=said.append if said is not None else None)
+
+
+def unreferenced(graph: Graph) -> set[str]:
+    """Data files of the table that no version refers to. Reads."""
+    entry = entry_of(graph, TABLE)
+    stored = {f.path.rpartition("/")[2] for f in below_folder(graph.storage, f"{entry.path}/data") if not f.is_folder}
+    head = graph.open_head(entry)
+    used = {
+        file.path
+        for version in head.versions()
+        for fragment in graph.lance.open(graph.table_uri(entry), version=version["version"]).get_fragments()
+        for file in fragment.metadata.files
+    }
+    return stored - used
+
+
+def journal_files(graph: Graph) -> list[str]:
+    """Files of open journals and leases. Reads."""
+    return sorted(f.path for f in below_folder(graph.storage, REWRITES_DIR) if not f.is_folder)

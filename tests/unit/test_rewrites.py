@@ -1,0 +1,122 @@
+"""Decisions about a journal of a rewrite, from facts alone; and the journal's own files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.edges.lance_rewrites import Current
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.rewrites import journal
+from omnigraph_ops.rewrites.commit import batches
+from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, JournalTask, MadeFile, RewriteJournal
+from omnigraph_ops.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
+
+SOURCES = frozenset({(1, "a"), (2, "b")})
+HERE = Current(version=7, sources=SOURCES | {(3, "c")}, stable_row_ids=True, covered=())
+TABLE = "nodes/00000000000000aa"
+ULID = "01ARYZ6S410000000000000000"
+
+
+def seen(attempt: str, *, intact: bool = True) -> SeenAttempt:
+    return SeenAttempt(attempt=attempt, files=(f"{attempt}.lance",), intact=intact)
+
+
+def task(*attempts: SeenAttempt) -> SeenTask:
+    return SeenTask(index=0, sources=SOURCES, attempts=attempts)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "referenced", "fate", "chosen", "losers"),
+    [
+        ((), (), Fate.TODO, None, ()),
+        ((seen("x"),), (), Fate.FINISHED, "x", ()),
+        ((seen("x"), seen("y")), (), Fate.FINISHED, "x", ("y",)),
+        ((seen("x", intact=False), seen("y")), (), Fate.FINISHED, "y", ("x",)),
+        ((seen("x", intact=False),), (), Fate.TODO, None, ("x",)),
+        ((seen("x"), seen("y")), ("y.lance",), Fate.COMMITTED, "y", ("x",)),
+    ],
+)
+def test_the_fate_of_a_task_whose_fragments_are_there(
+    attempts: tuple[SeenAttempt, ...], referenced: tuple[str, ...], fate: Fate, chosen: str | None, losers: object
+) -> None:
+    assert decide(task(*attempts), HERE.accepts, referenced) == TaskFate(
+        index=0, fate=fate, chosen=chosen, losers=losers
+    )
+
+
+def test_a_task_whose_fragments_changed_is_lost_unless_it_is_committed() -> None:
+    elsewhere = replace(HERE, sources=frozenset({(1, "a"), (2, "other")}))
+    assert decide(task(seen("x")), elsewhere.accepts, ()).fate is Fate.LOST
+    assert decide(task(), elsewhere.accepts, ()).fate is Fate.LOST
+    assert decide(task(seen("x")), elsewhere.accepts, ("x.lance",)).fate is Fate.COMMITTED
+
+
+def test_a_result_may_not_replace_fragments_that_an_index_covers_in_part() -> None:
+    assert replace(HERE, covered=(frozenset({1, 2}), frozenset({3}))).accepts(SOURCES)
+    assert not replace(HERE, covered=(frozenset({1, 3}),)).accepts(SOURCES)
+
+
+def test_the_summary_counts_what_there_is() -> None:
+    fates = [TaskFate(index=i, fate=f) for i, f in enumerate([Fate.TODO, Fate.TODO, Fate.COMMITTED])]
+    assert summary(fates) == "1 committed, 2 todo"
+    assert summary([]) == "nothing planned"
+
+
+def test_batches_cover_everything_once() -> None:
+    names = [Attempt(index=i, attempt="a") for i in range(5)]
+    assert list(batches(names, 0)) == [tuple(names)]
+    assert [len(b) for b in batches(names, 2)] == [2, 2, 1]
+    assert list(batches([], 0)) == []
+
+
+def test_results_are_committed_in_the_order_of_their_rows() -> None:
+    names = [Attempt(index=i, attempt="a") for i in (3, 0, 2)]
+    assert [n.index for b in batches(names, 0) for n in b] == [0, 2, 3]
+
+
+def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    plan = RewriteJournal(
+        rewrite_id=ULID,
+        table_key="node:A",
+        table_path=TABLE,
+        read_version=3,
+        tasks=(JournalTask(index=0, fragment_ids=(1, 2), source_bytes=9, payload="{}"),),
+        created_at_us=1,
+        owner="me",
+    )
+    journal.begin(storage, plan)
+    twice = [finished(0, "0" * 12), finished(0, "1" * 12)]
+    for one in twice:
+        journal.record(storage, TABLE, ULID, one)
+    assert journal.open_journals(storage, TABLE) == (ULID,)
+    found = journal.read_journal(storage, TABLE, ULID)
+    assert (found.plan, found.finished, found.problems) == (plan, tuple(twice), ())
+    assert journal.named_files(storage, {TABLE}) == {"f-000000000000", "f-111111111111"}
+    assert journal.named_files(storage, {"nodes/00000000000000bb"}) == frozenset()
+    journal.close(storage, TABLE, ULID)
+    assert journal.open_journals(storage, TABLE) == ()
+
+
+def test_a_damaged_journal_says_what_is_damaged(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    journal.record(storage, TABLE, ULID, finished(0, "0" * 12))
+    folder = f"{journal.table_folder(TABLE)}/{ULID}"
+    storage.write(f"{folder}/plan.json", b"{")
+    storage.write(f"{folder}/task-00001.111111111111.json", b"junk")
+    storage.write(f"{folder}/task-00002.222222222222.json", storage.read(f"{folder}/task-00000.000000000000.json"))
+    found = journal.read_journal(storage, TABLE, ULID)
+    assert found.plan is None
+    assert [f.index for f in found.finished] == [0]
+    assert len(found.problems) == 3
+
+
+def test_the_folder_says_which_table_it_is() -> None:
+    assert journal.table_path_of(journal.table_folder(TABLE)) == TABLE
+
+
+def finished(index: int, attempt: str) -> FinishedTask:
+    return FinishedTask(index=index, attempt=attempt, result="{}", files=(MadeFile(path=f"f-{attempt}", size=1),))
