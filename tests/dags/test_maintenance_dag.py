@@ -74,8 +74,8 @@ def test_no_approval_can_reach_into_the_next_night(dag: Any) -> None:
         assert dag.get_task(gate).defaults == ["Reject"]
 
 
-def test_a_rewrite_of_unknown_outcome_is_not_repeated(dag: Any) -> None:
-    assert dag.get_task("submit_rewrite").retries == 0
+def test_a_submit_that_died_is_repeated_because_it_resumes(dag: Any) -> None:
+    assert dag.get_task("submit_rewrite").retries == 2
 
 
 def test_parsing_imports_nothing_heavy(tmp_path: Path) -> None:
