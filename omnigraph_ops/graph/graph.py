@@ -169,7 +169,7 @@ def _read_stamp(context: GraphContext) -> int | None:
             "catalog that may be, is not maintained; nothing was written"
         )
     # The first generation carried no stamp.
-    raw = raw or b"1"
+    raw = b"1" if raw is None else raw
     stamp = int(raw) if raw.isdigit() else None
     if stamp in _FORMATS:
         return stamp

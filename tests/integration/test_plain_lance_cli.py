@@ -1,0 +1,136 @@
+"""Plain Lance at the shell: what the verbs say, and what they refuse to take for a dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.errors import NotAGraph
+from omnigraph_ops.graph import Graph, open_graph
+from tests.conftest import DemoGraph
+from tests.support import plain
+from tests.support.rows import tree_of
+from tests.support.shell import Cli, assert_refused, runner
+from tests.support.templates import Templates
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    plain.indexed(tmp_path / "db" / "items.lance", stable=False)
+    plain.indexed(tmp_path / "db" / "users.lance", stable=True)
+    return tmp_path / "db"
+
+
+def test_a_night_at_the_shell(cli: Cli, folder: Path) -> None:
+    root = str(folder)
+    assert "plain Lance, clean" in cli("check", root).out
+    assert cli("check --json", root).json["stamp"] == 0
+    assert {t["table_key"] for t in cli("health --json", root).json["tables"]} == {"table:items", "table:users"}
+    planned = cli("plan --json --table table:users", root).json
+    assert (planned["stamp"], planned["graph_version"]) == (0, 0)
+    assert [t["decision"] for t in planned["tables"]] == ["optimize"]
+    assert cli("optimize --json --defer-index-remap --table table:items", root).json["tables"][0]["committed"]
+    assert "frags 7 → 1" in cli("optimize", root).out
+    preview = cli("cleanup --keep 1 --json", root)
+    assert preview.code == 0
+    (folder / "plan.json").write_text(json.dumps(preview.json))
+    applied = cli("cleanup --json --confirm --plan", root, str(folder / "plan.json"))
+    assert (applied.code, applied.json["versions_removed"] > 20) == (0, True)
+    (folder / "plan.json").unlink()
+    assert "1 entries" in cli("audit", root).out
+    assert "0 files" in cli("orphans", root).out
+    assert "no_drift" in cli("repair", root).out
+    assert "0 sidecars, now clean" in cli("recover", root).out
+    assert "no schema-apply lock" in cli("unlock", root).out
+
+
+def test_what_needs_a_graph_is_refused_with_the_reason(cli: Cli, folder: Path) -> None:
+    before = tree_of(folder)
+    assert_refused(cli("optimize --fence", str(folder)), "without a graph manifest there is nothing to fence")
+    stable = cli("optimize --defer-index-remap", str(folder / "users.lance"))
+    assert stable.code == 1
+    assert "its row ids are stable" in stable.out
+    assert_refused(cli("plan --table table:none", str(folder)), "it has table:items, table:users")
+    queued = cli("optimize --queue --defer-index-remap", str(folder))
+    assert_refused(queued, "OMNIGRAPH_OPS_DEFER_INDEX_REMAP", code=2)
+    assert tree_of(folder) == before
+
+
+def test_a_graph_refuses_to_defer(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(loads=2, rows=8, node_types=1)
+    before = {e.table_key: e.version for e in graph.state().entries}
+    refused = cli("optimize --defer-index-remap", graph.uri)
+    assert refused.code == 1
+    assert "its row ids are stable" in refused.out
+    assert {e.table_key: e.version for e in graph.state().entries} == before
+
+
+@pytest.fixture
+def whole_graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(loads=2, rows=8, node_types=1)
+
+
+def test_a_table_of_a_graph_is_not_maintained_alone(whole_graph: Graph) -> None:
+    entries = whole_graph.state().entries
+    for path in (*(e.path for e in entries), "__manifest"):
+        with pytest.raises(NotAGraph, match="is a part of the graph"):
+            open_graph(f"{whole_graph.uri}/{path}")
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_graph_that_lost_its_manifest_is_no_database(templates: Templates, tmp_path: Path, stamp: int) -> None:
+    root = tmp_path / "graph"
+    templates.copy(DemoSpec(stamp=stamp, loads=2, rows=8, node_types=1), root)
+    shutil.rmtree(root / "__manifest")
+    lance.write_dataset(pa.table({"a": [1]}), str(root / "items.lance"))
+    for target in (root, root / "items.lance", next((root / "nodes").iterdir())):
+        with pytest.raises(NotAGraph):
+            open_graph(str(target))
+
+
+def test_the_catalog_of_a_lance_namespace_is_no_graph_of_the_first_generation(folder: Path) -> None:
+    lance.write_dataset(pa.table({"object_id": ["users"]}), str(folder / "__manifest"))
+    before = tree_of(folder)
+    with pytest.raises(NotAGraph, match="was not written by Omnigraph"):
+        open_graph(str(folder))
+    assert tree_of(folder) == before
+
+
+def test_a_branch_of_a_dataset_is_not_a_dataset(folder: Path) -> None:
+    dataset = lance.dataset(str(folder / "users.lance"))
+    dataset.create_branch("team/work", 3)
+    with pytest.raises(NotAGraph, match=r"is a branch of the dataset .*users\.lance"):
+        open_graph(str(folder / "users.lance" / "tree" / "team" / "work"))
+
+
+@pytest.mark.parametrize("content", ["nothing", "a file", "an empty dataset folder", "a dataset of another name"])
+def test_what_is_neither_is_refused_as_before(tmp_path: Path, content: str) -> None:
+    root = tmp_path / "place"
+    root.mkdir()
+    if content == "a file":
+        (root / "items.lance").write_text("not a folder")
+    elif content == "an empty dataset folder":
+        (root / "items.lance" / "_versions").mkdir(parents=True)
+    elif content == "a dataset of another name":
+        lance.write_dataset(pa.table({"a": [1]}), str(root / "items"))
+    before = tree_of(root)
+    with pytest.raises(NotAGraph, match="is not an Omnigraph graph: it has no readable __manifest"):
+        open_graph(str(root))
+    assert tree_of(root) == before
+
+
+def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    plain.indexed(tmp_path / "elsewhere.lance", stable=True)
+    (folder / "linked.lance").symlink_to(tmp_path / "elsewhere.lance")
+    assert [e.table_key for e in open_graph(str(folder)).state().entries] == ["table:items", "table:users"]

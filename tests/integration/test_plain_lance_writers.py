@@ -1,0 +1,226 @@
+"""Plain Lance beside its other writers, with deferred index work, and after a kill."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow.compute as pc
+import pytest
+
+from omnigraph_ops.edges import lance_tables
+from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.models import Decision
+from omnigraph_ops.optimize import deferred as deferred_module
+from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, units
+from omnigraph_ops.orphans import plan_orphans
+from omnigraph_ops.rewrites import work
+from omnigraph_ops.rewrites.journal import open_journals, table_folder, table_path_of
+from tests.support import plain
+
+NOTE = "__lance_frag_reuse"
+BOTH = pytest.mark.parametrize("small", [True, False], ids=["one_unit", "two_units"])
+
+
+def dataset(tmp_path: Path, *, stable: bool, vector: str = "IVF_FLAT") -> Path:
+    path = tmp_path / "items.lance"
+    plain.indexed(path, stable=stable, vector=vector)
+    return path
+
+
+def opened(path: Path, small: bool, **settings: Any) -> Graph:
+    return plain.opened(path, **settings) if small else plain.opened(path, small_table_bytes=0, **settings)
+
+
+def ids(path: Path) -> set[int]:
+    return set(lance.dataset(str(path)).to_table(columns=["id"]).column("id").to_pylist())
+
+
+def once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, interfere: Callable[[], None]) -> None:
+    """Run `interfere` before the first call of a function of the module."""
+    real, done = getattr(module, name), threading.Event()
+
+    def wrapped(*args: Any, **more: Any) -> Any:
+        if not done.is_set():
+            done.set()
+            interfere()
+        return real(*args, **more)
+
+    monkeypatch.setattr(module, name, wrapped)
+
+
+@BOTH
+@pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
+@pytest.mark.parametrize("what", ["append", "delete", "compaction"])
+def test_a_writer_in_between_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool, stable: bool, what: str
+) -> None:
+    path = dataset(tmp_path, stable=stable)
+    expected = ids(path)
+
+    def interfere() -> None:
+        if what == "append":
+            plain.append(path, 900, 10)
+            expected.update(range(900, 910))
+        elif what == "delete":
+            lance.dataset(str(path)).delete("id = 7 or id = 500")
+            expected.difference_update({7, 500})
+        else:
+            lance.dataset(str(path)).optimize.compact_files()
+
+    once(monkeypatch, deferred_module, "commit_results", interfere)
+    stats = optimize_table(opened(path, small), "table:items")
+    # The compaction of somebody else leaves nothing to do.
+    assert stats.committed or what == "compaction"
+    optimize_all(opened(path, small))
+    assert ids(path) == expected
+    assert len(plain.fragment_ids(path)) == 1
+    assert all(c == [plain.fragment_ids(path)] for c in plain.index_coverage(path).values())
+    scanned = lance.dataset(str(path)).to_table().filter(pc.field("kind") == "k1")
+    assert sorted(scanned.column("id").to_pylist()) == plain.answers(path)[1]
+    (planned,) = plan_optimize(opened(path, small)).tables
+    assert planned.decision is Decision.NO_OP
+
+
+@BOTH
+def test_deferred_index_work_answers_every_query(tmp_path: Path, small: bool) -> None:
+    path = dataset(tmp_path, stable=False)
+    rows, found = plain.content(path), plain.answers(path)
+    graph = opened(path, small, defer_index_remap=True)
+    (stats,) = optimize_all(graph).tables
+    assert stats.committed
+    assert (plain.content(path), plain.answers(path)) == (rows, found)
+    assert NOTE in plain.index_coverage(path)
+    (idle,) = optimize_all(graph).tables
+    assert not idle.committed
+    for load in range(2):
+        plain.append(path, 900 + load * 20, 20)
+        found = plain.answers(path)
+        (again,) = optimize_all(graph).tables
+        assert again.committed
+        assert plain.answers(path) == found
+        assert len(plain.fragment_ids(path)) == 1
+    plain.append(path, 960, 20)
+    found = plain.answers(path)
+    (without,) = optimize_all(opened(path, small)).tables
+    assert without.committed
+    assert plain.answers(path) == found
+    # Dropping it would silently empty every query.
+    assert NOTE in plain.index_coverage(path)
+    assert plan_orphans(graph).files == ()
+
+
+def test_deferred_index_work_folds_every_index_after_the_rewrite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = dataset(tmp_path, stable=False)
+    order: list[str] = []
+    for name, module in (("commit_results", deferred_module), ("fold_index", deferred_module)):
+        real = getattr(module, name)
+
+        def noted(target: Any, what: Any, *args: Any, _name: str = name, _real: Any = real, **more: Any) -> Any:
+            order.append(_name if _name == "commit_results" else what)
+            return _real(target, what, *args, **more)
+
+        monkeypatch.setattr(module, name, noted)
+    optimize_all(plain.opened(path, defer_index_remap=True))
+    assert order == ["commit_results", "id_idx", "kind_idx", "text_idx", "vector_idx"]
+
+
+def test_deferral_is_refused_where_row_ids_are_stable(tmp_path: Path) -> None:
+    path = dataset(tmp_path, stable=True)
+    before = plain.versions(path)
+    (planned,) = plan_optimize(plain.opened(path, defer_index_remap=True)).tables
+    assert planned.decision is Decision.FAILED
+    assert "its row ids are stable" in str(planned.error)
+    (stats,) = optimize_all(plain.opened(path, defer_index_remap=True)).tables
+    assert "its row ids are stable" in str(stats.error)
+    assert plain.versions(path) == before
+
+
+def test_an_index_whose_parameters_are_the_owners_is_not_built_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = dataset(tmp_path, stable=True, vector="IVF_PQ")
+    kinds = {i.name: i.index_type for i in lance.dataset(str(path)).describe_indices()}
+
+    def failing(target: Any, name: str, segments: int) -> None:
+        if name == "vector_idx":
+            raise LanceFailure("cannot fold today")
+        lance_tables.fold_index(target, name, segments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(units, "fold_index", failing)
+        (stats,) = optimize_all(plain.opened(path)).tables
+    assert "could not be folded" in str(stats.error)
+    optimize_all(plain.opened(path))
+    assert {i.name: i.index_type for i in lance.dataset(str(path)).describe_indices()} == kinds
+
+
+def test_a_rewrite_that_was_killed_is_resumed_and_leaves_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = dataset(tmp_path, stable=False)
+    rows = plain.content(path)
+
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        once(patched, deferred_module, "commit_results", die)
+        with pytest.raises(Killed):
+            optimize_table(opened(path, False), "table:items")
+    graph = opened(path, False)
+    assert len(open_journals(graph.storage, "items.lance")) == 1
+    executed: list[int] = []
+    monkeypatch.setattr(work, "execute_task", lambda *args: executed.append(1))
+    stats = optimize_table(graph, "table:items")
+    assert (stats.committed, executed) == (True, [])
+    assert open_journals(graph.storage, "items.lance") == ()
+    assert plain.content(path) == rows
+    stored = {f"data/{p.name}" for p in (path / "data").iterdir()}
+    tracked = {r["path"] for r in lance.dataset(str(path)).tracked_files().read_all().to_pylist()}
+    assert stored <= tracked
+
+
+@BOTH
+def test_a_rewrite_that_lost_something_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    path = dataset(tmp_path, stable=True)
+    real = deferred_module.commit_results
+
+    def and_lose_a_file(target: Any, results: Any, **more: Any) -> Any:
+        metrics = real(target, results, **more)
+        (made,) = (f.data_files()[0].path for f in lance.dataset(str(path)).get_fragments())
+        (path / "data" / made).unlink()
+        return metrics
+
+    monkeypatch.setattr(deferred_module, "commit_results", and_lose_a_file)
+    (stats,) = optimize_all(opened(path, small)).tables
+    assert "cannot be read as the rewrite left it" in str(stats.error)
+    assert "restore version" in str(stats.error)
+
+
+@pytest.mark.parametrize("path", ["items.lance", "nodes.lance", "plain.lance", "a.b.lance", "nodes/0123456789abcdef"])
+def test_the_folder_of_a_journal_says_whose_it_is(path: str) -> None:
+    assert table_path_of(table_folder(path)) == path
+
+
+def test_the_journal_of_a_dropped_dataset_is_ended_and_that_of_a_neighbour_stays(tmp_path: Path) -> None:
+    dataset(tmp_path, stable=False)
+    plain.indexed(tmp_path / "other.lance", stable=True)
+    graph = plain.opened(tmp_path)
+    for name in ("items.lance", "gone.lance"):
+        graph.storage.write(f"{table_folder(name)}/01ARYZ6S410000000000000000/plan.json", b"{}")
+    optimize_all(plain.opened(tmp_path / "other.lance"))
+    assert all(open_journals(graph.storage, name) for name in ("items.lance", "gone.lance"))
+    optimize_all(graph)
+    assert not any(open_journals(graph.storage, name) for name in ("items.lance", "gone.lance"))
