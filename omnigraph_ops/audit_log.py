@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops import serde
+from omnigraph_ops.durations import moment
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, OpsError, OutcomeUnknown, StorageError
-from omnigraph_ops.evidence_text import moment
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 

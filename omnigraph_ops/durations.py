@@ -1,6 +1,8 @@
-"""Durations in the engine's grammar: an unsigned integer and one unit of s, m, h, d, w."""
+"""Times for people: durations in the engine's grammar (an unsigned integer and one unit of s, m, h, d, w), moments."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 from omnigraph_ops.errors import InvalidInput
 
@@ -24,3 +26,11 @@ def parse_duration(text: str) -> int:
     if not whole or int(digits) >= _LIMIT:
         raise InvalidInput(f"invalid duration '{text}': expected a whole number and one unit, e.g. 7d")
     return int(digits) * _UNITS[unit]
+
+
+def moment(microseconds: int) -> str:
+    """A moment in UTC, to the second. Pure."""
+    try:
+        return f"{datetime.fromtimestamp(microseconds / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, OSError, ValueError):
+        return f"{microseconds} µs after 1970"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
+from omnigraph_ops.durations import moment
 from omnigraph_ops.models import ColumnEvidence, DriftEvidence, RepairRow, ShownValue, TierCost, VersionEvidence
 from omnigraph_ops.sizes import human_bytes
 
@@ -61,14 +61,6 @@ def version_text(version: VersionEvidence) -> str:
     text += f", read {version.read_version}" if version.read_version is not None else ""
     text += f", where {version.predicate}" if version.predicate else ""
     return text + "".join(f", {p.name}: {p.value}" for p in version.properties)
-
-
-def moment(microseconds: int) -> str:
-    """A moment in UTC, to the second. Pure."""
-    try:
-        return f"{datetime.fromtimestamp(microseconds / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, OSError, ValueError):
-        return f"{microseconds} µs after 1970"
 
 
 def cost_text(cost: TierCost) -> str:

@@ -8,8 +8,6 @@ identifier is the one we noted, and only then may we remove it without asking.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from omnigraph_ops.errors import ApprovalMissing, InvalidInput, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.lease import process_name
 
 _NOTE = f"{MAINTENANCE_DIR}/fence.json"
 _DRAIN_POLL_SECONDS = 0.2
@@ -99,7 +98,7 @@ def _raise(graph: Graph) -> FenceNote:
     lock = current_lock(graph)
     if lock is None:
         raise RecoveryPending(f"the fence of {graph.uri} could not be raised; nothing was written; try again")
-    owner = f"{socket.gethostname()}:{os.getpid()}"
+    owner = process_name()
     note = FenceNote(identifier=lock.identifier, owner=owner, raised_at=time.time())
     graph.storage.write(_NOTE, serde.dumps(note).encode())
     return note

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.ids import is_ulid, new_ulid
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.lease import is_running, this_machine
+from omnigraph_ops.lease import is_running, process_name, this_machine
 
 HOLDS_DIR = f"{MAINTENANCE_DIR}/holds"
 
@@ -81,7 +80,7 @@ def place_hold(
     hold = Hold(
         hold_id=new_ulid(),
         kind=kind,
-        owner=f"{socket.gethostname()}:{os.getpid()}",
+        owner=process_name(),
         reason=reason,
         created_at=now,
         expires_at=now + ttl_seconds,

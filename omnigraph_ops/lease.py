@@ -16,8 +16,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omnigraph_ops import serde
 from omnigraph_ops.edges.storage import Storage
@@ -25,6 +27,9 @@ from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.settings import LONGEST_TTL_SECONDS
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graph import Graph
 
 LEASE_PATH = f"{MAINTENANCE_DIR}/lease.json"
 _POLL_SECONDS = 0.05
@@ -110,6 +115,24 @@ def committer_lease(
         keeper.release()
 
 
+def committer_turn(
+    graph: Graph, purpose: str, *, wait_seconds: float | None = None
+) -> AbstractContextManager[LeaseKeeper]:
+    """The committer lease of an open graph, with the times of its settings. Writes under `__maintenance/`."""
+    settings = graph.settings
+    return committer_lease(
+        graph.storage,
+        purpose=purpose,
+        ttl_seconds=settings.lease_ttl_seconds,
+        wait_seconds=settings.lease_wait_seconds if wait_seconds is None else wait_seconds,
+    )
+
+
+def process_name() -> str:
+    """This process as `host:pid`, for whoever reads who holds what. Reads."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
 def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
     """The current lease, None when nobody holds it or the file is unreadable. Reads."""
     try:
@@ -159,7 +182,7 @@ def _acquire(storage: Storage, place: LeasePlace, purpose: str, ttl: float, dead
     while True:
         lease = Lease(
             token=uuid.uuid4().hex,
-            owner=f"{socket.gethostname()}:{os.getpid()}",
+            owner=process_name(),
             purpose=purpose,
             expires_at=time.time() + ttl,
             pid=os.getpid(),

@@ -14,7 +14,7 @@ from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import UnitWindow
 from omnigraph_ops.window import Effects, UnitResult, wrong_content
 
@@ -30,12 +30,7 @@ def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effec
         CorruptGraph: rows were lost or gained; readers see that version already, the one before can be restored.
         Whatever `effects` raises; what it committed before stays.
     """
-    with committer_lease(
-        graph.storage,
-        purpose=f"optimize {entry.table_key} ({unit})",
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    ) as keeper:
+    with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
         dataset = graph.open_head(entry)
         keeper.assert_held()
         started = time.monotonic()

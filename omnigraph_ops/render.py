@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from omnigraph_ops.approval.markdown import ranges
 from omnigraph_ops.evidence_text import left_alone
 from omnigraph_ops.models import (
     CheckReport,
@@ -24,6 +25,7 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.render_evidence import evidence_lines
+from omnigraph_ops.sizes import human_bytes
 
 _SKIP_TEXT = {
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
@@ -33,27 +35,6 @@ _SKIP_TEXT = {
     SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
     SkipReason.AUTO_OFF: "automatic optimisation is off",
 }
-
-
-def size_text(count: int) -> str:
-    """Bytes in the largest unit that keeps one decimal readable. Pure."""
-    value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB")
-    for unit in units:
-        if value < 1024 or unit == units[-1]:
-            return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable")
-
-
-def ranges_text(versions: Iterable[int]) -> str:
-    """`1-4, 7` for 1, 2, 3, 4, 7. Pure."""
-    runs: list[list[int]] = []
-    for version in sorted(versions):
-        if runs and version == runs[-1][-1] + 1:
-            runs[-1].append(version)
-        else:
-            runs.append([version])
-    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
 
 
 def check_text(report: CheckReport) -> str:
@@ -89,7 +70,7 @@ def plan_text(plan: OptimizePlan) -> str:
     for t in plan.tables:
         if t.decision is Decision.OPTIMIZE:
             frags = f"frags {t.fragments} → {t.fragments_after}"
-            detail = f"{frags}, {size_text(t.rewrite_bytes)}, {t.executor.value}: {t.reason}"
+            detail = f"{frags}, {human_bytes(t.rewrite_bytes)}, {t.executor.value}: {t.reason}"
         elif t.decision is Decision.FAILED:
             detail = t.error or t.reason
         else:
@@ -113,9 +94,9 @@ def amplification_text(report: OptimizeReport) -> str:
     """What the run wrote against what was loaded since the run before, in one sentence. Pure."""
     told = [t for t in report.tables if t.bytes_ingested is not None]
     unknown = sum(t.committed and t.bytes_ingested is None for t in report.tables)
-    text = f"rewrote {size_text(report.bytes_rewritten)} (data and indexes)"
+    text = f"rewrote {human_bytes(report.bytes_rewritten)} (data and indexes)"
     if told and report.bytes_ingested is not None:
-        text += f"; {size_text(report.bytes_ingested)} were loaded since the last run"
+        text += f"; {human_bytes(report.bytes_ingested)} were loaded since the last run"
     if report.write_amplification is not None:
         text += f", write amplification {report.write_amplification:g}"
     return text + (f"; unknown for {unknown} table(s)" if unknown else "")
@@ -142,7 +123,7 @@ def cleanup_plan_text(plan: CleanupPlan) -> str:
     """The cleanup plan: what goes, what holds the rest, and the digest to approve. Pure."""
     lines = [
         f"cleanup plan {plan.uri} ({policy_text(plan.policy)}) — {plan.total_versions} versions, "
-        f"{plan.total_files} files, {size_text(plan.total_bytes)} across {len(plan.tables)} tables"
+        f"{plan.total_files} files, {human_bytes(plan.total_bytes)} across {len(plan.tables)} tables"
     ]
     for t in plan.tables:
         lines.append(f"  {t.table_key:<40} {_cleanup_cell(t)}")
@@ -207,7 +188,7 @@ def _optimize_cell(table: TableStats) -> str:
     if table.skipped is not None:
         return f"skipped ({_SKIP_TEXT[table.skipped]})"
     if table.committed:
-        wrote = f", wrote {size_text(table.bytes_rewritten)}" if table.bytes_rewritten else ""
+        wrote = f", wrote {human_bytes(table.bytes_rewritten)}" if table.bytes_rewritten else ""
         times = f" ({table.write_amplification:g}x)" if table.write_amplification is not None else ""
         return f"frags {table.fragments_removed} → {table.fragments_added} ✓{wrote}{times}"
     return "no-op"
@@ -228,5 +209,5 @@ def _cleanup_cell(table: TableCleanupPlan) -> str:
         return f"refused: {table.refused}"
     if not table.versions:
         return "nothing to remove"
-    removed = f"{len(table.versions)} versions, {len(table.files)} files, {size_text(table.estimated_bytes)}"
-    return f"remove {ranges_text(table.versions)} ({removed})"
+    removed = f"{len(table.versions)} versions, {len(table.files)} files, {human_bytes(table.estimated_bytes)}"
+    return f"remove {ranges(table.versions)} ({removed})"

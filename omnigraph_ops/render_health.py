@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.evidence_text import moment
+from omnigraph_ops.durations import moment
 from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.sizes import human_bytes
 

@@ -18,7 +18,7 @@ from omnigraph_ops.graph.history import History, history
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     Classification,
     EvidenceTier,
@@ -53,7 +53,7 @@ def preview_repair(
             uri=graph.uri,
             stamp=graph.stamp,
             planned_at_us=planned,
-            expires_at_us=planned + int(graph.settings.plan_ttl_seconds * 1e6),
+            expires_at_us=sealed.expiry(planned, graph.settings),
             rows=rows,
             tables=tuple(tables),
             digest="",
@@ -72,12 +72,7 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
         RecoveryPending: something is pending; nothing was published.
     """
     sealed.verify(preview, uri=graph.uri, consequence=_NOTHING)
-    with committer_lease(
-        graph.storage,
-        purpose="repair",
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    ):
+    with committer_turn(graph, "repair"):
         refuse_pending(graph)
         decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
         return RepairReport(

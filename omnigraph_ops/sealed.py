@@ -15,6 +15,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.settings import Settings
 
 PLANS_DIR = f"{MAINTENANCE_DIR}/plans"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -57,6 +58,11 @@ class _Expiry:
 def seal(plan: P) -> P:
     """The plan with the digest of all its other fields. Pure."""
     return replace(plan, digest=serde.digest(replace(plan, digest="")))  # type: ignore[type-var]
+
+
+def expiry(planned_at_us: int, settings: Settings) -> int:
+    """Until when a plan of that moment may be applied, in microseconds since the epoch. Pure."""
+    return planned_at_us + int(settings.plan_ttl_seconds * 1_000_000)
 
 
 def verify(plan: Sealable, *, uri: str, consequence: str) -> None:

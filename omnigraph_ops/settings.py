@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from omnigraph_ops.errors import InvalidInput
@@ -93,6 +93,18 @@ class Settings:
         for name in ("auto_unindexed_share", "auto_deleted_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidInput(f"{name} must be between 0 and 1, it is {getattr(self, name)}")
+
+    def for_run(
+        self, *, policy: str | None, cutoff: int | None, auto: bool, defer_index_remap: bool = False
+    ) -> Settings:
+        """These settings with what one run says otherwise; None and an empty text leave the deployment's. Pure."""
+        return replace(
+            self,
+            policy=RewritePolicy(policy) if policy else self.policy,
+            cutoff=cutoff or self.cutoff,
+            auto=auto,
+            defer_index_remap=self.defer_index_remap or defer_index_remap,
+        )
 
     @property
     def fragment_cutoff(self) -> int:

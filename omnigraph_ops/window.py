@@ -6,8 +6,6 @@ After a kill at any point either nothing moved, or a single-pin Optimize sidecar
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ from omnigraph_ops.graph.publish import publish_monotonic
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
 from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lease import LeaseKeeper, committer_lease
+from omnigraph_ops.lease import LeaseKeeper, committer_turn, process_name
 from omnigraph_ops.models import UnitWindow
 
 _FOREIGN_PUBLISH_SECONDS = 10.0
@@ -57,13 +55,7 @@ def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) ->
         from omnigraph_ops.plain_unit import run_plain_unit
 
         return run_plain_unit(graph, entry, unit=unit, effects=effects)
-    settings = graph.settings
-    with committer_lease(
-        graph.storage,
-        purpose=f"optimize {entry.table_key} ({unit})",
-        ttl_seconds=settings.lease_ttl_seconds,
-        wait_seconds=settings.lease_wait_seconds,
-    ) as keeper:
+    with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
         refuse_pending(graph)
         dataset = _head_at_pin(graph, entry)
         operation_id = new_ulid()
@@ -133,7 +125,7 @@ def _head_at_pin(graph: Graph, entry: TableEntry) -> Dataset:
 
 def _arm(graph: Graph, entry: TableEntry, operation_id: str, unit: str, keeper: LeaseKeeper) -> None:
     root = engine_root(graph, entry)
-    owner = f"{socket.gethostname()}:{os.getpid()}"
+    owner = process_name()
     journal.record(
         graph.storage,
         journal.Operation(

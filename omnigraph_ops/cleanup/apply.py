@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from omnigraph_ops.cleanup.forks import fork_files, is_orphaned, why_kept
@@ -15,7 +14,7 @@ from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_versions
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -102,7 +101,7 @@ def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
 
 
 def _remove_fork(graph: Graph, fork: OrphanedFork) -> bool:
-    with _lease(graph, f"remove fork {fork.branch} of {fork.table_key}"):
+    with committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}"):
         view = look(graph)
         dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
         others = [ref for ref in graph.lance.branches(dataset) if ref.name != fork.branch]
@@ -110,16 +109,6 @@ def _remove_fork(graph: Graph, fork: OrphanedFork) -> bool:
             return False
         _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
         return graph.lance.delete_branch(dataset, fork.branch)
-
-
-def _lease(graph: Graph, purpose: str) -> AbstractContextManager[object]:
-    settings = graph.settings
-    return committer_lease(
-        graph.storage,
-        purpose=purpose,
-        ttl_seconds=settings.lease_ttl_seconds,
-        wait_seconds=settings.lease_wait_seconds,
-    )
 
 
 def _isolated(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
@@ -132,7 +121,7 @@ def _isolated(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
 def _cleanup_table(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
     if table.refused is not None:
         raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
-    with _lease(graph, f"cleanup {table.table_key}"):
+    with committer_turn(graph, f"cleanup {table.table_key}"):
         return _remove(graph, table)
 
 

@@ -16,7 +16,7 @@ from omnigraph_ops.models import OrphanedFork, PlannedFile
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:
-    """Orphaned forks, longest name first within a table, so that children go before parents. Reads.
+    """Orphaned forks in the order of their removal: within a table, those made from others first. Reads.
 
     One that a tag or a hold keeps carries the reason as its `error`; the others carry their files.
     """

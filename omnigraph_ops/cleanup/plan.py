@@ -19,7 +19,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.sealed import seal
+from omnigraph_ops.sealed import expiry, seal
 from omnigraph_ops.window import refuse_pending
 
 _MICROS = 1_000_000
@@ -48,7 +48,7 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
             stamp=graph.stamp,
             policy=policy,
             planned_at_us=planner.planned_at_us,
-            expires_at_us=planner.planned_at_us + int(graph.settings.plan_ttl_seconds * _MICROS),
+            expires_at_us=expiry(planner.planned_at_us, graph.settings),
             tables=tuple(in_parallel(planner.table, entries, workers=graph.settings.concurrency)),
             orphaned_forks=forks,
             kept_forks=tuple(f for f in found if f.error is not None),

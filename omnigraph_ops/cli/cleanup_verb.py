@@ -50,7 +50,6 @@ def cleanup_verb(args: argparse.Namespace) -> int:
 
 def _apply(args: argparse.Namespace, graph: Graph, plan: CleanupPlan) -> CleanupReport:
     """Apply the plan and leave an entry in the audit log; what was never a valid plan leaves none. Destroys."""
-    verify(plan, uri=graph.uri, consequence="nothing was deleted")
     actor = audit_log.shell_actor()
     with audit_log.failures_logged(graph.storage, verb="cleanup", actor=actor, digest=plan.digest):
         report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)
@@ -78,8 +77,9 @@ def _preview(args: argparse.Namespace, target: str, policy: RetentionPolicy, app
         file=sys.stderr,
     )
     graph = open_graph(target)
+    if approved is not None:
+        verify(approved, uri=graph.uri, consequence="nothing was deleted")
     plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
-    verify(plan, uri=graph.uri, consequence="nothing was deleted")
     emit(args, plan, render.cleanup_plan_text(plan))
     return 0
 

@@ -9,16 +9,13 @@ from dataclasses import replace
 
 from omnigraph_ops import render
 from omnigraph_ops.cli.output import emit, open_target
-from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.edges.airflow_api import queue_run
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.health import health
-from omnigraph_ops.models import RewritePolicy
-from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
+from omnigraph_ops.optimize import Budget, budget_of, optimize_all, plan_optimize
 from omnigraph_ops.render_health import health_text
-from omnigraph_ops.sizes import parse_bytes
 
 
 def plan_verb(args: argparse.Namespace) -> int:
@@ -79,21 +76,14 @@ def _queue(args: argparse.Namespace, budget: Budget | None) -> int:
 
 def _open(args: argparse.Namespace) -> Graph:
     graph = open_target(args)
-    policy = graph.settings.policy if args.policy is None else RewritePolicy(args.policy)
-    cutoff = graph.settings.cutoff if args.cutoff is None else args.cutoff
-    defer = graph.settings.defer_index_remap or args.defer_index_remap
-    graph.settings = replace(graph.settings, policy=policy, cutoff=cutoff, auto=args.auto, defer_index_remap=defer)
+    graph.settings = graph.settings.for_run(
+        policy=args.policy, cutoff=args.cutoff, auto=args.auto, defer_index_remap=args.defer_index_remap
+    )
     return graph
 
 
 def _budget(args: argparse.Namespace) -> Budget | None:
-    """The budget of a run, None without any bound. Pure."""
-    budget = Budget(
-        max_bytes=None if args.max_bytes is None else parse_bytes(args.max_bytes),
-        max_tables=args.max_tables,
-        deadline_seconds=None if args.deadline is None else float(parse_duration(args.deadline)),
-    )
-    return None if budget == Budget() else budget
+    return budget_of(args.max_bytes, args.max_tables, args.deadline)
 
 
 def _progress(table_key: str, text: str) -> None:

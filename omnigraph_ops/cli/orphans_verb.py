@@ -57,7 +57,8 @@ def orphans_verb(args: argparse.Namespace) -> int:
         )
         if args.confirm:
             return _apply(args, graph, plan)
-    verify(plan, uri=graph.uri, consequence="nothing was deleted")
+    if approved is not None:
+        verify(approved, uri=graph.uri, consequence="nothing was deleted")
     emit(args, plan, texts.plan_text(plan))
     return 0
 

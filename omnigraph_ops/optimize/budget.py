@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
@@ -18,7 +19,7 @@ from omnigraph_ops.models import Decision, OptimizePlan, SkipReason, TablePlan, 
 from omnigraph_ops.optimize.ingest import last_run, record_deferral
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.rewrites.journal import REWRITES_DIR, table_path_of
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.sizes import human_bytes, parse_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,16 @@ class Budget:
             raise InvalidInput(f"the most tables of a run must be at least 1, not {self.max_tables}")
         if (self.max_bytes or 0) < 0 or (self.deadline_seconds or 0) < 0:
             raise InvalidInput("a budget of bytes and a deadline must not be negative")
+
+
+def budget_of(max_bytes: str | None, max_tables: int | None, deadline: str | None) -> Budget | None:
+    """The budget that a person wrote, as in `20GiB` and `4h`; None without any bound. Pure."""
+    budget = Budget(
+        max_bytes=None if max_bytes is None else parse_bytes(max_bytes),
+        max_tables=max_tables,
+        deadline_seconds=None if deadline is None else float(parse_duration(deadline)),
+    )
+    return None if budget == Budget() else budget
 
 
 def within(plan: OptimizePlan, budget: Budget) -> OptimizePlan:

@@ -6,7 +6,7 @@ from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention
 from omnigraph_ops.edges.lance_tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.errors import PublishConflict
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import SkipReason, TableStats
 from omnigraph_ops.window import refuse_pending
 
@@ -26,12 +26,7 @@ def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
     keys = graph.format.internal_tables(graph.context)
     if not graph.settings.exclusive:
         return tuple(TableStats(table_key=key, skipped=SkipReason.NOT_EXCLUSIVE) for key, _ in keys)
-    with committer_lease(
-        graph.storage,
-        purpose="compact internal tables",
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    ):
+    with committer_turn(graph, "compact internal tables"):
         refuse_pending(graph)
         return tuple(_compact(graph, key, path) for key, path in keys)
 

@@ -19,7 +19,7 @@ from omnigraph_ops.edges.inventory import (
     remove_folder,
 )
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lease import LeaseKeeper, committer_lease
+from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.orphans.classify import Standing
 from omnigraph_ops.orphans.plan import Say, dropped_to_keep
@@ -48,12 +48,7 @@ def apply_orphans(
     """
     sealed.verify(plan, uri=graph.uri, consequence=_NOTHING)
     check_age(graph, plan.older_than_secs)
-    with committer_lease(
-        graph.storage,
-        purpose="orphans",
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    ) as keeper:
+    with committer_turn(graph, "orphans") as keeper:
         run = _Run(
             graph=graph,
             plan=plan,

@@ -66,7 +66,7 @@ def plan_orphans(
             stamp=graph.stamp,
             older_than_secs=older_than_seconds,
             planned_at_us=planned_at_us,
-            expires_at_us=planned_at_us + int(graph.settings.plan_ttl_seconds * 1_000_000),
+            expires_at_us=sealed.expiry(planned_at_us, graph.settings),
             cutoff=found.survey.cutoff,
             files=tuple(sorted(files, key=lambda f: f.path)),
             folders=found.empty_folders(),

@@ -7,7 +7,6 @@ of its two places (on S3 perhaps in both, with the same bytes), and restoring go
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 
 from omnigraph_ops import serde
 from omnigraph_ops.edges.inventory import (
@@ -24,7 +23,7 @@ from omnigraph_ops.edges.inventory import (
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
-from omnigraph_ops.lease import LeaseKeeper, committer_lease
+from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     OrphansPlan,
     QuarantineList,
@@ -95,7 +94,7 @@ def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None)
     """
     say = on_progress or (lambda _text: None)
     record = _record(graph, quarantine_id)
-    with _lease(graph, f"restore {quarantine_id}") as keeper:
+    with committer_turn(graph, f"restore {quarantine_id}") as keeper:
         refuse_pending(graph)
         kept = _kept(graph, quarantine_id)
         files = [f for f in record.files if f.path in kept]
@@ -125,7 +124,7 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
     """
     say = on_progress or (lambda _text: None)
     record = _record(graph, quarantine_id)
-    with _lease(graph, f"purge {quarantine_id}") as keeper:
+    with committer_turn(graph, f"purge {quarantine_id}") as keeper:
         kept = _kept(graph, quarantine_id)
         paths = sorted(kept)
         failed: list[SparedFile] = []
@@ -138,15 +137,6 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
     bad = {f.path for f in failed}
     done = [kept[p] for p in paths if place_of(quarantine_id, p) not in bad]
     return _report(graph, record, "purged", done, tuple(failed))
-
-
-def _lease(graph: Graph, purpose: str) -> AbstractContextManager[LeaseKeeper]:
-    return committer_lease(
-        graph.storage,
-        purpose=purpose,
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    )
 
 
 def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:

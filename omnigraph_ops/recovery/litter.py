@@ -13,7 +13,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.holds import HOLDS_DIR, sweep_holds
-from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.rewrites.settle import sweep_rewrites
 
@@ -33,7 +33,7 @@ def sweep_litter(graph: Graph, grace: float) -> None:
         return
     with (
         contextlib.suppress(LeaseHeld),
-        committer_lease(storage, purpose="recover", ttl_seconds=graph.settings.lease_ttl_seconds, wait_seconds=0),
+        committer_turn(graph, "recover", wait_seconds=0),
     ):
         journal.sweep(storage, sidecar_names(storage))
         sweep_holds(storage)

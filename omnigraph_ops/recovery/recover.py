@@ -11,7 +11,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
-from omnigraph_ops.lease import committer_lease, lease_is_alive, read_lease
+from omnigraph_ops.lease import committer_turn, lease_is_alive, read_lease
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.check import check, inspect_sidecar
 from omnigraph_ops.recovery.litter import sweep_litter
@@ -42,12 +42,7 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
     young = _too_young(graph, sidecar, grace)
     if young is not None:
         return _left(finding, "deferred", young)
-    with committer_lease(
-        graph.storage,
-        purpose=f"recover {sidecar.operation_id}",
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    ):
+    with committer_turn(graph, f"recover {sidecar.operation_id}"):
         return _finish(graph, file.path, sidecar)
 
 

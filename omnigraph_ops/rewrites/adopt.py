@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +20,7 @@ from omnigraph_ops.edges.lance_tables import RewriteTask
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lease import process_name
 from omnigraph_ops.rewrites import journal
 from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, JournalTask, OpenJournal, RewriteJournal
 from omnigraph_ops.rewrites.reclaim import intact, referenced
@@ -68,7 +67,7 @@ def begin(graph: Graph, entry: TableEntry, tasks: Sequence[RewriteTask]) -> Roun
             for index, task in enumerate(tasks)
         ),
         created_at_us=now_us(),
-        owner=f"{socket.gethostname()}:{os.getpid()}",
+        owner=process_name(),
     )
     journal.begin(graph.storage, plan)
     orders = tuple(_order(graph, entry, plan.rewrite_id, t.index, t.payload) for t in plan.tasks)

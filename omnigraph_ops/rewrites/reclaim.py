@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from omnigraph_ops.edges.inventory import OpsFault, look_again, remove_files
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lease import LeaseKeeper, committer_lease
+from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.rewrites.journal import FinishedTask, MadeFile
 
 
@@ -23,12 +23,7 @@ def reclaim(graph: Graph, table_path: str, finished: Iterable[FinishedTask], kee
     named = {file for f in finished for file in f.files if _belongs(file, table_path)}
     if not named:
         return 0
-    with committer_lease(
-        graph.storage,
-        purpose=f"reclaim rewrites of {table_path}",
-        ttl_seconds=graph.settings.lease_ttl_seconds,
-        wait_seconds=graph.settings.lease_wait_seconds,
-    ):
+    with committer_turn(graph, f"reclaim rewrites of {table_path}"):
         keeper.assert_held()
         needed = referenced(graph, table_path, named)
         lost = sorted(f.path for f in named if f.path not in needed)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 from pyspark.sql import SparkSession
@@ -62,13 +61,7 @@ def _optimize(spark: SparkSession, arguments: argparse.Namespace) -> TableStats:
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     """The driver's environment, and what this submit says otherwise. Reads."""
-    settings = Settings.from_env()
-    return replace(
-        settings,
-        policy=RewritePolicy(arguments.policy) if arguments.policy else settings.policy,
-        cutoff=arguments.cutoff or settings.cutoff,
-        auto=arguments.auto,
-    )
+    return Settings.from_env().for_run(policy=arguments.policy, cutoff=arguments.cutoff, auto=arguments.auto)
 
 
 def write_outcome(uri: str | None, outcome: SubmitOutcome) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.models import RewritePolicy
-from omnigraph_ops.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -17,12 +13,8 @@ if TYPE_CHECKING:
 
 def apply_policy(graph: Graph, policy: Any, cutoff: Any, auto: Any) -> None:
     """Let a run's params win over the deployment's settings. Changes the open graph's settings."""
-    settings = graph.settings
-    graph.settings = replace(
-        settings,
-        policy=RewritePolicy(policy) if policy else settings.policy,
-        cutoff=int(cutoff) if cutoff else settings.cutoff,
-        auto=bool(auto),
+    graph.settings = graph.settings.for_run(
+        policy=policy or None, cutoff=int(cutoff) if cutoff else None, auto=bool(auto)
     )
 
 
@@ -35,14 +27,13 @@ def policy_arguments(policy: Any, cutoff: Any, auto: Any) -> list[str]:
 
 def budget_from(max_bytes: Any, max_tables: Any, deadline: Any) -> Budget | None:
     """The budget of a run, None without any bound; a number may come as text and text as a number. Pure."""
-    from omnigraph_ops.optimize import Budget
+    from omnigraph_ops.optimize import budget_of
 
-    budget = Budget(
-        max_bytes=None if max_bytes is None else parse_bytes(str(max_bytes)),
-        max_tables=None if max_tables is None else int(max_tables),
-        deadline_seconds=None if deadline is None else float(parse_duration(str(deadline))),
+    return budget_of(
+        None if max_bytes is None else str(max_bytes),
+        None if max_tables is None else int(max_tables),
+        None if deadline is None else str(deadline),
     )
-    return None if budget == Budget() else budget
 
 
 def is_late(not_after: Any) -> bool:

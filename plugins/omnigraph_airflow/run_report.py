@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from omnigraph_airflow.decisions import Decision
 from omnigraph_ops.approval import human_bytes, ranges
-from omnigraph_ops.evidence_text import moment
+from omnigraph_ops.durations import moment
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupStats,

@@ -37,16 +37,16 @@ def graph(demo_graph: Callable[..., Graph], stamp: int) -> Graph:
 @pytest.fixture
 def before_lease(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Runs something after `recover` looked at a sidecar and before it holds the lease."""
-    from omnigraph_ops.lease import committer_lease
+    from omnigraph_ops.lease import committer_turn
 
     def install(act: Callable[[], object]) -> None:
         @contextmanager
         def late(*args: Any, **kwargs: Any) -> Iterator[Any]:
             act()
-            with committer_lease(*args, **kwargs) as keeper:
+            with committer_turn(*args, **kwargs) as keeper:
                 yield keeper
 
-        monkeypatch.setattr(RECOVER, "committer_lease", late)
+        monkeypatch.setattr(RECOVER, "committer_turn", late)
 
     return install
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops import render
+from omnigraph_ops.approval import human_bytes, ranges
 from omnigraph_ops.models import (
     CheckReport,
     CheckStatus,
@@ -260,12 +261,12 @@ def test_recover_says_what_moved() -> None:
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (2**20, "1.0 MiB"), (2**52, "4096.0 TiB")],
 )
 def test_sizes(count: int, text: str) -> None:
-    assert render.size_text(count) == text
+    assert human_bytes(count) == text
 
 
 @pytest.mark.parametrize(("versions", "text"), [((), ""), ((3,), "3"), ((7, 1, 2, 3), "1-3, 7"), ((1, 3), "1, 3")])
 def test_ranges(versions: tuple[int, ...], text: str) -> None:
-    assert render.ranges_text(versions) == text
+    assert ranges(versions) == text
 
 
 def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:

@@ -105,16 +105,15 @@ def keep_plan(graph: Graph, plan: sealed.P) -> Any:
 
 def kept_plan(graph: Graph, cls: type[sealed.P], ref: Any) -> sealed.P:
     """The plan that an XCom names; `StalePlan` when it is gone or not for this graph. Reads."""
-    name = serde.from_json(sealed.PlanRef, ref)
-    plan = sealed.load(graph.storage, cls, name.digest)
-    sealed.verify(plan, uri=graph.uri, consequence="nothing was done")
-    return plan
+    return _plan_of(graph, cls, serde.from_json(sealed.PlanRef, ref).digest)
 
 
 def approved_plan(graph: Graph, cls: type[sealed.P], digest: str | None) -> sealed.P | None:
     """The plan that the run's `digest` names, to be carried out as it is; None when none is named. Reads."""
-    if not digest:
-        return None
+    return _plan_of(graph, cls, digest) if digest else None
+
+
+def _plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:
     plan = sealed.load(graph.storage, cls, digest)
     sealed.verify(plan, uri=graph.uri, consequence="nothing was done")
     return plan
