@@ -68,7 +68,7 @@ def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) ->
             raise
         committed = _finish(graph, entry, operation_id)
         window = UnitWindow(unit=unit, seconds=round(time.monotonic() - started, 4))
-    published = graph.state().get(entry.table_key)
+    published = graph.published(entry.table_key)
     if published is None:
         raise StalePlan(f"{entry.table_key} was dropped while it was maintained; nothing of it is lost")
     return UnitResult(entry=published, committed=committed, window=window)
@@ -107,7 +107,7 @@ def _is_siblings(graph: Graph, name: str) -> bool:
 
 
 def _head_at_pin(graph: Graph, entry: TableEntry) -> Dataset:
-    current = graph.state().get(entry.table_key)
+    current = graph.published(entry.table_key)
     if current is None or current.version != entry.version or current.path != entry.path:
         found = current.version if current else "none"
         raise StalePlan(
@@ -159,7 +159,7 @@ def _finish(graph: Graph, entry: TableEntry, operation_id: str) -> bool:
     deadline = time.monotonic() + _FOREIGN_PUBLISH_SECONDS
     while True:
         head = graph.open_head(entry)
-        current = graph.state().get(entry.table_key)
+        current = graph.published(entry.table_key)
         if current is None or current.path != entry.path:
             raise OutcomeUnknown(f"{entry.table_key} was dropped or replaced while armed; run `omnigraph-ops check`")
         if current.version >= head.version:

@@ -45,6 +45,10 @@ class TableSpec:
         return self.table_key.startswith("node:")
 
     @property
+    def is_edge(self) -> bool:
+        return self.table_key.startswith("edge:")
+
+    @property
     def blob_columns(self) -> tuple[str, ...]:
         return tuple(p.name for p in self.properties if p.scalar == "Blob")
 

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from omnigraph_ops.edges.options import s3fs_options
+from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.location import locate
@@ -14,7 +14,7 @@ from omnigraph_ops.graph.location import locate
 _STATE = "__cluster/state.json"
 
 
-def resolve_cluster(cluster: str, graph_id: str | None) -> str:
+def resolve_cluster(cluster: str, graph_id: str | None, access: StoreAccess = AMBIENT) -> str:
     """The root of an applied graph of a cluster directory or storage root. Reads the ledger.
 
     `cluster.yaml` is not consulted: for a cluster on S3 give its storage root itself.
@@ -23,7 +23,7 @@ def resolve_cluster(cluster: str, graph_id: str | None) -> str:
         InvalidInput: no ledger, an unknown graph, or several graphs and none selected.
     """
     root = locate(cluster).root if "://" in cluster else os.path.abspath(cluster)
-    graphs = _applied_graphs(Storage(root, s3fs_options(root)), cluster)
+    graphs = _applied_graphs(Storage(root, access.s3fs(root)), cluster)
     return f"{root}/graphs/{_select(cluster, graphs, graph_id)}.omni"
 
 

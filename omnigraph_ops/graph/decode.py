@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.location import GraphLocation, checked_table_path
 from omnigraph_ops.graph.state import TableEntry
 
 Row = dict[str, Any]
-RowKey = Callable[[Row], Any]
 
 
-def typed_rows(rows: pa.Table, schema: pa.Schema, root: str) -> list[Row]:
-    """Rows as dictionaries after checking that the columns are what the engine requires. Pure."""
+def checked_rows(rows: pa.Table, schema: pa.Schema, root: str) -> pa.Table:
+    """The rows after checking that the columns are what the engine requires. Pure."""
     for field in schema:
         index = rows.schema.get_field_index(field.name)
         if index < 0 or rows.schema.field(index).type != field.type:
@@ -26,25 +27,33 @@ def typed_rows(rows: pa.Table, schema: pa.Schema, root: str) -> list[Row]:
             raise CorruptGraph(
                 f"{root}/__manifest column {field.name} is {found}, expected {field.type}; nothing was written"
             )
-    result: list[Row] = rows.to_pylist()
-    return result
+    return rows
 
 
-def of_type(rows: Iterable[Row], object_type: str) -> list[Row]:
+def of_type(rows: pa.Table, object_type: str) -> pa.Table:
     """The rows of one kind; kinds this tool does not know are skipped, as the engine does. Pure."""
-    return [r for r in rows if r["object_type"] == object_type]
+    return rows.filter(pc.equal(rows.column("object_type"), object_type))
 
 
-def newest(rows: Iterable[Row], key: RowKey) -> dict[Any, Row]:
-    """Per key the row with the greatest `table_version`. Pure."""
-    best: dict[Any, Row] = {}
-    for row in rows:
-        if row["table_version"] is None:
-            raise CorruptGraph(f"__manifest row {row['object_id']!r} has no table_version; nothing was written")
-        held = best.get(key(row))
-        if held is None or row["table_version"] > held["table_version"]:
-            best[key(row)] = row
-    return best
+def newest(rows: pa.Table, key: Sequence[str]) -> list[Row]:
+    """Per key, given by its columns, the row with the greatest `table_version`. Pure.
+
+    A graph manifest keeps a row for every version ever published: only those that count become Python values.
+    """
+    versions = rows.column("table_version")
+    if versions.null_count:
+        row = rows.filter(versions.is_null()).column("object_id")[0].as_py()
+        raise CorruptGraph(f"__manifest row {row!r} has no table_version; nothing was written")
+    order: list[tuple[str, str]] = [(name, "ascending") for name in key]
+    ranked = rows.take(pc.sort_indices(rows, [*order, ("table_version", "descending")]))
+    first = np.ones(ranked.num_rows, dtype=bool)
+    if ranked.num_rows > 1:
+        first[1:] = False
+        for name in key:
+            column = ranked.column(name)
+            first[1:] |= pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
+    result: list[Row] = ranked.filter(pa.array(first)).to_pylist()
+    return result
 
 
 def is_live(version: Row, tombstone: Row | None) -> bool:

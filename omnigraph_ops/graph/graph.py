@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from omnigraph_ops.edges.inventory import Stored, walk
 from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset, LanceGateway
-from omnigraph_ops.edges.options import lance_options, s3fs_options
+from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.catalog import Catalog
@@ -63,11 +63,17 @@ class Graph:
         """What the branch publishes right now; raises `CorruptGraph`. Reads."""
         return self.decode(self.manifest(branch), branch)
 
-    def decode(self, manifest: Dataset, branch: str | None) -> BranchState:
-        """The state in an open graph manifest; raises `CorruptGraph`. Reads."""
+    def decode(self, manifest: Dataset, branch: str | None, *, tables: Collection[str] | None = None) -> BranchState:
+        """The state in an open graph manifest, of all tables or of some keys; raises `CorruptGraph`. Reads."""
         with lance_errors(f"read the graph manifest of {self.uri}"):
             rows = manifest.to_table()
+        if tables is not None:
+            rows = self.format.about(rows, tables)
         return self.format.decode(self.context, rows, branch, manifest.version)
+
+    def published(self, table_key: str) -> TableEntry | None:
+        """What main publishes right now of one table, None when it is not live. Reads."""
+        return self.decode(self.manifest(), None, tables=(table_key,)).get(table_key)
 
     def state_of(self, table_key: str) -> BranchState:
         """What main publishes right now, as far as it is about one table. Reads."""
@@ -127,7 +133,7 @@ class Graph:
         return tuple(e for e in state.entries if e.table_key in declared)
 
 
-def open_graph(target: str, settings: Settings | None = None) -> Graph:
+def open_graph(target: str, settings: Settings | None = None, access: StoreAccess = AMBIENT) -> Graph:
     """Open a graph for maintenance after checking its stamp and schema contract. Reads.
 
     Raises:
@@ -137,8 +143,8 @@ def open_graph(target: str, settings: Settings | None = None) -> Graph:
     Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
     """
     location = locate(target)
-    storage = Storage(location.root, s3fs_options(location.root))
-    lance = LanceGateway(lance_options(location.root))
+    storage = Storage(location.root, access.s3fs(location.root))
+    lance = LanceGateway(access.lance(location.root))
     context = GraphContext(location=location, storage=storage, lance=lance)
     stamp = _read_stamp(context)
     if stamp is not None:

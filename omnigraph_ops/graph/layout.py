@@ -7,6 +7,7 @@ import re
 MANIFEST_DIR = "__manifest"
 RECOVERY_DIR = "__recovery"
 MAINTENANCE_DIR = "__maintenance"
+HISTORY_PATH = f"{MAINTENANCE_DIR}/history.lance"
 COMMITS_DIR = "_graph_commits.lance"
 ACTORS_DIR = "_graph_commit_actors.lance"
 RECOVERIES_DIR = "_graph_commit_recoveries.lance"

@@ -14,7 +14,6 @@ from dataclasses import replace
 from omnigraph_ops.edges.inventory import Stored, below_folder, files_in, folders_in
 from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure
 from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset, LanceGateway
-from omnigraph_ops.edges.options import s3fs_options
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import NotAGraph, StalePlan
 from omnigraph_ops.graph.clones import reads_files_of
@@ -66,6 +65,10 @@ class PlainGraph(Graph):
         path = next((p for p in self._paths() if table_key_of(p) == table_key), None)
         entry = None if path is None else self._entry(path)
         return self.state() if entry is None else _state(entry)
+
+    def published(self, table_key: str) -> TableEntry | None:
+        """One dataset at its HEAD, None when it is not there. Reads."""
+        return self.state_of(table_key).get(table_key)
 
     def manifest(self, branch: str | None = None) -> Dataset:
         raise NotAGraph(
@@ -150,8 +153,8 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
         parent, _, name = location.root.rpartition("/")
         if parent == _NO_BUCKET:
             return None
-        _refuse_parts(location.root)
-        around = Storage(parent or "/", s3fs_options(parent))
+        _refuse_parts(storage)
+        around = storage.at(parent or "/")
         location, storage, only = replace(location, root=parent), around, name
     else:
         names = [p for p in folders_in(storage, "") if p.endswith(_SUFFIX)]
@@ -172,24 +175,21 @@ def _versions(storage: Storage, path: str) -> list[int]:
     return [v for v in map(any_version_of, names) if v is not None]
 
 
-def _refuse_parts(root: str) -> None:
+def _refuse_parts(storage: Storage) -> None:
     """Refuse a dataset that something else builds on: maintaining it alone would break that. Reads."""
+    root = storage.root
     whole, tree, _ = root.rpartition("/tree/")
-    if tree and is_dataset(_storage(whole), ""):
+    if tree and is_dataset(storage.at(whole), ""):
         raise NotAGraph(f"{root} is a branch of the dataset {whole}; give the dataset")
     folder = root.rpartition("/")[0]
     for place in (folder, folder.rpartition("/")[0]):
-        if place not in {"", "s3:", _NO_BUCKET} and _graph_traces(_storage(place)):
+        if place not in {"", "s3:", _NO_BUCKET} and _graph_traces(storage.at(place)):
             raise NotAGraph(f"{root} is a part of the graph {place}; give the graph")
 
 
 def _graph_traces(storage: Storage) -> list[str]:
     """Names directly below a root that only a graph has. Reads."""
     return sorted({*storage.list(""), *folders_in(storage, "")} & {*ROOT_FILES, *GRAPH_FOLDERS})
-
-
-def _storage(root: str) -> Storage:
-    return Storage(root, s3fs_options(root))
 
 
 def _state(*entries: TableEntry) -> BranchState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -64,6 +65,9 @@ class PlainFormat:
 
     def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
         """Nothing to compare."""
+
+    def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
+        _refuse()
 
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         _refuse()

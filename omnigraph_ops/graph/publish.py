@@ -71,7 +71,7 @@ def publish_monotonic(graph: Graph, entry: TableEntry, dataset: Dataset, *, acto
     Raises as `publish` does; a pin that moves in between is read again and decided anew.
     """
     for _ in range(graph.settings.publish_attempts):
-        current = graph.state().get(entry.table_key)
+        current = graph.published(entry.table_key)
         if current is None or current.path != entry.path:
             raise StalePlan(f"{entry.table_key} was dropped or replaced while it was maintained; check the graph")
         if current.version >= dataset.version:
@@ -88,7 +88,7 @@ def _attempt(graph: Graph, updates: tuple[TableUpdate, ...], lineage: Lineage, b
     manifest = graph.manifest(branch)
     if graph.lance.strip_auto_cleanup(manifest):
         manifest = graph.manifest(branch)
-    state = graph.decode(manifest, branch)
+    state = graph.decode(manifest, branch, tables=[u.entry.table_key for u in updates])
     _check_expectations(state, updates)
     rows = graph.format.publish_rows(state, updates, lineage)
     if rows is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,6 +51,9 @@ class StampFormat(Protocol):
 
     def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
         """Refuse a main branch whose tables are not those of the accepted schema; raises `CorruptGraph`. Pure."""
+
+    def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
+        """Those rows of a graph manifest that say what it publishes of some tables, and its lineage. Pure."""
 
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         """The branch state from all rows of its graph manifest; raises `CorruptGraph`. Pure but for links."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
 from omnigraph_ops.edges.lance_gateway import Dataset
@@ -16,12 +17,12 @@ from omnigraph_ops.graph.catalog import Catalog, TableSpec
 from omnigraph_ops.graph.contract import parse_properties, read_catalog
 from omnigraph_ops.graph.decode import (
     check_metadata,
+    checked_rows,
     entry_of,
     is_live,
     newest,
     of_type,
     sorted_entries,
-    typed_rows,
 )
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
 from omnigraph_ops.graph.rows import (
@@ -40,6 +41,9 @@ def version_object_id(table_key: str, version: int) -> str:
     return f"{table_key}${version:020d}"
 
 
+_KEY = ("table_key",)
+
+
 class Stamp3:
     """The format of generation 3."""
 
@@ -55,15 +59,18 @@ class Stamp3:
     def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
         """Nothing: this generation maintains whatever both sides know."""
 
+    def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
+        return rows.filter(pc.is_in(rows.column("table_key"), pa.array(tables, pa.string())))
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         root = context.location.root
-        data = typed_rows(rows, MANIFEST_SCHEMA_3, root)
-        locations = {r["table_key"]: r["location"] for r in of_type(data, "table")}
-        versions = newest(of_type(data, "table_version"), lambda r: r["table_key"])
-        tombstones = newest(of_type(data, "table_tombstone"), lambda r: r["table_key"])
+        data = checked_rows(rows, MANIFEST_SCHEMA_3, root)
+        locations = {r["table_key"]: r["location"] for r in of_type(data, "table").to_pylist()}
+        tombstones = {r["table_key"]: r for r in newest(of_type(data, "table_tombstone"), _KEY)}
         entries = []
-        for key, row in versions.items():
+        for row in newest(of_type(data, "table_version"), _KEY):
             check_metadata(row)
+            key = row["table_key"]
             if key not in locations:
                 raise CorruptGraph(f"{root}/__manifest has versions of an unregistered table {key!r}")
             if is_live(row, tombstones.get(key)):

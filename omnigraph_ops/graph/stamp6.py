@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
@@ -13,12 +15,12 @@ from omnigraph_ops.graph.contract import parse_properties, read_catalog
 from omnigraph_ops.graph.decode import (
     Row,
     check_metadata,
+    checked_rows,
     entry_of,
     is_live,
     newest,
     of_type,
     sorted_entries,
-    typed_rows,
 )
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.rows import (
@@ -31,6 +33,8 @@ from omnigraph_ops.graph.rows import (
 )
 from omnigraph_ops.graph.stamp import GraphContext, Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+
+_IDENTITY = ("stable_table_id", "table_incarnation_id")
 
 
 def table_folder(kind: str, identity: TableIdentity) -> str:
@@ -65,15 +69,23 @@ class Stamp6:
                 "open the graph with omnigraph for its diagnosis"
             )
 
+    def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
+        # A version names its table by identity: its key may be the one before a rename.
+        registrations = of_type(rows, "table")
+        named = registrations.filter(pc.is_in(registrations.column("table_key"), pa.array(tables, pa.string())))
+        identities = named.column("stable_table_id").combine_chunks()
+        lineage = pc.is_in(rows.column("object_type"), pa.array(["graph_commit", "graph_head"]))
+        return rows.filter(pc.or_(pc.is_in(rows.column("stable_table_id"), identities), lineage))
+
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         root = context.location.root
-        data = typed_rows(rows, MANIFEST_SCHEMA_6, root)
-        registrations = {_identity(r): r for r in of_type(data, "table")}
-        versions = newest(of_type(data, "table_version"), _identity)
-        tombstones = newest(of_type(data, "table_tombstone"), _identity)
+        data = checked_rows(rows, MANIFEST_SCHEMA_6, root)
+        registrations = {_identity(r): r for r in of_type(data, "table").to_pylist()}
+        tombstones = {_identity(r): r for r in newest(_identified(data, "table_tombstone"), _IDENTITY)}
         entries = []
-        for identity, row in versions.items():
+        for row in newest(_identified(data, "table_version"), _IDENTITY):
             check_metadata(row)
+            identity = _identity(row)
             registration = registrations.get(identity)
             if registration is None:
                 raise CorruptGraph(f"{root}/__manifest has versions of an unregistered table {row['table_key']!r}")
@@ -177,10 +189,24 @@ def _single_columns(constraints: list[dict[str, Any]]) -> list[str]:
     return columns
 
 
+def _identified(rows: pa.Table, object_type: str) -> pa.Table:
+    """The rows of one kind; all of them name a table lifetime. Pure."""
+    found = of_type(rows, object_type)
+    for name in _IDENTITY:
+        known = pc.greater(found.column(name), 0).fill_null(False)
+        if not pc.all(known, min_count=0).as_py():
+            raise _unidentified(found.filter(pc.invert(known)).column("object_id")[0].as_py())
+    return found
+
+
 def _identity(row: Row) -> TableIdentity:
     if not row["stable_table_id"] or not row["table_incarnation_id"]:
-        raise CorruptGraph(f"__manifest row {row['object_id']!r} has no table identity; nothing was written")
+        raise _unidentified(row["object_id"])
     return TableIdentity(stable_table_id=row["stable_table_id"], table_incarnation_id=row["table_incarnation_id"])
+
+
+def _unidentified(object_id: str) -> CorruptGraph:
+    return CorruptGraph(f"__manifest row {object_id!r} has no table identity; nothing was written")
 
 
 def _entry(context: GraphContext, registration: Row, row: Row, identity: TableIdentity) -> TableEntry:
@@ -193,10 +219,12 @@ def _entry(context: GraphContext, registration: Row, row: Row, identity: TableId
     return entry_of(context.location, registration["table_key"], registration["location"], row, identity=identity)
 
 
-def _lineage_head(commits: list[Row]) -> str | None:
+def _lineage_head(commits: pa.Table) -> str | None:
     """The head commit: greatest (manifest version, time, id) over the commits this branch can see. Pure."""
-    ranked = [(r["table_version"] or 0, parse_commit_created_at(r["metadata"]), r["object_id"]) for r in commits]
-    return max(ranked)[2] if ranked else None
+    versions = commits.column("table_version").fill_null(0)
+    latest = commits.filter(pc.equal(versions, pc.max(versions))).to_pylist()
+    ranked = [(parse_commit_created_at(r["metadata"]), r["object_id"]) for r in latest]
+    return max(ranked)[1] if ranked else None
 
 
 def _version_row(update: TableUpdate) -> ManifestRow:

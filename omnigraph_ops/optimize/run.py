@@ -145,7 +145,7 @@ def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
         abandon(graph, entry.path, progress)
         if not windows:
             return untouched(plan)
-    after = graph.state_of(table_key).get(table_key)
+    after = graph.published(table_key)
     stats = TableStats(
         table_key=table_key,
         fragments_removed=effort.fragments_removed,

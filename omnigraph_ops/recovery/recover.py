@@ -109,7 +109,7 @@ def _act(
 ) -> tuple[str, tuple[AuditOutcome, ...], Published]:
     """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes."""
     (pin,) = sidecar.tables
-    entry = graph.state().get(pin.table_key)
+    entry = graph.published(pin.table_key)
     assert entry is not None  # inspect_sidecar read it a moment ago, under the lease
     if classification is SidecarClass.ROLL_FORWARD:
         head = graph.open_head(entry)
