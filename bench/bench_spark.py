@@ -31,6 +31,7 @@ from omnigraph_ops.rewrites.adopt import begin
 from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.settings import Settings
 from omnigraph_ops.spark import executor as spark_executor
+from omnigraph_ops.throttle import Ceilings
 
 TABLE, GROUPS, ROWS, REPEATS = "node:Person", 16, 40_000, 3
 MANY = 10_000
@@ -78,7 +79,15 @@ def driver_megabytes(session: SparkSession, root: str, count: int) -> float:
     entry = graph.state().get(TABLE)
     assert entry is not None
     orders = [
-        TaskOrder(graph_uri=graph.uri, table_path=entry.path, rewrite_id="x", index=n, payload="x" * 4096)
+        TaskOrder(
+            graph_uri=graph.uri,
+            table_path=entry.path,
+            rewrite_id="x",
+            index=n,
+            payload="x" * 4096,
+            source_bytes=0,
+            ceilings=Ceilings(),
+        )
         for n in range(count)
     ]
     real, spark_executor.execute_on_worker = spark_executor.execute_on_worker, idle

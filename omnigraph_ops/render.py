@@ -74,7 +74,8 @@ def plan_text(plan: OptimizePlan) -> str:
         elif t.decision is Decision.FAILED:
             detail = t.error or t.reason
         else:
-            detail = t.reason if t.decision in {Decision.SKIPPED, Decision.DEFERRED} else "no-op"
+            idle = "no-op" + t.reason.removeprefix("nothing to do")
+            detail = t.reason if t.decision in {Decision.SKIPPED, Decision.DEFERRED} else idle
         lines.append(f"  {t.table_key:<40} {t.decision.value:<9} {detail}")
         lines += _pending_lines(t.pending_indexes)
     return "\n".join(lines)

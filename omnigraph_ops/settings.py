@@ -6,15 +6,17 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TypeVar
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models.optimize import RewritePolicy
+from omnigraph_ops.models.optimize import BinaryCopy, RewritePolicy
 
 MIB = 1024 * 1024
 LONGEST_TTL_SECONDS = 3600.0
 """A lease that ends further away than this is damage, not a holder."""
 N = TypeVar("N", int, float)
+C = TypeVar("C", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,9 @@ class Settings:
     """Which fragments a rewrite wants: `converge` or `tiered` (`OMNIGRAPH_OPS_POLICY`)."""
     tier_fan_in: int = 4
     """Tiered: how many neighbours of one size become one fragment (`OMNIGRAPH_OPS_TIER_FAN_IN`)."""
+    tier_unindexed_share: float = 0.05
+    """Tiered: an index is folded once more of the rows than this are uncovered, 0 for every night
+    (`OMNIGRAPH_OPS_TIER_UNINDEXED_SHARE`)."""
     cutoff: int | None = None
     """Bound on small fragments per table; default twice the cores for `--auto` (`OMNIGRAPH_OPS_CUTOFF`)."""
     auto_unindexed_share: float = 0.1
@@ -48,6 +53,9 @@ class Settings:
     defer_index_remap: bool = False
     """Plain Lance without stable row ids: a rewrite leaves index files as they are
     (`OMNIGRAPH_OPS_DEFER_INDEX_REMAP`)."""
+    binary_copy: BinaryCopy = BinaryCopy.AUTO
+    """Whether a rewrite copies pages where no row is deleted and no column is a blob: `auto`, where they are large,
+    `always` or `never` (`OMNIGRAPH_OPS_BINARY_COPY`)."""
     max_concurrent_rewrites: int = 0
     """Compaction tasks of a graph at once, wherever they run; 0: no bound (`OMNIGRAPH_OPS_MAX_CONCURRENT_REWRITES`)."""
     max_rewrite_bytes_per_second: int = 0
@@ -62,6 +70,8 @@ class Settings:
     """How long a committer waits for its turn (`OMNIGRAPH_OPS_LEASE_WAIT_SECONDS`)."""
     plan_ttl_seconds: float = 86_400.0
     """How long a plan may wait for its approval and be applied (`OMNIGRAPH_OPS_PLAN_TTL_SECONDS`)."""
+    history_days: int = 400
+    """How long the record of a run stays in the history (`OMNIGRAPH_OPS_HISTORY_DAYS`)."""
     exclusive: bool = False
     """Nobody else publishes during the run, so internal tables may be compacted (`OMNIGRAPH_OPS_EXCLUSIVE`)."""
     engine_root: str | None = None
@@ -70,7 +80,7 @@ class Settings:
     """The engine's budget: five retries after the first attempt."""
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "publish_attempts", "target_rows_per_fragment"):
+        for name in ("concurrency", "publish_attempts", "target_rows_per_fragment", "history_days"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("small_table_bytes", "spark_threshold_bytes", "recovery_grace_seconds", "commit_batch_tasks"):
@@ -88,6 +98,10 @@ class Settings:
     def _check_policy(self) -> None:
         if self.tier_fan_in < 2:
             raise InvalidInput(f"tier_fan_in must be at least 2, not {self.tier_fan_in}")
+        if not 0 <= self.tier_unindexed_share < 1:
+            raise InvalidInput(
+                f"tier_unindexed_share must be at least 0 and below 1, it is {self.tier_unindexed_share}"
+            )
         if self.cutoff is not None and self.cutoff < 1:
             raise InvalidInput(f"the cutoff must be at least 1, not {self.cutoff}")
         for name in ("auto_unindexed_share", "auto_deleted_share"):
@@ -124,8 +138,9 @@ class Settings:
                 env, prefix + "TARGET_ROWS_PER_FRAGMENT", base.target_rows_per_fragment, int
             ),
             commit_batch_tasks=_number(env, prefix + "COMMIT_BATCH_TASKS", base.commit_batch_tasks, int),
-            policy=_policy(env, base.policy),
+            policy=_choice(env, prefix + "POLICY", base.policy),
             tier_fan_in=_number(env, prefix + "TIER_FAN_IN", base.tier_fan_in, int),
+            tier_unindexed_share=_number(env, prefix + "TIER_UNINDEXED_SHARE", base.tier_unindexed_share, float),
             cutoff=_number(env, prefix + "CUTOFF", 0, int) if env.get(prefix + "CUTOFF", "").strip() else None,
             auto_unindexed_share=_number(env, prefix + "AUTO_UNINDEXED_SHARE", base.auto_unindexed_share, float),
             auto_deleted_share=_number(env, prefix + "AUTO_DELETED_SHARE", base.auto_deleted_share, float),
@@ -137,7 +152,9 @@ class Settings:
             lease_ttl_seconds=_number(env, prefix + "LEASE_TTL_SECONDS", base.lease_ttl_seconds, float),
             lease_wait_seconds=_number(env, prefix + "LEASE_WAIT_SECONDS", base.lease_wait_seconds, float),
             plan_ttl_seconds=_number(env, prefix + "PLAN_TTL_SECONDS", base.plan_ttl_seconds, float),
+            history_days=_number(env, prefix + "HISTORY_DAYS", base.history_days, int),
             defer_index_remap=_switch(env, prefix + "DEFER_INDEX_REMAP"),
+            binary_copy=_choice(env, prefix + "BINARY_COPY", base.binary_copy),
             exclusive=_switch(env, prefix + "EXCLUSIVE"),
             engine_root=env.get(prefix + "ENGINE_ROOT") or None,
         )
@@ -153,13 +170,13 @@ def _switch(env: Mapping[str, str], name: str) -> bool:
     return env.get(name, "").strip().lower() in {"1", "true", "yes", "on"}
 
 
-def _policy(env: Mapping[str, str], default: RewritePolicy) -> RewritePolicy:
-    text = env.get("OMNIGRAPH_OPS_POLICY", "").strip().lower()
+def _choice(env: Mapping[str, str], name: str, default: C) -> C:
+    text = env.get(name, "").strip().lower()
     try:
-        return RewritePolicy(text) if text else default
+        return type(default)(text) if text else default
     except ValueError:
-        known = " or ".join(p.value for p in RewritePolicy)
-        raise InvalidInput(f"OMNIGRAPH_OPS_POLICY must be {known}, it is {text!r}") from None
+        *others, last = (str(choice) for choice in type(default))
+        raise InvalidInput(f"{name} must be {', '.join(others)} or {last}, it is {text!r}") from None
 
 
 def _number(env: Mapping[str, str], name: str, default: N, kind: type[N]) -> N:

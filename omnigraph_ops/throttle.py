@@ -4,7 +4,8 @@ Two ceilings, both guaranteed when a task is admitted and shared by every proces
 
 - concurrent rewrites: a task holds one of N slots, each a lease that is renewed and that a dead holder loses;
 - bytes per second: a ledger holds the moment at which the next task may start. A task of B bytes moves it by
-  B / ceiling seconds, so that the average holds over any two tasks and the burst is one task's size.
+  B / ceiling seconds, so that the average holds over any two tasks and the burst is one task's size. Tasks are
+  planned to fit the ceiling (optimize/task_size.py).
 
 A store that asks to slow down (503 SlowDown) moves the ledger for everybody.
 """
@@ -22,6 +23,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.lease import LeasePlace, committer_lease
+from omnigraph_ops.settings import Settings
 
 THROTTLE_DIR = f"{MAINTENANCE_DIR}/throttle"
 _LEDGER = f"{THROTTLE_DIR}/ledger.json"
@@ -33,6 +35,9 @@ _POLL_SECONDS = 0.2
 _SLOW_DOWN_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 3600.0
 """A ledger further ahead than this is damage, or of another time: it counts as so far ahead."""
+_BURST_SECONDS = 10
+"""A task reads at most so many seconds' worth: long enough for files that are worth having, and short enough that
+the average holds over a minute, which is what the bills and the limits of stores go by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,19 @@ class Ceilings:
     def bound(self) -> bool:
         """Whether anything is bounded at all."""
         return self.concurrent_rewrites is not None or self.bytes_per_second is not None
+
+    @property
+    def task_bytes(self) -> int | None:
+        """The most that one task may read, as far as fragments allow. Pure."""
+        return None if self.bytes_per_second is None else self.bytes_per_second * _BURST_SECONDS
+
+
+def ceilings_of(settings: Settings) -> Ceilings:
+    """The ceilings of a deployment. Pure."""
+    return Ceilings(
+        concurrent_rewrites=settings.max_concurrent_rewrites or None,
+        bytes_per_second=settings.max_rewrite_bytes_per_second or None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

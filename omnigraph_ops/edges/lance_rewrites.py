@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from lance import optimize as lance_optimize
+from lance.file import LanceFileReader
 
 from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset
+from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset, LanceGateway
 
 Sources = frozenset[tuple[int, str]]
 """Fragments by id and fingerprint: the same fingerprint is the same files with the same deleted rows."""
+_LARGE_PAGE_BYTES = 1024 * 1024
+"""Lance ends a page at 8 MiB, and sooner where a load does."""
+_MOST_SAMPLED = 8
 # Opening every file of a table costs about 0.1 ms per fragment on a local disk.
 _MOST_VALIDATED = 1000
 _Task: Any = lance_optimize.CompactionTask
@@ -79,7 +83,7 @@ def result_sources(payload: str) -> Sources:
 def source_bytes(payload: str) -> int:
     """Bytes of the data files that a task reads. Pure."""
     with lance_errors("read a compaction task"):
-        return sum(int(file.file_size_bytes or 0) for f in _Task.from_json(payload).fragments for file in f.files)
+        return sum(_data_bytes(f) for f in _Task.from_json(payload).fragments)
 
 
 def result_files(payload: str) -> tuple[str, ...]:
@@ -107,6 +111,65 @@ def limited(payload: str, limits: TaskLimits) -> str:
         "batch_size": limits.batch_size,
         "io_buffer_size": limits.io_buffer_size,
     }
+    return json.dumps(task)
+
+
+def copying(payload: str) -> str:
+    """The same task, copying pages as they are where no row is deleted. Pure.
+
+    Lance encodes anew what it cannot copy: columns that were added later, files of another format version.
+    """
+    task = json.loads(payload)
+    if any(fragment.get("deletion_file") for fragment in task["task"]["fragments"]):
+        return payload
+    task["options"]["compaction_mode"] = "TryBinaryCopy"
+    return json.dumps(task)
+
+
+def has_large_pages(lance: LanceGateway, uri: str, payload: str) -> bool:
+    """Whether the pages of a task's largest fragments are worth keeping as they are. Reads their footers.
+
+    What was loaded in small pieces, or copied together from small pieces, is encoded anew: a page per few rows
+    makes a file larger and slower to scan.
+    """
+    with lance_errors("read a compaction task"):
+        fragments = sorted(_Task.from_json(payload).fragments, key=_data_bytes, reverse=True)[:_MOST_SAMPLED]
+    size = sum(_data_bytes(f) for f in fragments)
+    if not fragments or size < len(fragments) * _LARGE_PAGE_BYTES:
+        return False
+    files = [file for f in fragments for file in f.files]
+    if any(file.base_id is not None for file in files):
+        # Not below this dataset: somebody else's layout.
+        return False
+    with lance_errors(f"read the footers of {uri}"):
+        pages = sum(_pages(lance, f"{uri}/data/{file.path}") for file in files)
+    return size >= pages * _LARGE_PAGE_BYTES
+
+
+def _pages(lance: LanceGateway, path: str) -> int:
+    return sum(len(column.pages) for column in LanceFileReader(path, lance.storage_options).metadata().columns)
+
+
+def _data_bytes(fragment: Any) -> int:
+    return sum(int(file.file_size_bytes or 0) for file in fragment.files)
+
+
+def with_sizes(payload: str, size_of: Callable[[str], int]) -> str:
+    """A result that knows the size of its data files: Lance leaves it out where it copied pages. Pure.
+
+    Without sizes such a fragment would count as empty when the next rewrite is planned.
+    """
+    result = json.loads(payload)
+    unknown = [f for made in result["new_fragments"] for f in made["files"] if not f.get("file_size_bytes")]
+    for file in unknown:
+        file["file_size_bytes"] = size_of(f"data/{file['path']}")
+    return json.dumps(result) if unknown else payload
+
+
+def with_fragments(payload: str, fragment_ids: Collection[int]) -> str:
+    """The same task for some of its fragments. Pure."""
+    task = json.loads(payload)
+    task["task"]["fragments"] = [f for f in task["task"]["fragments"] if f["id"] in fragment_ids]
     return json.dumps(task)
 
 

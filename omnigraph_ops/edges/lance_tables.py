@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from lance import optimize as lance_optimize
 
 from omnigraph_ops.edges.lance_errors import lance_errors
 from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys
+from omnigraph_ops.edges.lance_rewrites import with_fragments
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 _DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": "VectorIndexDetails"}
@@ -56,12 +57,14 @@ class TableFacts:
     fragments: tuple[FragmentFacts, ...]
     indexes: tuple[IndexFacts, ...]
     compaction_tasks: tuple[tuple[int, ...], ...]
-    """Fragment ids per task that Lance itself would run at this version, with its current coverage."""
+    """Fragment ids per task that would run at this version, with its current coverage."""
     auto_cleanup_keys: tuple[str, ...]
 
 
-Exclude = Callable[[Sequence[FragmentFacts]], Collection[int]]
+Exclude = Callable[[Sequence[FragmentFacts], Sequence[IndexFacts]], Collection[int]]
 """Which fragments a compaction leaves alone, by id: the policy of a graph as a function of what is there."""
+Cut = Callable[[Sequence[FragmentFacts]], Sequence[Sequence[FragmentFacts]]]
+"""The neighbours of one task as smaller tasks."""
 
 
 def fragment_facts(dataset: Dataset) -> tuple[FragmentFacts, ...]:
@@ -70,7 +73,9 @@ def fragment_facts(dataset: Dataset) -> tuple[FragmentFacts, ...]:
         return tuple(_fragment(f.metadata) for f in dataset.get_fragments())
 
 
-def table_facts(dataset: Dataset, target_rows: int, exclude: Exclude | None = None) -> TableFacts:
+def table_facts(
+    dataset: Dataset, target_rows: int, exclude: Exclude | None = None, cut: Cut | None = None
+) -> TableFacts:
     """Fragments, indexes and Lance's compaction plan of the open version under a policy. Reads."""
     with lance_errors(f"inspect {dataset.uri}"):
         fragments = tuple(_fragment(f.metadata) for f in dataset.get_fragments())
@@ -81,7 +86,7 @@ def table_facts(dataset: Dataset, target_rows: int, exclude: Exclude | None = No
         rows=rows,
         fragments=fragments,
         indexes=indexes,
-        compaction_tasks=tuple(task.fragment_ids for task in plan_tasks(dataset, target_rows, exclude)),
+        compaction_tasks=tuple(task.fragment_ids for task in plan_tasks(dataset, target_rows, exclude, cut)),
         auto_cleanup_keys=auto_cleanup_keys(dataset),
     )
 
@@ -103,18 +108,26 @@ class RewriteMetrics:
     bytes_written: int = 0
 
 
-def plan_tasks(dataset: Dataset, target_rows: int, exclude: Exclude | None = None) -> tuple[RewriteTask, ...]:
-    """Lance's compaction plan at the open version, the engine's options but for what is excluded. Reads."""
+def plan_tasks(
+    dataset: Dataset, target_rows: int, exclude: Exclude | None = None, cut: Cut | None = None
+) -> tuple[RewriteTask, ...]:
+    """Lance's compaction plan at the open version, but for what is excluded or cut smaller. Reads."""
     options: dict[str, object] = {"target_rows_per_fragment": target_rows}
     # Never across an excluded fragment: it ends a group, so the order of rows stays.
-    excluded = sorted(exclude(fragment_facts(dataset))) if exclude is not None else []
+    excluded = sorted(exclude(fragment_facts(dataset), index_facts(dataset))) if exclude is not None else []
     if excluded:
         options["excluded_fragment_ids"] = excluded
     with lance_errors(f"plan the compaction of {dataset.uri}"):
         plan = _Compaction.plan(dataset, options)
-        return tuple(
-            RewriteTask(payload=task.json(), fragment_ids=tuple(f.id for f in task.fragments)) for task in plan.tasks
-        )
+        return tuple(part for task in plan.tasks for part in _parts(task, cut))
+
+
+def _parts(task: Any, cut: Cut | None) -> Iterator[RewriteTask]:
+    whole = tuple(_fragment(f) for f in task.fragments)
+    for run in (whole,) if cut is None else cut(whole):
+        ids = tuple(f.fragment_id for f in run)
+        payload = task.json()
+        yield RewriteTask(payload=payload if run == whole else with_fragments(payload, ids), fragment_ids=ids)
 
 
 def execute_task(dataset: Dataset, payload: str) -> str:

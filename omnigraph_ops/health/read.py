@@ -42,13 +42,14 @@ def _look(graph: Graph, entry: TableEntry) -> TableHealth:
     spec = spec_of(graph, entry)
     policy = policy_of(graph)
     head = graph.open_head(entry)
-    facts = table_facts(head, policy.target_rows, policy.exclude)
+    facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
     found = score_table(
         spec,
         facts,
         _stored(graph, entry, spec, facts),
         target_rows=policy.target_rows,
         cutoff=policy.thresholds.fragments,
+        task_bytes=policy.task_bytes,
         pending=tuple(columns_without_values(head, spec, facts)),
     )
     run = last_run(graph, entry)

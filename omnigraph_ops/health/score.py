@@ -32,10 +32,11 @@ def score_table(
     *,
     target_rows: int,
     cutoff: int,
+    task_bytes: int | None = None,
     pending: Sequence[str] = (),
 ) -> TableHealth:
     """The health of one table; declared indexes on the columns of `pending` cannot be built yet. Pure."""
-    shares = shares_of(facts, spec, target_rows, pending)
+    shares = shares_of(facts, spec, target_rows, pending, task_bytes)
     dead = (stored.dead_bytes or 0) / stored.stored_bytes if stored.stored_bytes else 0.0
     parts = (
         *parts_of(shares, cutoff),

@@ -39,6 +39,7 @@ from omnigraph_ops.models.observe import (
 )
 from omnigraph_ops.models.optimize import (
     PATIENCE,
+    BinaryCopy,
     Decision,
     Executor,
     IndexBuild,
@@ -87,6 +88,7 @@ from omnigraph_ops.models.repair import (
 
 __all__ = [
     "PATIENCE",
+    "BinaryCopy",
     "BranchEvidence",
     "CheckReport",
     "CheckStatus",

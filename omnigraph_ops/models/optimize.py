@@ -36,6 +36,15 @@ class Decision(StrEnum):
     """The table could not be looked at; nothing is done to it and the run ends red."""
 
 
+class BinaryCopy(StrEnum):
+    """Whether a rewrite copies encoded pages as they are instead of decoding and encoding their rows."""
+
+    AUTO = "auto"
+    """Where the pages are large: small ones would stay small, and be slower to scan."""
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 class RewritePolicy(StrEnum):
     """Which fragments a rewrite wants."""
 

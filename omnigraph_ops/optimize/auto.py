@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.models import Decision, SkipReason, TablePlan
-from omnigraph_ops.optimize.shares import Shares
+from omnigraph_ops.optimize.shares import Shares, put_right
 from omnigraph_ops.settings import Settings
 
 
@@ -38,7 +38,7 @@ def judged(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan
     if plan.table_key in thresholds.off:
         reason = f"automatic optimisation is off for this table; would {plan.reason}"
         return replace(plan, decision=Decision.DEFERRED, skipped=SkipReason.AUTO_OFF, reason=reason)
-    if crossed(shares, thresholds):
+    if crossed(put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds):
         return plan
     reason = (
         f"below the thresholds ({shares.small_fragments} of {thresholds.fragments} small fragments, "

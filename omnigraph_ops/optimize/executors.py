@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import Executor
 from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome, perform
@@ -25,10 +26,14 @@ class InProcessExecutor:
 
     kind = Executor.IN_PROCESS
 
+    def __init__(self, storage: Storage | None = None) -> None:
+        self._storage = storage
+        """The graph's store as it was opened; None: as this process reaches it."""
+
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
         for order in orders:
             try:
-                yield perform(order, dataset)
+                yield perform(order, dataset, storage=self._storage)
             except OpsError as error:
                 # The other groups are none the worse for it, and are committed.
                 yield TaskOutcome(index=order.index, attempt=None, error=str(error))

@@ -13,6 +13,7 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.optimize.auto import thresholds_of
 from omnigraph_ops.optimize.deferred import refuse_deferral
 from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation
+from omnigraph_ops.throttle import ceilings_of
 
 
 def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:
@@ -25,8 +26,10 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         compacts_blobs=graph.format.compacts_blobs,
         rewrite=settings.policy,
         fan_in=settings.tier_fan_in,
+        unindexed_share=settings.tier_unindexed_share,
         # With --auto what is below the cutoff is not rewritten, so the default becomes a bound, too.
         cutoff=settings.fragment_cutoff if settings.auto else settings.cutoff,
+        task_bytes=ceilings_of(settings).task_bytes,
         thresholds=thresholds_of(settings),
         auto=settings.auto,
         owns_config=graph.format.publishes,
@@ -71,7 +74,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         return TableObservation(spec=spec, pinned_version=entry.version, lance_head_version=head.version, facts=None)
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
-    facts = table_facts(head, policy.target_rows, policy.exclude)
+    facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
     return TableObservation(
         spec=spec,
         pinned_version=entry.version,

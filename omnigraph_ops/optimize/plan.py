@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from omnigraph_ops.edges.lance_tables import Exclude, FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.edges.lance_tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.models import (
     Decision,
@@ -18,7 +19,9 @@ from omnigraph_ops.models import (
     TablePlan,
 )
 from omnigraph_ops.optimize.auto import Thresholds, judged
-from omnigraph_ops.optimize.shares import benefit_of, shares_of
+from omnigraph_ops.optimize.folds import Waiting, index_folds, waiting_for_rows
+from omnigraph_ops.optimize.shares import benefit_of, put_right, shares_of
+from omnigraph_ops.optimize.task_size import counted, cut, is_full
 from omnigraph_ops.optimize.tiers import RewriteRules, excluded, mostly_deleted
 
 NO_VECTORS = "column has no non-null vectors to train on yet"
@@ -46,7 +49,11 @@ class OptimizePolicy:
     compacts_blobs: bool
     rewrite: RewritePolicy = RewritePolicy.CONVERGE
     fan_in: int = 4
+    unindexed_share: float = 0.0
+    """Tiered: the share of rows that indexes may leave uncovered before they are folded."""
     cutoff: int | None = None
+    task_bytes: int | None = None
+    """The most that one task reads; None is no bound."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     auto: bool = False
     """Only tables past a threshold."""
@@ -56,13 +63,23 @@ class OptimizePolicy:
     @property
     def exclude(self) -> Exclude | None:
         """`left_alone` for the edge; None when nothing ever is, which saves a look at every fragment. Pure."""
-        plain = self.rewrite is RewritePolicy.CONVERGE and self.cutoff is None
+        plain = self.rewrite is RewritePolicy.CONVERGE and self.cutoff is None and self.task_bytes is None
         return None if plain else self.left_alone
 
-    def left_alone(self, fragments: Sequence[FragmentFacts]) -> frozenset[int]:
-        """The fragments that a rewrite does not touch. Pure."""
-        rules = RewriteRules(target_rows=self.target_rows, policy=self.rewrite, fan_in=self.fan_in, cutoff=self.cutoff)
-        return excluded(fragments, rules)
+    @property
+    def rules(self) -> RewriteRules:
+        """What a rewrite wants. Pure."""
+        return RewriteRules(target_rows=self.target_rows, policy=self.rewrite, fan_in=self.fan_in, cutoff=self.cutoff)
+
+    def left_alone(self, fragments: Sequence[FragmentFacts], indexes: Sequence[IndexFacts] = ()) -> frozenset[int]:
+        """The fragments that a rewrite does not touch; `indexes` as for `excluded`. Pure."""
+        full = frozenset(f.fragment_id for f in fragments if is_full(f, self.task_bytes))
+        return full | excluded(counted(fragments, self.task_bytes, self.target_rows), self.rules, indexes)
+
+    @property
+    def cut(self) -> Cut | None:
+        """How a task is made smaller, None when it never is. Pure."""
+        return None if self.task_bytes is None else partial(cut, most_bytes=self.task_bytes)
 
 
 def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
@@ -81,14 +98,15 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 
 
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
-    folds = index_folds(facts.indexes, facts.fragments)
     builds, pending = index_builds(seen, facts)
+    waiting = None if builds else waiting_indexes(seen.spec, facts, policy)
+    folds = () if waiting else index_folds(facts.indexes, facts.fragments)
     groups = _groups(facts, policy, folding=bool(folds or builds))
     rewritten = [f for group in groups for f in group]
     productive = bool(folds or builds or facts.compaction_tasks or groups)
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
-    shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending))
+    shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     plan = TablePlan(
         table_key=seen.spec.table_key,
         decision=Decision.OPTIMIZE if productive else Decision.NO_OP,
@@ -101,13 +119,13 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         data_bytes=sum(f.data_bytes for f in facts.fragments),
         rewrite_bytes=rewrite_bytes,
         index_bytes=sum(i.size_bytes for i in facts.indexes if any(i.name == f.name for f in folds)),
-        benefit=benefit_of(shares, policy.thresholds.fragments),
+        benefit=benefit_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments),
         folds=folds,
         builds=builds,
         pending_indexes=pending,
         compaction_tasks=len(groups),
         strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
-        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), owners_note(facts, policy)))),
+        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *_notes(facts, policy, waiting)))),
     )
     return judged(plan, shares, policy.thresholds) if policy.auto else plan
 
@@ -133,26 +151,13 @@ def owners_note(facts: TableFacts, policy: OptimizePolicy) -> str | None:
     return "its owner has Lance remove old versions (lance.auto_cleanup.*), which stays"
 
 
-def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts]) -> tuple[IndexFold, ...]:
-    """Indexes with an uncovered fragment or more than one segment, by name. Pure.
+def waiting_indexes(spec: TableSpec, facts: TableFacts, policy: OptimizePolicy) -> Waiting | None:
+    """The indexes that are left behind for now. Pure.
 
-    Coverage is judged per index name, over the union of its segments: a vector index with delta
-    segments covers what they cover together.
+    None on an edge table: with one fragment uncovered the engine plans a traversal of several hops as if there
+    were no index and reads every edge, so there the cost is not in proportion to what waits.
     """
-    current = frozenset(f.fragment_id for f in fragments)
-    folds = []
-    for index in indexes:
-        uncovered = len(current - index.covered)
-        if uncovered or index.segments > 1:
-            folds.append(
-                IndexFold(
-                    name=index.name,
-                    columns=index.columns,
-                    segments=index.segments,
-                    uncovered_fragments=uncovered,
-                )
-            )
-    return tuple(sorted(folds, key=lambda fold: fold.name))
+    return None if spec.is_edge else waiting_for_rows(facts, policy.rules, policy.unindexed_share)
 
 
 def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:
@@ -178,11 +183,13 @@ def _groups(facts: TableFacts, policy: OptimizePolicy, *, folding: bool) -> tupl
     by_id = {f.fragment_id: f for f in facts.fragments}
     if not folding:
         return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
-    groups = []
+    groups: list[Sequence[FragmentFacts]] = []
     for run in _candidate_runs(facts.fragments, policy):
-        if len(run) > 1 or mostly_deleted(run[0]):
+        if policy.cut is not None:
+            groups += policy.cut(run)
+        elif len(run) > 1 or mostly_deleted(run[0]):
             groups.append(tuple(run))
-    return tuple(groups)
+    return tuple(map(tuple, groups))
 
 
 def _candidate_runs(fragments: Sequence[FragmentFacts], policy: OptimizePolicy) -> list[list[FragmentFacts]]:
@@ -206,3 +213,7 @@ def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewrit
     if rewritten:
         parts.append(f"rewrite {rewritten} fragments")
     return "; ".join(parts) or "nothing to do"
+
+
+def _notes(facts: TableFacts, policy: OptimizePolicy, waiting: Waiting | None) -> tuple[str | None, ...]:
+    return waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy)

@@ -112,11 +112,12 @@ def optimize_table(
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
     refuse_pending(graph, beside_siblings=True)
+    executor = executor or InProcessExecutor(graph.storage)
     effort = Effort()
     windows: list[UnitWindow] = []
     for attempt in range(_ATTEMPTS):
         try:
-            return _attempt_table(graph, table_key, executor or InProcessExecutor(), effort, windows, on_progress)
+            return _attempt_table(graph, table_key, executor, effort, windows, on_progress)
         except _PREEMPTED as error:
             # Another writer was there between our look and our turn: look again.
             if attempt == _ATTEMPTS - 1:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.edges.lance_tables import TableFacts
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.models import HealthPart
+from omnigraph_ops.optimize.folds import uncovered_rows
+from omnigraph_ops.optimize.task_size import counted
 from omnigraph_ops.optimize.tiers import live_rows, small_fragments
 
 FRAGMENTS, DELETIONS, UNINDEXED = 35, 20, 25
@@ -27,10 +29,20 @@ class Shares:
     worst_index: str | None
 
 
-def shares_of(facts: TableFacts, spec: TableSpec, target_rows: int, pending: Sequence[str] = ()) -> Shares:
-    """The shares of one table; declared indexes on the columns of `pending` cannot be built yet. Pure."""
-    small = small_fragments(facts.fragments, target_rows)
-    in_small = sum(f.data_bytes for f in facts.fragments if f.physical_rows < target_rows)
+def shares_of(
+    facts: TableFacts,
+    spec: TableSpec,
+    target_rows: int,
+    pending: Sequence[str] = (),
+    task_bytes: int | None = None,
+) -> Shares:
+    """The shares of one table; declared indexes on the columns of `pending` cannot be built yet. Pure.
+
+    Fragments that a bound on the bytes of a task lets nobody merge are not small.
+    """
+    fragments = counted(facts.fragments, task_bytes, target_rows)
+    small = small_fragments(fragments, target_rows)
+    in_small = sum(f.data_bytes for f in fragments if f.physical_rows < target_rows)
     rows = sum(f.physical_rows for f in facts.fragments)
     uncovered, worst = _worst_index(facts, spec, frozenset(pending))
     return Shares(
@@ -40,6 +52,11 @@ def shares_of(facts: TableFacts, spec: TableSpec, target_rows: int, pending: Seq
         unindexed_share=uncovered,
         worst_index=worst,
     )
+
+
+def put_right(shares: Shares, *, folding: bool) -> Shares:
+    """What a run puts right of it: not the rows that an index waits for. Pure."""
+    return shares if folding else replace(shares, unindexed_share=0.0, worst_index=None)
 
 
 def parts_of(shares: Shares, cutoff: int) -> tuple[HealthPart, ...]:
@@ -73,12 +90,8 @@ def _worst_index(facts: TableFacts, spec: TableSpec, pending: frozenset[str]) ->
     ]
     if missing:
         return 1.0, missing[0]
-    behind = [(_share(_uncovered(facts.fragments, i), rows), i.name) for i in facts.indexes]
+    behind = [(_share(uncovered_rows(facts.fragments, i), rows), i.name) for i in facts.indexes]
     return max(behind, key=lambda b: b[0]) if any(b[0] for b in behind) else (0.0, None)
-
-
-def _uncovered(fragments: Sequence[FragmentFacts], index: IndexFacts) -> int:
-    return sum(live_rows(f) for f in fragments if f.fragment_id not in index.covered)
 
 
 def _share(part_of: int, whole: int) -> float:

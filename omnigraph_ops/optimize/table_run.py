@@ -20,6 +20,7 @@ from omnigraph_ops.rewrites.claim import rewrite_lease
 from omnigraph_ops.rewrites.commit import Batch, batches, ready
 from omnigraph_ops.rewrites.journal import open_journals
 from omnigraph_ops.rewrites.settle import abandon, end
+from omnigraph_ops.throttle import ceilings_of
 from omnigraph_ops.window import Effects, run_unit
 
 _REWRITE_ROUNDS = 5
@@ -36,14 +37,17 @@ class TableRun:
         self.graph, self.plan, self.executor = graph, plan, executor
         self.effort, self.progress = effort, progress
         self.target_rows = graph.settings.target_rows_per_fragment
-        self.exclude = policy_of(graph).exclude
+        policy = policy_of(graph)
+        self.exclude, self.cut = policy.exclude, policy.cut
         self.stuck: set[str] = set()
         """Journals that could not be ended in this run."""
 
     def go(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """All units of the table; every window that committed is added to `windows`. Writes."""
-        local = isinstance(self.executor, InProcessExecutor)
-        if local and self.plan.data_bytes < self.graph.settings.small_table_bytes:
+        settings = self.graph.settings
+        # Nothing waits for its admission while a table is armed.
+        at_once = isinstance(self.executor, InProcessExecutor) and not ceilings_of(settings).bound
+        if at_once and self.plan.data_bytes < settings.small_table_bytes:
             # Doing all of it is cheaper than going on with a part.
             abandon(self.graph, entry.path, self.progress)
             self._in_one_window(entry, windows)
@@ -116,7 +120,7 @@ class TableRun:
                 except OpsError as error:
                     self.progress(f"rewrite {rewrite_id} cannot be resumed, its files stay: {error}")
                     self.stuck.add(rewrite_id)
-        tasks = plan_tasks(pinned, self.target_rows, self.exclude)
+        tasks = plan_tasks(pinned, self.target_rows, self.exclude, self.cut)
         return begin(self.graph, entry, tasks) if tasks else None
 
     def _execute(self, entry: TableEntry, turn: Round) -> list[str]:

@@ -3,6 +3,9 @@
 Tiered: fragments fall into size classes (tiers), each `fan_in` times the one below. Fragments that lie side
 by side in one tier are merged once there are `fan_in` of them. Then every row moves up a tier when it is
 rewritten, so it is rewritten O(log n) times, and fewer than `fan_in` fragments stay per tier.
+
+Lance never merges fragments of which an index covers some and not others. Where indexes are behind, each side
+has tiers of its own; a plan across that line would rewrite what lies on one side of it for nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts
+from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts
 from omnigraph_ops.models import RewritePolicy
 
 # Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
@@ -28,18 +31,39 @@ class RewriteRules:
     """Converge: rewrite only when more fragments than this are small. Tiered: leave at most so many."""
 
 
-def excluded(fragments: Sequence[FragmentFacts], rules: RewriteRules) -> frozenset[int]:
+def excluded(
+    fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts] = ()
+) -> frozenset[int]:
     """The fragments that stay as they are under these rules, by id. Pure.
 
     Never one that is mostly deleted: those are rewritten whatever the policy.
+
+    Args:
+        indexes: what is covered when the rewrite is planned; none when every index is folded before.
     """
     if rules.policy is RewritePolicy.TIERED:
-        left = _left_by_tiers(fragments, rules)
+        left = _left_by_tiers(fragments, rules, indexes)
     elif rules.cutoff is not None and small_fragments(fragments, rules.target_rows) <= rules.cutoff:
         left = list(fragments)
     else:
         left = []
     return frozenset(f.fragment_id for f in left if not mostly_deleted(f))
+
+
+def kept_apart(fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]) -> bool:
+    """Whether too many fragments stay because the indexes cover some of them and not others. Pure.
+
+    Too many are more than the cutoff, or than the tiers of two tables of that size would leave.
+    """
+    most = 2 * rules.fan_in * (_tier(sum(map(live_rows, fragments)), rules.fan_in) + 1)
+    if rules.cutoff is not None:
+        most = min(most, rules.cutoff)
+    apart = _left_small(fragments, rules, indexes)
+    return apart > most and apart > _left_small(fragments, rules, ())
+
+
+def _left_small(fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]) -> int:
+    return sum(map(len, _runs(fragments, rules, indexes)))
 
 
 def small_fragments(fragments: Sequence[FragmentFacts], target_rows: int) -> int:
@@ -61,33 +85,54 @@ _Segment = tuple[FragmentFacts, ...]
 """Neighbours that become one fragment."""
 
 
-def _left_by_tiers(fragments: Sequence[FragmentFacts], rules: RewriteRules) -> list[FragmentFacts]:
-    runs = [_merged_tiers(run, rules.fan_in) for run in _small_runs(fragments, rules.target_rows)]
-    if rules.cutoff is not None:
-        _bound(runs, rules.cutoff)
+def _left_by_tiers(
+    fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]
+) -> list[FragmentFacts]:
+    runs = _runs(fragments, rules, indexes)
     moving = {f.fragment_id for run in runs for segment in run if len(segment) > 1 for f in segment}
     return [f for f in fragments if f.fragment_id not in moving]
 
 
-def _small_runs(fragments: Sequence[FragmentFacts], target_rows: int) -> list[list[_Segment]]:
-    """Neighbours that may be merged; a fragment of the target size ends a run. Pure."""
+def _runs(
+    fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]
+) -> list[list[_Segment]]:
+    """What tonight leaves of the small fragments, run by run. Pure."""
+    runs = [_merged_tiers(run, rules.fan_in) for run in _small_runs(fragments, rules.target_rows, indexes)]
+    if rules.cutoff is not None:
+        _bound(runs, rules.cutoff)
+    return runs
+
+
+def _small_runs(
+    fragments: Sequence[FragmentFacts], target_rows: int, indexes: Sequence[IndexFacts]
+) -> list[list[_Segment]]:
+    """Neighbours that may be merged; a fragment of the target size or under other indexes ends a run. Pure."""
     runs: list[list[_Segment]] = [[]]
+    before: list[bool] = []
     for fragment in fragments:
-        if fragment.physical_rows < target_rows or mostly_deleted(fragment):
-            runs[-1].append((fragment,))
-        else:
+        covered = [fragment.fragment_id in index.covered for index in indexes]
+        small = fragment.physical_rows < target_rows or mostly_deleted(fragment)
+        if not small or covered != before:
             runs.append([])
+        if small:
+            runs[-1].append((fragment,))
+        before = covered
     return [run for run in runs if run]
 
 
 def _merged_tiers(run: list[_Segment], fan_in: int) -> list[_Segment]:
-    """Merge every full tier, and the tiers above that this fills, in one go. Pure."""
+    """Merge the largest full tier with all behind it, and the tiers above that this fills, in one go. Pure.
+
+    Lance puts what it writes last. What is left behind a merge would come to lie before a larger fragment, and
+    then count as large itself; merged with the rest it moves up tiers, as every rewritten row must.
+    """
     while True:
         groups = _tier_groups(run, fan_in)
-        merged = [s for group in groups for s in ([_joined(group)] if len(group) >= fan_in else group)]
-        if len(merged) == len(run):
+        full = next((n for n, group in enumerate(groups) if len(group) >= fan_in), None)
+        if full is None:
             return run
-        run = merged
+        at = sum(map(len, groups[:full]))
+        run = [*run[:at], _joined(run[at:])]
 
 
 def _tier_groups(run: Sequence[_Segment], fan_in: int) -> list[list[_Segment]]:

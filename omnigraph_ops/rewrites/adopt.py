@@ -10,7 +10,9 @@ from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.lance_rewrites import (
     Current,
     Sources,
+    copying,
     current,
+    has_large_pages,
     rebased,
     result_sources,
     source_bytes,
@@ -21,12 +23,13 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lease import process_name
+from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.rewrites import journal
 from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, JournalTask, OpenJournal, RewriteJournal
 from omnigraph_ops.rewrites.reclaim import intact, referenced
 from omnigraph_ops.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
 from omnigraph_ops.rewrites.work import TaskOrder
-from omnigraph_ops.throttle import Ceilings
+from omnigraph_ops.throttle import ceilings_of
 
 Progress = Callable[[str], None]
 
@@ -50,8 +53,21 @@ class Round:
         self.groups = len(self.orders) + len(self.finished)
 
 
+def _copies(graph: Graph, entry: TableEntry) -> Callable[[str], bool]:
+    """Which tasks of a table are to copy pages. Reads footers of data files."""
+    spec, wanted = graph.catalog.get(entry.table_key), graph.settings.binary_copy
+    # The values of blob columns lie in files of their own, which copied pages would not name.
+    if wanted is BinaryCopy.NEVER or spec is None or spec.blob_columns:
+        return lambda _payload: False
+    if wanted is BinaryCopy.ALWAYS:
+        return lambda _payload: True
+    uri = graph.table_uri(entry)
+    return lambda payload: has_large_pages(graph.lance, uri, payload)
+
+
 def begin(graph: Graph, entry: TableEntry, tasks: Sequence[RewriteTask]) -> Round:
     """Journal a fresh plan. Writes the journal."""
+    copies = _copies(graph, entry)
     plan = RewriteJournal(
         rewrite_id=new_ulid(),
         table_key=entry.table_key,
@@ -62,7 +78,7 @@ def begin(graph: Graph, entry: TableEntry, tasks: Sequence[RewriteTask]) -> Roun
                 index=index,
                 fragment_ids=task.fragment_ids,
                 source_bytes=source_bytes(task.payload),
-                payload=task.payload,
+                payload=copying(task.payload) if copies(task.payload) else task.payload,
             )
             for index, task in enumerate(tasks)
         ),
@@ -137,7 +153,6 @@ def _chosen(fates: Sequence[TaskFate], fate: Fate) -> list[Attempt]:
 
 
 def _order(graph: Graph, entry: TableEntry, rewrite_id: str, index: int, payload: str) -> TaskOrder:
-    settings = graph.settings
     return TaskOrder(
         graph_uri=graph.uri,
         table_path=entry.path,
@@ -145,8 +160,5 @@ def _order(graph: Graph, entry: TableEntry, rewrite_id: str, index: int, payload
         index=index,
         payload=payload,
         source_bytes=source_bytes(payload),
-        ceilings=Ceilings(
-            concurrent_rewrites=settings.max_concurrent_rewrites or None,
-            bytes_per_second=settings.max_rewrite_bytes_per_second or None,
-        ),
+        ceilings=ceilings_of(graph.settings),
     )

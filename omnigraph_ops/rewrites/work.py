@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from omnigraph_ops.edges.inventory import files_in
 from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rewrites import TaskLimits, limited, result_files
+from omnigraph_ops.edges.lance_rewrites import TaskLimits, limited, result_files, with_sizes
 from omnigraph_ops.edges.lance_tables import execute_task
 from omnigraph_ops.edges.options import s3fs_options
 from omnigraph_ops.edges.storage import Storage
@@ -43,12 +43,16 @@ class TaskOutcome:
         return None if self.attempt is None else Attempt(index=self.index, attempt=self.attempt)
 
 
-def perform(order: TaskOrder, dataset: Dataset, limits: TaskLimits | None = None) -> TaskOutcome:
+def perform(
+    order: TaskOrder, dataset: Dataset, limits: TaskLimits | None = None, storage: Storage | None = None
+) -> TaskOutcome:
     """Execute one task and journal its result. Writes data files and the journal; makes no version."""
     payload = order.payload if limits is None else limited(order.payload, limits)
-    storage = Storage(order.graph_uri, s3fs_options(order.graph_uri))
+    storage = storage or Storage(order.graph_uri, s3fs_options(order.graph_uri))
     with admitted(storage, order.ceilings, order.source_bytes):
-        result = execute_task(dataset, payload)
+        result = with_sizes(
+            execute_task(dataset, payload), lambda name: storage.stat(f"{order.table_path}/{name}").size
+        )
     finished = FinishedTask(
         index=order.index,
         attempt=uuid.uuid4().hex[:12],

@@ -18,6 +18,7 @@ from tests.support.writers import copies, delete_first, entry_of, write
 
 PERSON = "node:Person"
 TIERED = Settings(policy=RewritePolicy.TIERED)
+EVERY_NIGHT = replace(TIERED, tier_unindexed_share=0.0)
 NIGHTS = 6
 
 
@@ -29,7 +30,7 @@ def fragments(graph: Graph) -> list[int]:
 def test_nights_of_small_loads_keep_rows_and_rewrite_little(
     demo_graph: DemoGraph, stamp: int, small_table_bytes: int
 ) -> None:
-    settings = replace(TIERED, small_table_bytes=small_table_bytes)
+    settings = replace(EVERY_NIGHT, small_table_bytes=small_table_bytes)
     graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=200, settings=settings)
     optimize_all(graph)
     removed = []

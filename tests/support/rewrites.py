@@ -30,6 +30,7 @@ class Counting(InProcessExecutor):
     """Counts what it executes; dies after `dies_after` results, or does something before it goes on."""
 
     def __init__(self, *, dies_after: int | None = None, then: Callable[[], object] | None = None) -> None:
+        super().__init__()
         self.dies_after, self.then = dies_after, then
         self.executed: list[int] = []
 

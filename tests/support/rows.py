@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import HISTORY_PATH, MAINTENANCE_DIR
 from omnigraph_ops.graph.state import TableEntry
 
 Rows = dict[str, str]
+_HISTORY = HISTORY_PATH.rpartition("/")[2]
 
 
 def rows_of(graph: Graph, branch: str | None = None) -> Rows:
@@ -45,10 +48,12 @@ def digest_of(table: pa.Table) -> str:
 
 
 def tree_of(root: str | Path) -> dict[str, str]:
-    """Every file and folder below `root` with the digest of its bytes. Reads."""
+    """Every file and folder below `root` with the digest of its bytes, but for the history of the runs. Reads."""
     base = Path(root)
     found = {}
     for path in sorted(base.rglob("*")):
         name = path.relative_to(base).as_posix()
+        if name.startswith(HISTORY_PATH) or (path.name == MAINTENANCE_DIR and os.listdir(path) == [_HISTORY]):
+            continue
         found[name] = "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
     return found

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.graph.catalog import Property, TableSpec
-from omnigraph_ops.models import Decision, Executor, PendingIndex, SkipReason, TablePlan
+from omnigraph_ops.models import Decision, Executor, PendingIndex, RewritePolicy, SkipReason, TablePlan
 from omnigraph_ops.optimize.auto import Thresholds
 from omnigraph_ops.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, plan_table
 
@@ -196,6 +196,55 @@ def test_auto_cleanup_is_stripped_with_other_work_and_never_alone() -> None:
     assert plan(facts(fragments(1, 1), tasks=((0, 1),), auto_cleanup=keys)).strip_auto_cleanup
     alone = plan(facts(fragments(1, 1), auto_cleanup=keys))
     assert (alone.decision, alone.strip_auto_cleanup) == (Decision.NO_OP, False)
+
+
+TIERED = replace(POLICY, rewrite=RewritePolicy.TIERED, unindexed_share=0.1)
+
+
+def tiered(found: TableFacts, *, key: str = "node:Doc", **policy: object) -> TablePlan:
+    observation = TableObservation(spec=spec(key=key), pinned_version=7, lance_head_version=7, facts=found)
+    return plan_table(observation, replace(TIERED, **policy))
+
+
+def behind_by(rows: int) -> TableFacts:
+    indexes = [replace(ID, name=f"{c}_idx", columns=(c,), covered=frozenset({0})) for c in ("dst", "id", "src")]
+    return facts(fragments(100 - rows, rows), indexes=tuple(indexes))
+
+
+def test_a_fold_below_the_share_is_nothing_to_do_yet() -> None:
+    waits, due = tiered(behind_by(10)), tiered(behind_by(11))
+    assert (waits.decision, waits.folds, waits.index_bytes) == (Decision.NO_OP, (), 0)
+    assert waits.reason == "nothing to do; dst_idx, id_idx, src_idx behind by 10 of 100 rows, folded above 10 %"
+    assert (due.decision, len(due.folds)) == (Decision.OPTIMIZE, 3)
+
+
+def test_a_rewrite_says_what_waits_and_counts_no_benefit_for_it() -> None:
+    waits = tiered(replace(behind_by(10), compaction_tasks=((0, 1),)))
+    covered = replace(behind_by(10), compaction_tasks=((0, 1),), indexes=(replace(ID, covered=frozenset({0, 1})),))
+    assert (waits.decision, waits.folds) == (Decision.OPTIMIZE, ())
+    assert waits.reason.startswith("rewrite 2 fragments; dst_idx, id_idx, src_idx behind by 10")
+    assert waits.benefit == tiered(covered).benefit
+
+
+def test_no_index_of_an_edge_waits_and_none_beside_one_that_is_built() -> None:
+    assert len(tiered(behind_by(1), key="edge:Knows").folds) == 3
+    lone = replace(ID, name="other", columns=("other",), covered=frozenset({0}))
+    decided = tiered(facts(fragments(99, 1), indexes=(lone,)))
+    assert ([f.name for f in decided.folds], [b.name for b in decided.builds]) == (["other"], ["id_idx"])
+
+
+@pytest.mark.parametrize("policy", [{"unindexed_share": 0.0}, {"rewrite": RewritePolicy.CONVERGE}, {"cutoff": 1}])
+def test_nothing_waits_without_tiers_or_a_share_or_below_the_cutoff(policy: dict[str, object]) -> None:
+    assert len(tiered(behind_by(1), **policy).folds) == 3
+
+
+def test_auto_is_not_moved_by_rows_that_wait() -> None:
+    found = replace(behind_by(10), compaction_tasks=((0, 1),))
+    thresholds = Thresholds(fragments=5, unindexed_share=0.05)
+    decided = tiered(found, auto=True, thresholds=thresholds)
+    assert decided.skipped is SkipReason.BELOW_THRESHOLDS
+    assert "10% unindexed" in decided.reason
+    assert tiered(found, auto=True, thresholds=thresholds, unindexed_share=0.0).decision is Decision.OPTIMIZE
 
 
 def judged(found: TableFacts, **limits: object) -> TablePlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import RewritePolicy
+from omnigraph_ops.models import BinaryCopy, RewritePolicy
 from omnigraph_ops.settings import Settings
 
 
@@ -24,8 +24,10 @@ def test_every_variable_is_read() -> None:
             "OMNIGRAPH_OPS_LEASE_TTL_SECONDS": "30",
             "OMNIGRAPH_OPS_LEASE_WAIT_SECONDS": "0",
             "OMNIGRAPH_OPS_EXCLUSIVE": "Yes",
+            "OMNIGRAPH_OPS_BINARY_COPY": "never",
             "OMNIGRAPH_OPS_POLICY": "Tiered",
             "OMNIGRAPH_OPS_TIER_FAN_IN": "8",
+            "OMNIGRAPH_OPS_TIER_UNINDEXED_SHARE": "0.25",
             "OMNIGRAPH_OPS_CUTOFF": "5",
             "OMNIGRAPH_OPS_AUTO_UNINDEXED_SHARE": "0.2",
             "OMNIGRAPH_OPS_AUTO_DELETED_SHARE": "0.3",
@@ -41,8 +43,10 @@ def test_every_variable_is_read() -> None:
         lease_ttl_seconds=30,
         lease_wait_seconds=0,
         exclusive=True,
+        binary_copy=BinaryCopy.NEVER,
         policy=RewritePolicy.TIERED,
         tier_fan_in=8,
+        tier_unindexed_share=0.25,
         cutoff=5,
         auto_unindexed_share=0.2,
         auto_deleted_share=0.3,
@@ -71,6 +75,8 @@ def test_a_time_that_never_comes_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
+        {"tier_unindexed_share": 1.0},
+        {"tier_unindexed_share": -0.1},
         {"concurrency": 0},
         {"publish_attempts": 0},
         {"target_rows_per_fragment": 0},

@@ -34,7 +34,9 @@ def moving(parts: Sequence[FragmentFacts], wanted: RewriteRules) -> list[int]:
 
 
 def compacted(sizes: list[int], wanted: RewriteRules) -> tuple[list[int], int]:
-    """The table after a night, as Lance does it: neighbours that are not excluded become one. And the rows written."""
+    """The table after a night, and the rows written. As Lance does it: neighbours that are not excluded become one,
+    and fragments lie in the order of their ids, so what was written lies last.
+    """
     left = excluded(fragments(*sizes), wanted)
     after: list[list[int]] = []
     open_run = False
@@ -45,6 +47,7 @@ def compacted(sizes: list[int], wanted: RewriteRules) -> tuple[list[int], int]:
         else:
             after.append([rows])
         open_run = candidate
+    after.sort(key=lambda group: len(group) > 1)
     return [sum(group) for group in after], sum(sum(group) for group in after if len(group) > 1)
 
 
@@ -115,6 +118,11 @@ def test_small_fragments_between_large_ones_do_not_pile_up() -> None:
 
 def test_a_tier_that_fills_the_next_one_is_merged_in_one_go() -> None:
     assert moving(fragments(64, 16, 16, 16, 4, 4, 4, 4), rules()) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_lies_behind_a_merge_is_merged_with_it() -> None:
+    assert moving(fragments(100, 16, 16, 16, 16, 4, 1), rules()) == [1, 2, 3, 4, 5, 6]
+    assert moving(fragments(100, 16, 16, 16, 4, 1), rules()) == []
 
 
 def test_fragments_of_the_target_size_are_never_touched() -> None:

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
+from omnigraph_airflow.links import ApprovalLink, GraphPageLink
 from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 _MOST_LOGGED = 10_000
+RETURNED = "return_value"
 FAILURE = "failure"
 """XCom key under which a failed task leaves its one sentence for the report."""
 
@@ -56,11 +58,12 @@ class ListedFile(Protocol):
 class OmnigraphOperator(BaseOperator):
     """Runs one stage on one graph; the stage's value becomes the task's XCom, as JSON.
 
-    :param graph: path or URI of the graph (templated).
+    :param graph: a name in the graphs file, a path or a URI (templated).
     """
 
     template_fields: Sequence[str] = ("graph",)
     ui_color = "#eef7ee"
+    operator_extra_links = (GraphPageLink(), ApprovalLink())
 
     def __init__(self, *, graph: str = GRAPH, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -74,8 +77,14 @@ class OmnigraphOperator(BaseOperator):
         except AirflowSkipException:
             raise
         except Exception as error:
-            push_failure(context, getattr(self, "table_key", None), str(error))
+            tables = getattr(error, "failures", None) or [_failure(context, self._subject(), str(error))]
+            context["ti"].xcom_push(key=FAILURE, value=tables)
             raise
+
+    def _subject(self) -> str | None:
+        """The one table that this task is about, None when there is no such one."""
+        lot = getattr(self, "lot", ())
+        return str(lot[0]) if len(lot) == 1 else None
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         """The stage itself; returns what goes into XCom."""
@@ -84,18 +93,25 @@ class OmnigraphOperator(BaseOperator):
 
 def push_failure(context: Context, table_key: str | None, message: str) -> None:
     """Leave the sentence of a failure where the report finds it. Writes."""
-    failure = {"task_id": context["ti"].task_id, "table_key": table_key, "message": message}
-    context["ti"].xcom_push(key=FAILURE, value=failure)
+    context["ti"].xcom_push(key=FAILURE, value=_failure(context, table_key, message))
 
 
-def pull_list(context: Context, task_id: str, key: str = "return_value") -> list[Any]:
-    """XComs of a task, mapped or not, as a list; nothing pushed is an empty list. Reads."""
+def _failure(context: Context, table_key: str | None, message: str) -> dict[str, str | None]:
+    return {"task_id": context["ti"].task_id, "table_key": table_key, "message": message}
+
+
+def pull_list(context: Context, task_id: str, key: str = RETURNED) -> list[Any]:
+    """XComs of a task as a list; what a task mapped over lots pushed, too; nothing pushed: an empty list. Reads."""
     found = context["ti"].xcom_pull(task_ids=task_id, key=key)
     if found is None:
         return []
     if isinstance(found, (dict, str)):
         return [found]
-    return [value for value in found if value is not None]
+    rows: list[Any] = []
+    for value in found:
+        if value is not None:
+            rows += value if isinstance(value, list) else [value]
+    return rows
 
 
 def keep_plan(graph: Graph, plan: sealed.P) -> Any:

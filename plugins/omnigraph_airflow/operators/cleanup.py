@@ -10,8 +10,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 from omnigraph_airflow import decisions
 from omnigraph_airflow.operators.ask import DECISION
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, log_files, to_xcom
+from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_ops import render, serde
 from omnigraph_ops.errors import ApprovalMissing, StorageError
+from omnigraph_ops.lots import deal
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ ORPHANED_FORKS = "orphaned forks"
 
 
 class PlanCleanupOperator(OmnigraphOperator):
-    """Decides which versions go; deletes nothing. Returns the tables with work, the kept plan's name as XCom `plan`.
+    """Decides which versions go; deletes nothing. Returns lots of tables with work, the kept plan as XCom `plan`.
 
     :param after: JSON that the stage before this one left (templated); None: that stage did not run,
         then this skips.
@@ -63,7 +65,7 @@ class PlanCleanupOperator(OmnigraphOperator):
         self.tables = tables
         self.digest = digest
 
-    def run_stage(self, graph: Graph, context: Context) -> list[str]:
+    def run_stage(self, graph: Graph, context: Context) -> list[list[str]]:
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
         from omnigraph_ops.cleanup import plan_cleanup
@@ -76,8 +78,8 @@ class PlanCleanupOperator(OmnigraphOperator):
             self.log.info(line)
         files = [f for table in plan.tables for f in table.files]
         log_files(self.log, [*files, *(f for fork in plan.orphaned_forks for f in fork.files)])
-        forks = [ORPHANED_FORKS] if plan.orphaned_forks else []
-        return [table.table_key for table in plan.tables if table.versions] + forks
+        lots = [list(lot) for lot in deal([table.table_key for table in plan.tables if table.versions])]
+        return lots + ([[ORPHANED_FORKS]] if plan.orphaned_forks else [])
 
     def _policy(self) -> RetentionPolicy:
         """The policy of the params; an empty mapping is what the trigger form makes of nothing. Pure."""
@@ -93,32 +95,35 @@ class PlanCleanupOperator(OmnigraphOperator):
         )
 
 
-class CleanupTableOperator(OmnigraphOperator):
-    """Removes the approved versions of one table, after checking the approval itself.
+class CleanupTablesOperator(LotOperator):
+    """Removes the approved versions of the tables of a lot, after checking the approval itself.
 
-    :param table_key: the table, or `orphaned forks` (templated).
+    :param lot: the table keys, or `orphaned forks` alone (templated).
     :param plan: name of the kept plan that was shown (templated).
     :param approval: id of the approval task.
     """
 
-    template_fields: Sequence[str] = ("graph", "table_key", "plan")
+    template_fields: Sequence[str] = (*LotOperator.template_fields, "plan")
 
-    def __init__(self, *, table_key: str, plan: Any, approval: str, **kwargs: Any) -> None:
+    def __init__(self, *, plan: Any, approval: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.table_key = table_key
         self.plan = plan
         self.approval = approval
 
-    def run_stage(self, graph: Graph, context: Context) -> Any:
-        plan = kept_plan(graph, CleanupPlan, self.plan)
+    def run_stage(self, graph: Graph, context: Context) -> list[Any]:
+        self._approved = kept_plan(graph, CleanupPlan, self.plan)
         decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
-        if why := decisions.refusal(decision, plan.digest):
-            raise ApprovalMissing(f"cleanup of {self.table_key} refused: {why}")
+        if why := decisions.refusal(decision, self._approved.digest):
+            raise ApprovalMissing(f"cleanup of {self.label} refused: {why}")
+        return super().run_stage(graph, context)
+
+    def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         from omnigraph_ops import cleanup
 
-        if self.table_key == ORPHANED_FORKS:
+        plan = self._approved
+        if table_key == ORPHANED_FORKS:
             forks = cleanup.remove_orphaned_forks(graph, plan)
             if failed := [f"{f.branch} of {f.table_key}: {f.error}" for f in forks if f.error is not None]:
                 raise StorageError(f"orphaned forks that could not be removed: {'; '.join(failed)}")
             return [to_xcom(fork) for fork in forks]
-        return to_xcom(cleanup.cleanup_table(graph, plan, self.table_key))
+        return to_xcom(cleanup.cleanup_table(graph, plan, table_key))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from omnigraph_airflow.operators.base import FAILURE, OmnigraphOperator, pull_list, to_xcom
+from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, pull_list, to_xcom
+from omnigraph_airflow.operators.lots import DONE, LotOperator
 from omnigraph_airflow.run_options import apply_policy, budget_from, is_late
 from omnigraph_ops import serde
+from omnigraph_ops.lots import MOST_LOTS, lots_of
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -70,7 +73,9 @@ class PlanOptimizeOperator(OmnigraphOperator):
 
 
 class SelectTablesOperator(OmnigraphOperator):
-    """The tables of an optimize plan that one executor takes: what the next task is mapped over.
+    """The tables of an optimize plan that one executor takes, as lots: what the next task is mapped over.
+
+    In process, small tables of a large graph share lots; a submit is for one table.
 
     :param plan: the plan's JSON (templated).
     :param runs_on: `in_process` or `spark`.
@@ -83,28 +88,34 @@ class SelectTablesOperator(OmnigraphOperator):
         self.plan = plan
         self.runs_on = runs_on
 
-    def execute(self, context: Context) -> list[str]:
-        """List the table keys of this executor, those with the most benefit per byte first. Pure."""
-        plan = serde.from_json(OptimizePlan, self.plan)
-        return [table.table_key for table in plan.in_turn(self.runs_on)]
+    def execute(self, context: Context) -> list[list[str]] | list[str]:
+        """The lots of this executor, or its tables, those with the most benefit per byte first. Pure."""
+        tables = serde.from_json(OptimizePlan, self.plan).in_turn(self.runs_on)
+        if self.runs_on is Executor.IN_PROCESS:
+            return [list(lot) for lot in lots_of(tables, small_bytes=Settings.from_env().small_table_bytes)]
+        if len(tables) > MOST_LOTS:
+            raise AirflowFailException(
+                f"{len(tables)} tables would go to Spark, and a run submits at most {MOST_LOTS}; nothing was written; "
+                "give the run a budget (max_tables, max_bytes) or a higher threshold"
+            )
+        return [table.table_key for table in tables]
 
 
-class OptimizeTableOperator(OmnigraphOperator):
-    """Folds indexes and compacts one table in this process.
+class OptimizeTablesOperator(LotOperator):
+    """Folds indexes and compacts the tables of a lot in this process.
 
-    :param table_key: the table (templated).
+    :param lot: the table keys (templated).
     :param policy: `converge` or `tiered` (templated); None means the deployment's setting.
     :param cutoff: bound on small fragments (templated); None means the deployment's setting.
     :param auto: whether it is done only if it is past a threshold (templated).
     :param not_after: the run's deadline in microseconds (templated): later than that the table waits.
     """
 
-    template_fields: Sequence[str] = ("graph", "table_key", "policy", "cutoff", "auto", "not_after")
+    template_fields: Sequence[str] = (*LotOperator.template_fields, "policy", "cutoff", "auto", "not_after")
 
     def __init__(
         self,
         *,
-        table_key: str,
         policy: str | None = None,
         cutoff: int | str | None = None,
         auto: bool | str = False,
@@ -112,18 +123,17 @@ class OptimizeTableOperator(OmnigraphOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.table_key = table_key
         self.policy, self.cutoff, self.auto, self.not_after = policy, cutoff, auto, not_after
 
-    def run_stage(self, graph: Graph, context: Context) -> Any:
+    def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         from omnigraph_ops.optimize import optimize_table
 
         if is_late(self.not_after):
-            self.log.info("%s: the deadline has passed, it waits for another run", self.table_key)
-            return to_xcom(TableStats(table_key=self.table_key, skipped=SkipReason.DEFERRED_BUDGET))
+            self.log.info("%s: the deadline has passed, it waits for another run", table_key)
+            return to_xcom(TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET))
         apply_policy(graph, self.policy, self.cutoff, self.auto)
-        stats = optimize_table(graph, self.table_key, on_progress=self.log.info)
-        self.log.info("%s: %d fragments became %d", self.table_key, stats.fragments_removed, stats.fragments_added)
+        stats = optimize_table(graph, table_key, on_progress=self.log.info)
+        self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
         return to_xcom(stats)
 
 
@@ -149,7 +159,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         from omnigraph_ops.optimize import late_internal, note_deferrals, optimize_internal
 
         plan = serde.from_json(OptimizePlan, self.plan)
-        stats = [s for task in self.table_tasks for s in pull_list(context, task)]
+        stats = [s for task in self.table_tasks for key in (RETURNED, DONE) for s in pull_list(context, task, key)]
         failures = [f for task in self.table_tasks for f in pull_list(context, task, FAILURE)]
         tables = summarize(plan, stats, failures)
         note_deferrals(graph, tables)

@@ -1,0 +1,221 @@
+"""History: what one run did to a graph and to each of its tables, as it is kept under `__maintenance/`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph_ops.models.optimize import UnitWindow
+
+
+class RunOutcome(StrEnum):
+    """What came of a run, or of one table in it. What was skipped is never a success."""
+
+    SUCCEEDED = "succeeded"
+    """Something was done, and nothing failed."""
+    FAILED = "failed"
+    NOTHING_TO_DO = "nothing_to_do"
+    """Nothing was done: there was no work, or what there was waits; the reason says which."""
+
+
+class RunOrigin(StrEnum):
+    """What started a run."""
+
+    CLI = "cli"
+    AIRFLOW = "airflow"
+
+
+class Answer(StrEnum):
+    """What became of an approval."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDecision:
+    """Who decided about the plan of one stage."""
+
+    stage: str
+    """`repair`, `cleanup` or `orphans`."""
+    answer: Answer
+    by: str
+    digest: str
+    """Of the plan that was decided about."""
+    at_us: int | None = None
+    forced: bool = False
+    """Also publish drift that is not verified maintenance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """How a table (or all of a graph, summed) stood at one moment; None: nobody looked. Shares are between 0 and 1."""
+
+    version: int | None = None
+    """Published version of a table; version of the graph manifest for a graph."""
+    rows: int | None = None
+    fragments: int | None = None
+    data_bytes: int | None = None
+    """Data of the newest version."""
+    dead_bytes: int | None = None
+    """What is stored beyond it."""
+    versions: int | None = None
+    """How many versions are kept."""
+    deleted_share: float | None = None
+    """Rows that are deleted but still stored, of all."""
+    unindexed_share: float | None = None
+    """Rows that the worst index does not cover, of all."""
+    score: int | None = None
+    """Health, 0 to 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What was done; for a run, over all tables and beside them."""
+
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    versions_removed: int = 0
+    files_removed: int = 0
+    """Orphans; what cleanup removes is counted in versions."""
+    bytes_rewritten: int = 0
+    bytes_ingested: int | None = None
+    """What others added since the last run; None when that cannot be told."""
+    bytes_reclaimed: int = 0
+    """Bytes that cleanup and orphans deleted."""
+    write_amplification: float | None = None
+    """Bytes rewritten per byte ingested."""
+    preempted: int | None = None
+    """How often another writer was first and the work was planned again; None when that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord:
+    """One table in one run."""
+
+    table_key: str
+    outcome: RunOutcome
+    stages: tuple[str, ...] = ()
+    """The stages that did something to it."""
+    reason: str = ""
+    """Why nothing was done, as a token or a sentence."""
+    error: str | None = None
+    before: Measured = Measured()
+    after: Measured = Measured()
+    work: Work = Work()
+    executor: str | None = None
+    windows: tuple[UnitWindow, ...] = ()
+    decisions: tuple[RunDecision, ...] = ()
+    """About the plans that named this table."""
+
+    @property
+    def armed_seconds(self) -> float | None:
+        """How long its units kept it armed, altogether; None when none ran. Pure."""
+        return round(sum(w.seconds for w in self.windows), 4) if self.windows else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHeader:
+    """Which run it was: everything that is known before anything is done."""
+
+    run_id: str
+    """`<dag id>/<run id>`, or `cli/<host>:<pid>/<ulid>`."""
+    origin: RunOrigin
+    verb: str
+    """The verb of the shell, or the stages of the DAG joined by `+`."""
+    triggered_by: str
+    started_at_us: int
+    graph: str
+    stamp: int
+    """Generation of the graph, 0 for plain Lance."""
+    tool_version: str
+    dag_id: str | None = None
+    dag_run_id: str | None = None
+    logical_date_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCounts:
+    """How many tables a run left in which state."""
+
+    succeeded: int = 0
+    failed: int = 0
+    nothing_to_do: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run: what every report, rendering and trend is made from."""
+
+    record_id: str
+    """A ULID, fresh for every writing of the record."""
+    header: RunHeader
+    ended_at_us: int
+    outcome: RunOutcome
+    errors: tuple[str, ...] = ()
+    attention: tuple[str, ...] = ()
+    """What a person should look at although nothing failed."""
+    counts: TableCounts = TableCounts()
+    before: Measured = Measured()
+    after: Measured = Measured()
+    """The graph as a whole."""
+    work: Work = Work()
+    decisions: tuple[RunDecision, ...] = ()
+    tables: tuple[TableRecord, ...] = ()
+    """By key; empty where only runs were read."""
+
+    @property
+    def run_id(self) -> str:
+        return self.header.run_id
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took. Pure."""
+        return round((self.ended_at_us - self.header.started_at_us) / 1e6, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTrendPoint:
+    """One run in the life of a table."""
+
+    run_id: str
+    started_at_us: int
+    verb: str
+    table: TableRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphTrendPoint:
+    """One run in the life of a graph: what a chart over time needs."""
+
+    run_id: str
+    started_at_us: int
+    verb: str
+    outcome: RunOutcome
+    seconds: float
+    rows: int | None
+    fragments: int | None
+    data_bytes: int | None
+    dead_bytes: int | None
+    score: int | None
+    bytes_rewritten: int
+    bytes_reclaimed: int
+    write_amplification: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryList:
+    """Runs of a graph, newest first."""
+
+    uri: str
+    runs: tuple[RunRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTrend:
+    """One table over its runs, newest first."""
+
+    uri: str
+    table_key: str
+    points: tuple[TableTrendPoint, ...]

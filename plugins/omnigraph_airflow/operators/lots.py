@@ -1,0 +1,100 @@
+"""Operators that are mapped over lots: one task does some tables, and each table counts for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from omnigraph_airflow.errors import airflow_errors
+from omnigraph_airflow.operators.base import OmnigraphOperator
+from omnigraph_ops.errors import StorageError, TransientError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.graph import Graph
+
+DONE = "done"
+"""XCom key of the rows of a lot in which a table failed."""
+LOT_LABEL = "{{ task.label }}"
+"""`map_index_template` of these operators."""
+
+
+class LotOperator(OmnigraphOperator):
+    """Does the tables of a lot one after the other; one that fails stops no other, and fails the task in the end.
+
+    What may succeed later is tried once more after the last table. Of a lot of one table the error is raised as
+    it is, for Airflow to repeat it or not. Returns a list with a row per table.
+
+    :param lot: the table keys (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "lot")
+
+    def __init__(self, *, lot: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lot = lot
+
+    @property
+    def label(self) -> str:
+        """What the lot is called in the list of mapped tasks."""
+        first, *others = self.lot
+        return f"{first} and {len(others)} more" if others else str(first)
+
+    def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
+        """Do one table; returns its row."""
+        raise NotImplementedError
+
+    def run_stage(self, graph: Graph, context: Context) -> list[Any]:
+        done: dict[str, Any] = {}
+        failed = self._round(graph, self.lot, context, done)
+        again = [key for key, error in failed.items() if isinstance(error, (TransientError, StorageError))]
+        if again and len(self.lot) > 1:
+            self.log.info("Once more, these may succeed now: %s", ", ".join(again))
+            failed = {key: error for key, error in failed.items() if key not in again}
+            failed |= self._round(graph, again, context, done)
+        rows = [done[key] for key in self.lot if key in done]
+        if not failed:
+            return rows
+        if len(self.lot) == 1:
+            raise next(iter(failed.values()))
+        context["ti"].xcom_push(key=DONE, value=rows)
+        raise LotFailed(context["ti"].task_id, failed, len(self.lot))
+
+    def _round(
+        self, graph: Graph, tables: Sequence[str], context: Context, done: dict[str, Any]
+    ) -> dict[str, Exception]:
+        """Do these tables, rows into `done`; what went wrong with which."""
+        failed: dict[str, Exception] = {}
+        for key in tables:
+            with self._group(key):
+                try:
+                    with airflow_errors():
+                        done[key] = self.run_table(graph, key, context)
+                except Exception as error:
+                    self.log.error("%s: %s", key, error)
+                    failed[key] = error
+        return failed
+
+    @contextmanager
+    def _group(self, table_key: str) -> Iterator[None]:
+        """Fold the log of a table away where there is more than one."""
+        if len(self.lot) > 1:
+            self.log.info("::group::%s", table_key)
+        yield
+        if len(self.lot) > 1:
+            self.log.info("::endgroup::")
+
+
+class LotFailed(AirflowFailException):
+    """Tables of a lot failed; the others are done."""
+
+    def __init__(self, task_id: str, failed: dict[str, Exception], tables: int) -> None:
+        super().__init__(
+            f"{len(failed)} of {tables} tables failed, the others are done: "
+            + "; ".join(f"{key}: {error}" for key, error in failed.items())
+        )
+        self.failures = [{"task_id": task_id, "table_key": key, "message": str(error)} for key, error in failed.items()]

@@ -1,0 +1,108 @@
+"""Operators that are mapped over lots: each table counts for itself, and a large graph stays mappable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.errors import CorruptGraph, StorageError
+from omnigraph_ops.lots import SHARED_LOTS
+from tests.dags.test_maintenance_dag import run_night
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+TABLES = SHARED_LOTS + 8
+
+
+class Instance:
+    """Takes what a task pushes."""
+
+    task_id = "optimize_table"
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+def operator(lot: list[str], fails: dict[str, list[Exception]]) -> Any:
+    """An operator whose tables fail as often as told."""
+    from omnigraph_airflow.operators.lots import LotOperator
+
+    class Told(LotOperator):
+        def run_table(self, graph: Any, table_key: str, context: Any) -> str:
+            if fails.get(table_key):
+                raise fails[table_key].pop(0)
+            return f"row of {table_key}"
+
+    return Told(task_id="optimize_table", lot=lot)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    write_demo_graph(tmp_path / "g", DemoSpec(node_types=1, loads=1, rows=3))
+
+    def go(lot: list[str], **fails: list[Exception]) -> tuple[Any, dict[str, Any]]:
+        task, instance = operator(lot, fails), Instance()
+        task.graph = str(tmp_path / "g")
+        try:
+            return task.execute({"ti": instance}), instance.pushed
+        except Exception as error:
+            return error, instance.pushed
+
+    return go
+
+
+def test_a_lot_returns_a_row_per_table(run: Any) -> None:
+    assert run(["a", "b"]) == (["row of a", "row of b"], {})
+
+
+def test_a_table_that_fails_stops_no_other_and_is_named_alone(run: Any) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    error, pushed = run(["a", "b", "c"], b=[CorruptGraph("b is broken")])
+    assert isinstance(error, AirflowFailException)
+    assert str(error) == "1 of 3 tables failed, the others are done: b: b is broken"
+    assert pushed["done"] == ["row of a", "row of c"]
+    assert pushed["failure"] == [{"task_id": "optimize_table", "table_key": "b", "message": "b is broken"}]
+
+
+def test_what_may_succeed_later_is_tried_once_more(run: Any) -> None:
+    assert run(["a", "b"], a=[StorageError("timeout")]) == (["row of a", "row of b"], {})
+    error, pushed = run(["a", "b"], a=[StorageError("timeout"), StorageError("again")])
+    assert "a: again" in str(error)
+    assert pushed["done"] == ["row of b"]
+
+
+def test_what_is_final_is_not_tried_again(run: Any) -> None:
+    error, _ = run(["a", "b"], a=[CorruptGraph("first"), CorruptGraph("second")])
+    assert "a: first" in str(error)
+
+
+def test_a_bug_in_one_table_stops_no_other(run: Any) -> None:
+    error, pushed = run(["a", "b"], a=[TypeError("x")])
+    assert "unexpected TypeError" in str(error)
+    assert pushed["done"] == ["row of b"]
+
+
+def test_a_table_alone_leaves_the_retry_to_airflow(run: Any) -> None:
+    error, pushed = run(["a"], a=[StorageError("timeout")])
+    assert type(error) is StorageError
+    assert pushed["failure"][0]["table_key"] == "a"
+
+
+def test_many_tables_share_tasks_and_each_has_its_row(dag: Any, answer_hitl: Any, tmp_path: Path) -> None:
+    write_demo_graph(tmp_path / "g", DemoSpec(node_types=TABLES - 3, loads=3, rows=4))
+    answer_hitl("approve_cleanup", "Approve")
+    night = run_night(dag, tmp_path / "g", keep=1)
+    assert night.state == "success", night.tasks
+    assert night.of("optimize_table") == ["success"] * SHARED_LOTS
+    rows = {t["table_key"]: t for t in night.xcom("summarize")["tables"]}
+    assert sum(row["committed"] for row in rows.values()) == TABLES
+    assert all(row["error"] is None for row in rows.values())
+    assert night.of("cleanup_table") == ["success"] * SHARED_LOTS
+    assert night.report["outcome"] == "done"
