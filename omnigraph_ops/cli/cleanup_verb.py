@@ -8,6 +8,7 @@ import sys
 from omnigraph_ops import audit_log, render
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.cleanup.policy import check_policy
+from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.output import emit, open_target
@@ -33,6 +34,7 @@ def cleanup_verb(args: argparse.Namespace) -> int:
     require_consent(args, target)
     graph = open_target(args)
     plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
+    recording.note(args, plan)
     report = _apply(args, graph, plan)
     emit(args, report, render.cleanup_text(report))
     if report.orphaned_forks_failed:

@@ -15,10 +15,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `omnigraph-ops`; returns the exit code."""
     arguments = build_parser().parse_args(argv)
     # Stages import Lance, which takes a second: not for `--help` and usage errors.
+    from omnigraph_ops.cli.recording import recorded
     from omnigraph_ops.cli.verbs import VERBS
 
     try:
-        return VERBS[arguments.verb](arguments)
+        return recorded(arguments, VERBS[arguments.verb])
     except OpsError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from omnigraph_ops import audit_log
+from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.orphans_options import DEFAULT_AGE
@@ -56,6 +57,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
             on_progress=_say(args),
         )
         if args.confirm:
+            recording.note(args, plan)
             return _apply(args, graph, plan)
     if approved is not None:
         verify(approved, uri=graph.uri, consequence="nothing was deleted")

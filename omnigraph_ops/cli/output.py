@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from omnigraph_ops import serde
+from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.location import locate
@@ -23,9 +24,12 @@ def open_target(args: argparse.Namespace) -> Graph:
     """Echo the target and open it. Reads."""
     target = target_of(args)
     echo_target(args, target)
-    return open_graph(target)
+    graph = open_graph(target)
+    recording.opened(args, graph)
+    return graph
 
 
 def emit(args: argparse.Namespace, value: object, text: str) -> None:
     """Print a result on stdout in the chosen form. Writes to stdout."""
+    recording.note(args, value)
     print(serde.dumps(value) if args.json else text, flush=True)

@@ -7,6 +7,7 @@ from collections import Counter
 
 from omnigraph_ops import audit_log, render
 from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.errors import OpsError, UsageError
@@ -29,6 +30,7 @@ def repair_verb(args: argparse.Namespace) -> int:
     preview = approved or preview_repair(graph, tables=tuple(args.tables), evidence=_tier(args))
     if not args.confirm:
         return _show(args, preview)
+    recording.note(args, preview)
     report = _apply(graph, preview, force=args.force)
     emit(args, report, render.repair_text(report))
     if report.refused:

@@ -18,7 +18,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import NotAGraph, StalePlan
 from omnigraph_ops.graph.clones import reads_files_of
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import GRAPH_FOLDERS, ROOT_FILES, any_version_of
+from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
 from omnigraph_ops.graph.plain_format import PlainCatalog, PlainFormat, spec_of_schema, table_key_of
 from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.state import BranchState, TableEntry
@@ -149,6 +149,8 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
         NotAGraph: it is a part of a graph or of a dataset, which may not be maintained on its own.
     """
     location, storage = context.location, context.storage
+    if f"/{MAINTENANCE_DIR}/" in f"{location.root}/":
+        raise NotAGraph(f"{location.root} is what this tool keeps for itself; give the graph or folder around it")
     if is_dataset(storage, ""):
         parent, _, name = location.root.rpartition("/")
         if parent == _NO_BUCKET:

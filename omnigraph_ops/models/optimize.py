@@ -191,6 +191,8 @@ class TableStats:
     indexes_built: tuple[str, ...] = ()
     windows: tuple[UnitWindow, ...] = ()
     published_version: int | None = None
+    preempted: int = 0
+    """How often another writer came in between, and the table was planned again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

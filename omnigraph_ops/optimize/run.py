@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from omnigraph_ops.edges.lance_errors import CommitConflict
@@ -117,7 +118,8 @@ def optimize_table(
     windows: list[UnitWindow] = []
     for attempt in range(_ATTEMPTS):
         try:
-            return _attempt_table(graph, table_key, executor, effort, windows, on_progress)
+            stats = _attempt_table(graph, table_key, executor, effort, windows, on_progress)
+            return replace(stats, preempted=attempt)
         except _PREEMPTED as error:
             # Another writer was there between our look and our turn: look again.
             if attempt == _ATTEMPTS - 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops.graph.ids import is_ulid
-from omnigraph_ops.graph.layout import INTERNAL_DATASETS, MAINTENANCE_DIR, RECOVERY_DIR
+from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.orphans.layout import (
     LanceFile,
@@ -136,7 +136,8 @@ class Judge:
     def _outside(self, path: str) -> Verdict:
         if is_root_file(path):
             return _needed("it belongs to the schema of the graph")
-        if _OWN.fullmatch(path) or path.startswith(f"{QUARANTINE_DIR}/"):
+        # The history is a dataset of ours that keeps itself small.
+        if _OWN.fullmatch(path) or path.startswith((f"{QUARANTINE_DIR}/", f"{HISTORY_PATH}/")):
             return _needed("it is state of this tool")
         if path.startswith(f"{RECOVERY_DIR}/") and path.endswith(".json"):
             return _needed("it is a recovery sidecar")

@@ -9,11 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.run_record import results_of
 from omnigraph_ops.approval import human_bytes, ranges
+from omnigraph_ops.approval.markdown import prose
+from omnigraph_ops.approval.markdown import table as markdown_table
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupStats,
+    OptimizePlan,
     OptimizeReport,
     OrphanedFork,
     OrphansPlan,
@@ -47,6 +51,7 @@ class RunFacts:
     graph: str
     stages: frozenset[str] = frozenset({"optimize", "repair", "cleanup"})
     """What the DAG has: a stage that it lacks has no section."""
+    optimize_plan: OptimizePlan | None = None
     states: Mapping[str, str | None] = field(default_factory=dict)
     """State per task, mapped ones as `task_index`."""
     failures: tuple[Failure, ...] = ()
@@ -69,7 +74,7 @@ class RunReport:
 
     graph: str
     outcome: str
-    """`done`, `nothing_done` or `failed`."""
+    """`succeeded`, `failed` or `nothing_to_do`."""
     failed: tuple[str, ...]
     attention: tuple[str, ...]
     markdown: str
@@ -77,11 +82,13 @@ class RunReport:
 
 def build(facts: RunFacts) -> RunReport:
     """Roll everything up. Pure."""
+    from omnigraph_ops.history.record import outcome_of
+
     failed = _failed(facts)
     attention = _attention(facts)
-    outcome = "failed" if failed else "done" if _anything_done(facts) else "nothing_done"
+    outcome = outcome_of(failed=bool(failed), did_anything=results_of(facts).did_anything).value
     sections = [
-        f"# Maintenance of {facts.graph}",
+        f"# Maintenance of {prose(facts.graph)}",
         f"Outcome: **{outcome.replace('_', ' ')}**",
         *_list("Failed", failed),
         *_list("Needs attention", attention),
@@ -154,14 +161,6 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _anything_done(facts: RunFacts) -> bool:
-    optimized = facts.optimize is not None and any(t.committed for t in facts.optimize.tables)
-    repaired = facts.repair is not None and facts.repair.manifest_version is not None
-    cleaned = any(s.old_versions_removed for s in facts.cleanup) or bool(facts.forks)
-    swept = facts.orphans is not None and bool(facts.orphans.files_removed or facts.orphans.folders_removed)
-    return optimized or repaired or cleaned or swept
-
-
 def _optimize(report: OptimizeReport | None) -> list[str]:
     if report is None:
         return ["Not reached."]
@@ -231,7 +230,7 @@ def _cleanup(facts: RunFacts) -> list[str]:
             for s in rows
         ),
     )
-    lines += [f"Removed the orphaned fork {f.branch} of {f.table_key}." for f in facts.forks]
+    lines += [f"Removed the orphaned fork {prose(f.branch)} of {prose(f.table_key)}." for f in facts.forks]
     return lines if rows or facts.forks else [*lines, "Nothing was removed."]
 
 
@@ -250,7 +249,7 @@ def _orphans(facts: RunFacts) -> list[str]:
         f"{done.files_removed:,} of {len(plan.files):,} files ({human_bytes(done.bytes_removed)}) and "
         f"{done.folders_removed:,} empty folders removed{where}."
     )
-    return lines + [f"- left: {f.path}: {f.reason}" for f in done.spared[:_MOST_SPARED]]
+    return lines + [f"- left: {prose(f.path)}: {prose(f.reason)}" for f in done.spared[:_MOST_SPARED]]
 
 
 def _decision(decision: Decision | None) -> str:
@@ -259,13 +258,13 @@ def _decision(decision: Decision | None) -> str:
     if decision.timed_out:
         return "Nobody answered in time, which counts as Reject."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""
-    return f"{', '.join(decision.chosen_options)} by {decision.decided_by}{when}, digest `{decision.digest}`."
+    return f"{', '.join(decision.chosen_options)} by {prose(decision.decided_by)}{when}, digest `{decision.digest}`."
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"## {title}", *(f"- {line}" for line in lines)] if lines else []
+    return [f"## {title}", *(f"- {prose(line)}" for line in lines)] if lines else []
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header), *body] if body else []
+    body = [[prose(cell) for cell in row] for row in rows]
+    return markdown_table(header, body) if body else []

@@ -189,6 +189,7 @@ class _Watcher(InProcessExecutor):
     """Tries to clean everything up while the tasks execute."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.storage)
         self.graph = graph
 
     def execute(self, dataset, tasks):  # type: ignore[no-untyped-def]

@@ -113,5 +113,6 @@ def _contents(root: Path) -> dict[str, str]:
     try:
         tree = tree_of(root)
     except OSError:
-        return {p.relative_to(root).as_posix(): "file" for p in root.rglob("*") if not p.name.startswith("__recovery")}
+        names = [p.relative_to(root).as_posix() for p in root.rglob("*") if not p.name.startswith("__recovery")]
+        tree = dict.fromkeys(names, "file")
     return {k: v for k, v in tree.items() if not k.startswith("__maintenance")}

@@ -27,6 +27,7 @@ class Interrupted(InProcessExecutor):
     """Lets another writer publish between the execution of a rewrite and its commit."""
 
     def __init__(self, graph: Graph, changes: list[Change]) -> None:
+        super().__init__(graph.storage)
         self.graph, self.changes = graph, changes
 
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
@@ -62,10 +63,32 @@ def test_writers_that_never_rest_end_in_a_clean_refusal(demo_graph: DemoGraph) -
     assert_no_leftovers(graph)
 
 
+class Preempted(InProcessExecutor):
+    """Finds the table moved on, so many times."""
+
+    def __init__(self, graph: Graph, times: int) -> None:
+        super().__init__(graph.storage)
+        self.times = times
+
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        if self.times:
+            self.times -= 1
+            raise StalePlan("it was published in between")
+        yield from super().execute(dataset, orders)
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_table_that_was_planned_again_says_how_often(demo_graph: DemoGraph, times: int) -> None:
+    graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
+    stats = optimize_table(graph, "node:Person", executor=Preempted(graph, times))
+    assert (stats.committed, stats.preempted) == (True, times)
+
+
 class Intruder(InProcessExecutor):
     """Commits a delete without a publish while the rewrite executes: drift at commit time."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.storage)
         self.graph = graph
 
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:

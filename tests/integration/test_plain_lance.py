@@ -11,7 +11,8 @@ import lance
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.errors import NotAGraph
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.health import health
 from omnigraph_ops.holds import HeldVersion, plan_hold
 from omnigraph_ops.models import CheckStatus, Decision, RetentionPolicy, SnapshotExpiry
@@ -242,3 +243,11 @@ def test_auto_cleanup_is_its_owners(tmp_path: Path) -> None:
     assert "its owner" in str(health(graph).tables[0].note)
     assert optimized(graph) == {"table:mine": True}
     assert lance.dataset(str(path)).config() == config
+
+
+@pytest.mark.parametrize("place", ["", "/history.lance"])
+def test_what_the_tool_keeps_for_itself_is_no_target(folder: Path, place: str) -> None:
+    optimize_all(open_graph(str(folder)))
+    shutil.copytree(folder / "stable.lance", folder / "__maintenance" / "history.lance")
+    with pytest.raises(NotAGraph, match="keeps for itself"):
+        open_graph(f"{folder}/__maintenance{place}")

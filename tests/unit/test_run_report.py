@@ -29,12 +29,12 @@ COMMITTED = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", comm
 
 def test_an_idle_night_did_nothing_and_says_so() -> None:
     report = build(RunFacts(graph="/g", states={"summarize": "success"}))
-    assert report.outcome == "nothing_done"
-    assert "nothing done" in report.markdown
+    assert report.outcome == "nothing_to_do"
+    assert "nothing to do" in report.markdown
 
 
 def test_a_night_with_work_is_done() -> None:
-    assert build(RunFacts(graph="/g", optimize=COMMITTED)).outcome == "done"
+    assert build(RunFacts(graph="/g", optimize=COMMITTED)).outcome == "succeeded"
 
 
 def test_what_waits_and_what_it_cost_is_in_the_report() -> None:
@@ -87,6 +87,16 @@ def test_rejected_drift_needs_attention() -> None:
         chosen_options=("Reject",), digest="sha256:1", decided_by="ada", decided_at_us=1_767_323_045_000_000
     )
     report = build(RunFacts(graph="/g", preview=PREVIEW, repair_decision=decision))
-    assert report.outcome == "nothing_done"
+    assert report.outcome == "nothing_to_do"
     assert report.attention == ("node:B is still drifted (5 → 6, verified_maintenance)",)
     assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown
+
+
+def test_names_from_a_graph_are_only_text_in_the_report() -> None:
+    evil = "node:<script>|`**x**"
+    tables = OptimizeReport(uri="/g", tables=(TableStats(table_key=evil, error=f"{evil} is broken"),))
+    report = build(RunFacts(graph=f"/{evil}", optimize=tables, failures=()))
+    assert "<script>" not in report.markdown.replace("\\<", "")
+    (row,) = [line for line in report.markdown.splitlines() if line.startswith("| node")]
+    assert row.replace("\\|", "").count("|") == 8
+    assert report.failed == (f"optimize {evil}: {evil} is broken",)

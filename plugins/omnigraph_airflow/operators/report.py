@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
@@ -11,16 +12,20 @@ from airflow.sdk.exceptions import AirflowFailException
 from omnigraph_airflow.decisions import Decision, decision_of
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
+from omnigraph_airflow.metrics import emit
 from omnigraph_airflow.operators.ask import DECISION
 from omnigraph_airflow.operators.base import FAILURE, note, pull_list
 from omnigraph_airflow.operators.cleanup import PLAN
-from omnigraph_airflow.run_report import Failure, RunFacts, build
+from omnigraph_airflow.operators.lots import DONE
+from omnigraph_airflow.run_record import header_of, results_of
+from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build
 from omnigraph_ops import sealed, serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupStats,
+    OptimizePlan,
     OptimizeReport,
     OrphanedFork,
     OrphansPlan,
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 
     from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.models.history import RunRecord
 
 T = TypeVar("T")
 REPORT = "report"
@@ -47,7 +53,7 @@ _STAGES = {
 
 
 class ReportOperator(BaseOperator):
-    """Collects what every stage left, logs it as Markdown, keeps it as XCom `report`.
+    """Collects what every stage left, logs it as Markdown, keeps it as XCom `report` and in the graph's history.
 
     Runs always (`all_done`) and is the only leaf of the DAG, so it decides the run's state: it fails
     when any task or table failed.
@@ -73,6 +79,7 @@ class ReportOperator(BaseOperator):
         context["ti"].xcom_push(key=REPORT, value=serde.to_json(report))
         if graph is not None:
             _note_cleanup(context, graph.storage, facts)
+            self._keep(context, graph, facts, report)
         if report.failed:
             raise AirflowFailException("; ".join(report.failed))
 
@@ -83,6 +90,21 @@ class ReportOperator(BaseOperator):
         except OpsError as error:
             self.log.warning("The kept plans cannot be read: %s", error)
             return None
+
+    def _keep(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
+        """Write the record of the run and send its metrics; neither can fail the run. Writes."""
+        from omnigraph_ops import history
+        from omnigraph_ops.history.record import record_of
+        from omnigraph_ops.history.snapshot import everything_now, look
+
+        def make() -> RunRecord:
+            results = results_of(facts, report.failed, report.attention)
+            header = header_of(context, facts, stamp=graph.stamp)
+            return record_of(header, replace(results, after=look(everything_now, graph)))
+
+        record = history.keep(graph, make, days=graph.settings.history_days, warn=self.log.warning)
+        if record is not None:
+            emit(record, self.graph or graph.target)
 
 
 def _note_cleanup(context: Context, storage: Storage, facts: RunFacts) -> None:
@@ -99,13 +121,14 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     states.pop(ti.task_id, None)
     tasks = frozenset(context["dag"].task_ids)
-    removed = pull_list(context, "cleanup_table")
+    removed = [*pull_list(context, "cleanup_table"), *pull_list(context, "cleanup_table", DONE)]
     failed = [f for task in tasks for f in pull_list(context, task, FAILURE)]
     return RunFacts(
         graph=target,
         stages=frozenset(stage for stage, task in _STAGES.items() if task in tasks),
         states=states,
         failures=tuple(serde.from_json(Failure, f) for f in failed),
+        optimize_plan=_one(context, OptimizePlan, "plan_optimize"),
         optimize=_one(context, OptimizeReport, "summarize"),
         preview=_kept(context, graph, RepairPreview, "preview_repair"),
         repair_decision=_decision(context, "approve_repair"),

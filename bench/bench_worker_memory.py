@@ -1,0 +1,78 @@
+"""Claim: a Spark worker stays under 1 GB while a table of 5 GB is compacted.
+
+A plain Lance table of wide rows is rewritten on Spark's local cores with everything encoded anew (nothing is
+copied, which needs less), and the resident memory of each Python worker is sampled. Needs 11 GB of disk.
+
+    python bench/bench_worker_memory.py [GIGABYTES]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from omnigraph_ops.edges.java import spark_environment
+
+os.environ |= spark_environment()
+
+from pyspark.sql import SparkSession
+
+from omnigraph_ops.demo.wide import write_wide_table
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models import BinaryCopy
+from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.settings import Settings
+from omnigraph_ops.spark.executor import SparkExecutor
+
+ROWS, ROW_BYTES = 100_000, 620
+SETTINGS = Settings(small_table_bytes=0, target_rows_per_fragment=1_048_576, binary_copy=BinaryCopy.NEVER)
+
+
+class Watch(threading.Thread):
+    """The most resident memory that any Python worker of this machine's Spark held, in megabytes."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most, self.ended = 0.0, threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.2):
+            self.most = max([self.most, *map(resident, Path("/proc").glob("[0-9]*"))])
+
+
+def resident(process: Path) -> float:
+    """Megabytes of a Spark worker; 0 for any other process, and for one that is gone."""
+    try:
+        if b"pyspark.worker" not in (process / "cmdline").read_bytes():
+            return 0.0
+        lines = (process / "status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
+
+
+def main() -> None:
+    gigabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    with tempfile.TemporaryDirectory() as folder:
+        uri = str(Path(folder) / "wide.lance")
+        write_wide_table(uri, fragments=round(gigabytes * 1e9 / ROWS / ROW_BYTES), rows=ROWS)
+        graph = open_graph(uri, SETTINGS)
+        (entry,) = graph.state().entries
+        session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        watch = Watch()
+        watch.start()
+        stats = optimize_table(graph, entry.table_key, executor=SparkExecutor(session.sparkContext))
+        watch.ended.set()
+        session.stop()
+        print(
+            f"{stats.bytes_rewritten / 1e9:.1f} GB rewritten, {stats.fragments_removed} fragments into "
+            f"{stats.fragments_added}; the largest worker held {watch.most:.0f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""From what a run left to its record. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.history.parts import parts_of
+from omnigraph_ops.history.results import RunResults
+from omnigraph_ops.history.tables import table_record
+from omnigraph_ops.models import SparedFile
+from omnigraph_ops.models.history import (
+    Measured,
+    RunHeader,
+    RunOutcome,
+    RunRecord,
+    TableCounts,
+    TableRecord,
+    Work,
+)
+
+
+def record_of(header: RunHeader, results: RunResults) -> RunRecord:
+    """The record of a run that ends now. Reads the clock."""
+    tables = tuple(table_record(parts) for parts in parts_of(results))
+    errors = _errors(results, tables)
+    ended_at_us = now_us()
+    return RunRecord(
+        record_id=new_ulid(ended_at_us),
+        header=header,
+        ended_at_us=ended_at_us,
+        outcome=outcome_of(failed=bool(errors), did_anything=results.did_anything),
+        errors=errors,
+        attention=results.attention,
+        counts=_counts(tables),
+        before=_graph_before(results, tables),
+        after=results.after.graph,
+        work=_work(results, tables),
+        decisions=results.decisions,
+        tables=tables,
+    )
+
+
+def outcome_of(*, failed: bool, did_anything: bool) -> RunOutcome:
+    """The three states of a whole, or of a table: a failure outweighs what was done. Pure."""
+    if failed:
+        return RunOutcome.FAILED
+    return RunOutcome.SUCCEEDED if did_anything else RunOutcome.NOTHING_TO_DO
+
+
+def _errors(results: RunResults, tables: Iterable[TableRecord]) -> tuple[str, ...]:
+    """Every failure once: those of the run, then those of tables that no sentence is about yet. Pure."""
+    told = [f"{f.table_key}: {f.message}" if f.table_key else f.message for f in results.failures]
+    named = {f.table_key for f in results.failures}
+    told += [f"{t.table_key}: {t.error}" for t in tables if t.error is not None and t.table_key not in named]
+    removal = (*(results.orphans.failed if results.orphans else ()), *_quarantine_failed(results))
+    told += [f"{file.path}: {file.reason}" for file in removal]
+    return tuple(dict.fromkeys(told))
+
+
+def _quarantine_failed(results: RunResults) -> tuple[SparedFile, ...]:
+    return results.quarantine.failed if results.quarantine else ()
+
+
+def _counts(tables: Iterable[TableRecord]) -> TableCounts:
+    found = Counter(t.outcome for t in tables)
+    return TableCounts(**{outcome.value: found[outcome] for outcome in RunOutcome})
+
+
+def _graph_before(results: RunResults, tables: Iterable[TableRecord]) -> Measured:
+    """How the graph stood before, from the plan, else from what is known of the time after. Pure."""
+    known, plan, after = results.before.graph, results.optimize_plan, results.after.graph
+    if plan is not None:
+        return Measured(
+            version=plan.graph_version if known.version is None else known.version,
+            rows=sum(t.rows for t in plan.tables),
+            fragments=sum(t.fragments for t in plan.tables),
+            data_bytes=sum(t.data_bytes for t in plan.tables),
+        )
+    if after.fragments is None:
+        return known
+    maintained = [t.work for t in tables if t.after.fragments is not None]
+    return replace(known, fragments=after.fragments + sum(w.fragments_removed - w.fragments_added for w in maintained))
+
+
+def _work(results: RunResults, tables: tuple[TableRecord, ...]) -> Work:
+    orphans, quarantine, optimize = results.orphans, results.quarantine, results.optimize
+    files = orphans.files_removed if orphans else 0
+    # Files that were only moved aside still cost their bytes.
+    freed = orphans.bytes_removed if orphans and orphans.quarantine_id is None else 0
+    if quarantine is not None and quarantine.action == "purged":
+        files, freed = files + quarantine.files, freed + quarantine.bytes
+    told = [t.work.preempted for t in tables if t.work.preempted is not None]
+    return Work(
+        fragments_removed=sum(t.work.fragments_removed for t in tables),
+        fragments_added=sum(t.work.fragments_added for t in tables),
+        versions_removed=sum(t.work.versions_removed for t in tables),
+        files_removed=files,
+        bytes_rewritten=sum(t.work.bytes_rewritten for t in tables),
+        bytes_ingested=optimize.bytes_ingested if optimize else None,
+        bytes_reclaimed=freed + sum(t.work.bytes_reclaimed for t in tables),
+        write_amplification=optimize.write_amplification if optimize else None,
+        preempted=sum(told) if told else None,
+    )

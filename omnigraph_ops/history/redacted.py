@@ -1,0 +1,45 @@
+"""What must not be kept: credentials in texts that came from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from omnigraph_ops.models.history import RunRecord
+
+HIDDEN = "***"
+_SECRET_NAMES = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|PRIVATE_KEY|ACCESS_KEY_ID|FERNET", re.IGNORECASE)
+_SHORTEST = 8
+"""Shorter values would blank out ordinary words."""
+_USERINFO = re.compile(r"(?<=://)[^/\s@]+@")
+_PARAMETER = re.compile(
+    r"((?:X-Amz-(?:Signature|Credential|Security-Token)|sig|token|password|secret\w*|access_key\w*)\s*[=:]\s*)[^\s&,;'\"]+",
+    re.IGNORECASE,
+)
+
+
+def redacted(text: str, secrets: Collection[str] = ()) -> str:
+    """The text without user info of URLs, signatures, the given secrets, and those of the environment. Reads."""
+    values = {v for name, v in os.environ.items() if _SECRET_NAMES.search(name) and len(v) >= _SHORTEST}
+    for value in sorted({*values, *secrets}, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))
+
+
+def redacted_record(record: RunRecord, secrets: Collection[str] = ()) -> RunRecord:
+    """The record with every free text redacted. Reads the environment."""
+
+    def clean(text: str) -> str:
+        return redacted(text, secrets)
+
+    return replace(
+        record,
+        header=replace(record.header, graph=clean(record.header.graph)),
+        errors=tuple(map(clean, record.errors)),
+        attention=tuple(map(clean, record.attention)),
+        tables=tuple(
+            replace(t, reason=clean(t.reason), error=None if t.error is None else clean(t.error)) for t in record.tables
+        ),
+    )

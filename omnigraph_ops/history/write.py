@@ -1,0 +1,43 @@
+"""Write the history: one commit per record, retention and compaction now and then, and never a failed run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from omnigraph_ops.edges.history_rows import rows_of
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.history.place import credentials_of, table_at
+from omnigraph_ops.history.redacted import redacted_record
+from omnigraph_ops.models.history import RunRecord
+
+_DAY_US = 86_400 * 1_000_000
+_NOT_KEPT = "the history could not be written, which changes nothing about the run"
+
+Warn = Callable[[str], None]
+
+
+def append(source: Graph | Storage, record: RunRecord, *, days: int) -> None:
+    """Add a record, without any secret that is known; the record of an earlier attempt of the run goes. Writes.
+
+    Raises:
+        LanceFailure, StorageError: it is not in the history, or the history was not kept small.
+    """
+    table = table_at(source)
+    table.append(rows_of(redacted_record(record, credentials_of(source))))
+    table.drop_older_records(record.run_id, record.record_id)
+    table.maintain(expired_before_us=now_us() - days * _DAY_US)
+
+
+def keep(source: Graph | Storage, make: Callable[[], RunRecord], *, days: int, warn: Warn) -> RunRecord | None:
+    """Make and add a record; whatever goes wrong is said and nothing else: the run is over. Writes."""
+    try:
+        record = make()
+        append(source, record, days=days)
+    except Exception as error:
+        # Not only errors of ours: no surprise in a report may turn a run that is done into a failed one.
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        warn(f"{_NOT_KEPT}: {first}")
+        return None
+    return record

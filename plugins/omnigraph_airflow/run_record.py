@@ -1,0 +1,87 @@
+"""The record of a DAG run for the history of the graph, from what its tasks left. Knows no Airflow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph_airflow.decisions import Decision
+from omnigraph_ops import __version__
+from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Any
+
+    from omnigraph_airflow.run_report import RunFacts
+    from omnigraph_ops.history.results import RunResults
+
+STAGE_ORDER = ("optimize", "repair", "cleanup", "orphans")
+
+
+def results_of(facts: RunFacts, failed: tuple[str, ...] = (), attention: tuple[str, ...] = ()) -> RunResults:
+    """What the stages left, in the words of the history; `failed` is what the report says failed. Pure."""
+    from omnigraph_ops.history.results import RunResults, StageFailure
+
+    told = {f.message for f in facts.failures if f.table_key}
+    of_tables = (
+        StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id) for f in facts.failures if f.table_key
+    )
+    # The report's sentences about tables begin with the task or the table and end with the message itself.
+    others = (StageFailure(message=line) for line in failed if not any(line.endswith(message) for message in told))
+    return RunResults(
+        optimize_plan=facts.optimize_plan,
+        optimize=facts.optimize,
+        preview=facts.preview,
+        repair=facts.repair,
+        cleanup_plan=facts.cleanup_plan,
+        cleanup=facts.cleanup,
+        forks=facts.forks,
+        orphans=facts.orphans,
+        decisions=decisions_of(facts),
+        failures=(*of_tables, *others),
+        attention=attention,
+    )
+
+
+def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
+    """Who decided about which stage. Pure."""
+    asked = (
+        ("repair", facts.repair_decision),
+        ("cleanup", facts.cleanup_decision),
+        ("orphans", facts.orphans_decision),
+    )
+    return tuple(_decision(stage, decision) for stage, decision in asked if decision is not None)
+
+
+def header_of(context: Any, facts: RunFacts, *, stamp: int) -> RunHeader:
+    """Which run it is. Reads the context."""
+    run, dag_id = context["dag_run"], context["ti"].dag_id
+    return RunHeader(
+        run_id=f"{dag_id}/{context['run_id']}",
+        origin=RunOrigin.AIRFLOW,
+        verb="+".join(stage for stage in STAGE_ORDER if stage in facts.stages),
+        triggered_by=getattr(run, "triggering_user_name", None) or str(getattr(run.run_type, "value", run.run_type)),
+        started_at_us=_us(run.start_date) or _us(context["ti"].start_date) or 0,
+        graph=facts.graph,
+        stamp=stamp,
+        tool_version=__version__,
+        dag_id=dag_id,
+        dag_run_id=context["run_id"],
+        logical_date_us=_us(run.logical_date),
+    )
+
+
+def _decision(stage: str, decision: Decision) -> RunDecision:
+    answer = Answer.APPROVED if decision.approved else Answer.REJECTED
+    return RunDecision(
+        stage=stage,
+        answer=Answer.TIMEOUT if decision.timed_out else answer,
+        by=decision.decided_by,
+        digest=decision.digest,
+        at_us=decision.decided_at_us or None,
+        forced=decision.force,
+    )
+
+
+def _us(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1_000_000)

@@ -1,0 +1,285 @@
+"""The history table: every writing verb leaves one record, previews leave none, and nobody is disturbed by it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops import history
+from omnigraph_ops.cli.recording import writes
+from omnigraph_ops.edges.history_table import MAINTAINED_EVERY
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import HISTORY_PATH
+from omnigraph_ops.health import health
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.recovery import check
+from tests.conftest import DemoGraph
+from tests.support import plain
+from tests.support.history import DAY_US, record
+from tests.support.orphans import age
+from tests.support.rows import rows_everywhere
+from tests.support.shell import Cli, assert_refused, runner
+
+SMALL = {"loads": 3, "rows": 12, "node_types": 1}
+DRIFTED = "node:Person"
+DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line of this process."""
+    return runner(capsys)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    """A place with nothing in it."""
+    return Storage(str(tmp_path))
+
+
+def dataset(root: str | Path) -> Any:
+    return lance.dataset(f"{root}/{HISTORY_PATH}")
+
+
+def seen(graph: Graph) -> list[tuple[str, RunOutcome]]:
+    """Verb and outcome of every run, oldest first."""
+    return [(run.header.verb, run.outcome) for run in reversed(history.read_runs(graph))]
+
+
+def test_every_verb_that_writes_leaves_one_record_and_the_others_none(
+    cli: Cli, demo_graph: DemoGraph, stamp: int
+) -> None:
+    graph = demo_graph(stamp=stamp, drift_tables=(DRIFTED,), **SMALL)
+    previews = ("check", "health", "plan", "audit", "history", "repair", "cleanup --keep 1", "orphans", "unlock")
+    for verb in previews:
+        assert cli(verb, graph.uri).code == 0
+    assert not Path(graph.uri, HISTORY_PATH).exists()
+    for verb in ("recover", "optimize", "repair --confirm", "optimize", "cleanup --keep 1 --confirm"):
+        assert cli(verb, graph.uri).code == 0
+    assert cli("orphans --confirm", graph.uri).code == 0
+    for verb in previews:
+        assert cli(verb, graph.uri).code == 0
+    assert seen(graph) == [
+        ("recover", NOTHING),
+        ("optimize", DONE),
+        ("repair", DONE),
+        ("optimize", DONE),
+        ("cleanup", DONE),
+        ("orphans", NOTHING),
+    ]
+    assert dataset(graph.uri).count_rows(filter="table_key IS NULL") == 6
+
+
+def test_a_record_says_what_was_done_to_each_table(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, drift_tables=(DRIFTED,), **SMALL)
+    before = graph.state()
+    assert cli("optimize --quiet", graph.uri).code == 0
+    run = history.read_run(graph, history.read_runs(graph)[0].run_id)
+    assert run is not None
+    tables = {t.table_key: t for t in run.tables}
+    edge = tables["edge:Knows"]
+    published = before.get("edge:Knows")
+    assert published is not None
+    assert (tables[DRIFTED].outcome, tables[DRIFTED].reason) == (NOTHING, "drift_needs_repair")
+    assert (edge.outcome, edge.before.fragments, edge.after.fragments) == (DONE, 3, 1)
+    assert (edge.before.version, edge.after.version) == (published.version, graph.state().get("edge:Knows").version)
+    assert edge.work.bytes_rewritten > 0
+    assert edge.windows
+    assert (run.before.version, run.after.version) == (before.manifest_version, graph.state().manifest_version)
+    assert run.after.rows == sum(e.row_count or 0 for e in graph.state().entries)
+    assert run.header.triggered_by.endswith(f"@{os.uname().nodename}")
+
+
+def test_the_decision_and_its_digest_are_part_of_the_record(cli: Cli, demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    plan = tmp_path / "plan.json"
+    shown = cli("cleanup --keep 1 --json", graph.uri)
+    plan.write_text(shown.out)
+    assert cli("cleanup --confirm --plan", graph.uri, str(plan)).code == 0
+    (run,) = history.read_runs(graph)
+    (decision,) = run.decisions
+    assert (decision.stage, str(decision.answer), decision.digest) == ("cleanup", "approved", shown.json["digest"])
+    (point,) = history.table_trend(graph, DRIFTED)
+    assert (point.table.decisions, point.table.work.versions_removed > 0) == ((decision,), True)
+    assert run.work.bytes_reclaimed > 0
+
+
+def test_a_run_that_something_stopped_has_failed(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    graph.storage.write("_schema.pg.staging", b"node X {}")
+    assert cli("optimize", graph.uri).code == 1
+    (run,) = history.read_runs(graph)
+    assert (run.outcome, len(run.errors), "staging" in run.errors[0]) == (FAILED, 1, True)
+    assert_refused(cli("optimize --table node:Nobody", graph.uri), "staging")
+    assert len(history.read_runs(graph)) == 2
+
+
+def test_a_recover_that_leaves_something_has_failed(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    graph.storage.write("_schema.pg.staging", b"node X {}")
+    assert cli("recover", graph.uri).code == 4
+    (run,) = history.read_runs(graph)
+    assert (run.outcome, run.errors) == (FAILED, ("recover left the graph needs_person",))
+
+
+def test_a_history_that_cannot_be_written_is_said_and_changes_nothing(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    Path(graph.uri, HISTORY_PATH).parent.mkdir()
+    Path(graph.uri, HISTORY_PATH).write_text("a file where a folder belongs")
+    rows = rows_everywhere(graph)
+    done = cli("optimize --quiet --json", graph.uri)
+    assert (done.code, done.json["tables"][0]["committed"]) == (0, True)
+    assert done.err.startswith("warning: the history could not be written, which changes nothing about the run: ")
+    assert len(done.err.splitlines()) == 1
+    assert rows_everywhere(graph) == rows
+
+
+def test_nobody_else_sees_the_history(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    keys = {t.table_key for t in health(graph).tables}
+    assert cli("optimize", graph.uri).code == 0
+    age(Path(graph.uri, HISTORY_PATH))
+    plan = plan_orphans(graph, older_than_seconds=86_400)
+    ours = [f.path for f in (*plan.files, *plan.unknown) if f.path.startswith("__maintenance")]
+    assert (ours, [p for p in plan.folders if p.startswith(HISTORY_PATH)]) == ([], [])
+    apply_orphans(graph, plan)
+    assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
+    assert {t.table_key for t in health(graph).tables} == keys
+    assert check(graph).status.exit_code == 0
+    assert len(history.read_runs(graph)) == 2
+
+
+@pytest.mark.parametrize("one", [False, True], ids=["folder", "dataset"])
+def test_plain_lance_has_its_history_beside_the_datasets(cli: Cli, tmp_path: Path, *, one: bool) -> None:
+    root = plain.database(tmp_path / "db")
+    target = root / "stable.lance" if one else root
+    keys = {t.table_key for t in health(plain.opened(target)).tables}
+    for verb in ("optimize", "cleanup --keep 1 --confirm", "optimize"):
+        assert cli(verb, str(target)).code == 0
+    graph = plain.opened(target)
+    assert seen(graph) == [("optimize", DONE), ("cleanup", DONE), ("optimize", NOTHING)]
+    assert dataset(root).count_rows() > 3
+    assert {t.table_key for t in health(graph).tables} == keys
+    age(Path(graph.uri, HISTORY_PATH))
+    plan = plan_orphans(graph, older_than_seconds=86_400)
+    assert [f.path for f in (*plan.files, *plan.unknown) if HISTORY_PATH in f.path] == []
+    assert history.read_runs(graph)[0].after.version is None
+
+
+def _append_many(root: str, name: str, count: int) -> None:
+    storage = Storage(root)
+    for number in range(count):
+        history.append(storage, record(f"{name}/{number}"), days=400)
+
+
+def test_two_processes_append_at_once_and_nothing_is_lost(storage: Storage) -> None:
+    each = MAINTAINED_EVERY // 2 + 4
+    context = multiprocessing.get_context("spawn")
+    both = [context.Process(target=_append_many, args=(storage.root, name, each)) for name in "ab"]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(120)
+    assert [process.exitcode for process in both] == [0, 0]
+    found = {run.run_id for run in history.read_runs(storage)}
+    assert found == {f"{name}/{number}" for name in "ab" for number in range(each)}
+    assert len(dataset(storage.root).get_fragments()) < MAINTAINED_EVERY
+
+
+def test_records_past_their_time_go_and_the_table_stays_small(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import omnigraph_ops.edges.history_table as edge
+
+    monkeypatch.setattr(edge, "MAINTAINED_EVERY", 6)
+    monkeypatch.setattr(edge, "_READERS_HAVE", edge.timedelta(0))
+    now = now_us()
+    for day in (50, 41, 39, 3, 2, 1):
+        history.append(storage, record(f"day {day}", started_at_us=now - day * DAY_US), days=40)
+    assert [run.run_id for run in history.read_runs(storage)] == ["day 1", "day 2", "day 3", "day 39"]
+    kept = dataset(storage.root)
+    assert (len(kept.get_fragments()), len(kept.versions())) == (1, 1)
+    assert history.table_trend(storage, "node:A")[-1].run_id == "day 39"
+
+
+def test_a_run_that_is_reported_again_has_one_record(storage: Storage) -> None:
+    for outcome in (FAILED, DONE):
+        history.append(storage, record("night", outcome=outcome), days=400)
+        history.append(storage, record("other"), days=400)
+        time.sleep(0.002)
+    assert [run.outcome for run in history.read_runs(storage) if run.run_id == "night"] == [DONE]
+    assert dataset(storage.root).count_rows() == 4
+
+
+def test_the_newest_so_many_or_since_a_moment(storage: Storage) -> None:
+    now = now_us()
+    for day in (5, 3, 4, 1):
+        history.append(storage, record(f"it's {day}", started_at_us=now - day * DAY_US), days=400)
+    assert [r.run_id for r in history.read_runs(storage, last=2)] == ["it's 1", "it's 3"]
+    assert [r.run_id for r in history.read_runs(storage, since_us=now - 4 * DAY_US)] == ["it's 1", "it's 3", "it's 4"]
+    assert [p.run_id for p in history.graph_trend(storage, last=1)] == ["it's 1"]
+    assert [p.run_id for p in history.table_trend(storage, "node:A", last=1)] == ["it's 1"]
+    run = history.read_run(storage, "it's 4")
+    assert run is not None
+    assert len(run.tables) == 1
+    assert history.read_runs(storage, last=1)[0].tables == ()
+    assert history.read_run(storage, "' OR '1'='1") is None
+    assert history.read_runs(Storage(f"{storage.root}/elsewhere")) == ()
+
+
+def test_columns_of_an_older_release_are_added(storage: Storage) -> None:
+    from omnigraph_ops.edges.history_rows import rows_of
+
+    old = rows_of(record("old")).drop_columns(["preempted"])
+    lance.write_dataset(old, f"{storage.root}/{HISTORY_PATH}")
+    history.append(storage, record("new"), days=400)
+    assert [r.work.preempted for r in sorted(history.read_runs(storage), key=lambda r: r.run_id)] == [1, None]
+
+
+def test_columns_of_a_later_release_do_not_stop_this_one(storage: Storage) -> None:
+    history.append(storage, record("old"), days=400)
+    dataset(storage.root).add_columns(pa.field("later", pa.string()))
+    history.append(storage, record("new"), days=400)
+    assert len(history.read_runs(storage)) == 2
+
+
+def test_the_verb_shows_runs_one_run_and_a_table(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    assert cli("history", graph.uri).out.splitlines()[1].split() == ["Runs", "0"]
+    cli("optimize", graph.uri)
+    cli("cleanup --keep 1 --confirm", graph.uri)
+    listed = cli("history --json", graph.uri).json["runs"]
+    assert [run["header"]["verb"] for run in listed] == ["cleanup", "optimize"]
+    run_id = listed[1]["header"]["run_id"]
+    whole = cli("history --format json --run", graph.uri, run_id)
+    assert [t["table_key"] for t in whole.json["tables"]][1:] == ["edge:Knows", "node:Person"]
+    assert "drift" not in cli("history --run", graph.uri, run_id).out
+    trend = cli(f"history --table {DRIFTED} --last 1 --format csv", graph.uri).out.splitlines()
+    assert (len(trend), ",cleanup,node:Person,succeeded," in trend[1]) == (2, True)
+    assert len(cli("history --since 1d --format markdown", graph.uri).out.splitlines()) == 10
+    assert cli("history --format html", graph.uri).out.startswith("<!doctype html>")
+    assert_refused(cli("history --run nothing", graph.uri), "has no run 'nothing'")
+    assert_refused(cli("history --last 1 --run x", graph.uri), "leave --table, --last and --since out", code=2)
+    assert_refused(cli("history --since banana", graph.uri), "unknown duration unit")
+
+
+def test_which_calls_write() -> None:
+    from omnigraph_ops.cli.parser import build_parser
+
+    def call(text: str) -> bool:
+        return writes(build_parser().parse_args(text.split()))
+
+    writing = ("optimize g", "recover g", "repair g --confirm", "cleanup g --keep 1 --confirm", "orphans g --confirm")
+    assert all(call(text) for text in (*writing, "orphans g --restore q", "orphans g --purge q --confirm"))
+    reading = ("optimize g --queue", "repair g", "cleanup g --keep 1", "orphans g", "orphans g --purge q", "history g")
+    assert not any(call(text) for text in reading)
