@@ -15,10 +15,12 @@ are removed, and a larger plan waits for an approval under *Required Actions*.
 
 from __future__ import annotations
 
-from airflow.sdk import Param, TriggerRule
+from airflow.sdk import TriggerRule
+from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
 from omnigraph_airflow.operators.approve import ApproveCleanupOperator
-from omnigraph_airflow.operators.cleanup import CleanupTableOperator, PlanCleanupOperator
+from omnigraph_airflow.operators.cleanup import CleanupTablesOperator, PlanCleanupOperator
+from omnigraph_airflow.operators.lots import LOT_LABEL
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import (
@@ -27,38 +29,18 @@ from omnigraph_airflow.params import (
     graph_param,
     keep_param,
     older_than_param,
+    other_policy_params,
     tables_param,
 )
 
 PARAMS = {
-    "graph": graph_param(),
+    "graph": graph_param(graph_names()),
     "tables": tables_param(),
     "keep": keep_param(),
     "older_than": older_than_param(),
     "confirm": confirm_param(),
     "digest": digest_param(),
-    "between_pins": Param(
-        False,
-        type="boolean",
-        title="Between pins",
-        section="Other policies",
-        description_md="Also remove unprotected versions above the oldest version that a branch reads.",
-    ),
-    "expiry": Param(
-        None,
-        type=["null", "object"],
-        title="Snapshot expiry",
-        section="Other policies",
-        properties={
-            "retain_min": {"type": "integer", "minimum": 1},
-            "retain_max": {"type": ["null", "integer"], "minimum": 1},
-            "time_retained_secs": {"type": "integer", "minimum": 0},
-            "expire_limit": {"type": "integer", "minimum": 1},
-        },
-        additionalProperties=False,
-        description_md='Instead of the two limits above, as in `{"retain_min": 10, "time_retained_secs": 3600, '
-        '"expire_limit": 10}`.',
-    ),
+    **other_policy_params(),
 }
 
 
@@ -84,12 +66,12 @@ def omnigraph_cleanup() -> None:
         confirmed="{{ params.confirm }}",
         digest="{{ params.digest }}",
     )
-    cleanup = CleanupTableOperator.partial(
+    cleanup = CleanupTablesOperator.partial(
         task_id="cleanup_table",
-        map_index_template="{{ task.table_key }}",
+        map_index_template=LOT_LABEL,
         plan=plan.output["plan"],
         approval="approve_cleanup",
-    ).expand(table_key=plan.output)
+    ).expand(lot=plan.output)
     report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
 
     approve >> cleanup >> report

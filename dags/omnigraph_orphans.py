@@ -17,6 +17,7 @@ removed, and a larger plan waits for an approval under *Required Actions*. With 
 from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
+from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
 from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
@@ -25,7 +26,7 @@ from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import confirm_param, digest_param, graph_param
 
 PARAMS = {
-    "graph": graph_param(),
+    "graph": graph_param(graph_names()),
     "older_than": Param(
         "7d",
         type="string",

@@ -47,10 +47,15 @@ class Storage:
 
     def __init__(self, root: str, options: Mapping[str, Any] | None = None) -> None:
         self.root = root
+        self._options = dict(options or {})
         self.is_local = not root.startswith("s3://")
         protocol = "file" if self.is_local else "s3"
-        self._fs = fsspec.filesystem(protocol, **dict(options or {}))
+        self._fs = fsspec.filesystem(protocol, **self._options)
         self._base = root if self.is_local else root.removeprefix("s3://")
+
+    def at(self, root: str) -> Storage:
+        """The same store below another root. Pure."""
+        return Storage(root, self._options)
 
     @property
     def filesystem(self) -> Any:
@@ -71,6 +76,12 @@ class Storage:
         with translated("read", path):
             data: bytes = self._fs.cat_file(self.full(path))
             return data
+
+    def chunks(self, path: str, size: int) -> Iterator[bytes]:
+        """The content piece by piece; `FileNotFoundError` when absent. Reads."""
+        with translated("read", path), self._fs.open(self.full(path), "rb", block_size=size) as handle:
+            while piece := handle.read(size):
+                yield piece
 
     def list(self, folder: str) -> tuple[str, ...]:
         """Sorted names of the files directly below `folder`, empty when it is absent. Reads."""

@@ -9,7 +9,7 @@ from typing import Any
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.graph.location import graph_root, locate
 
 _STATE = "__cluster/state.json"
 
@@ -24,7 +24,7 @@ def resolve_cluster(cluster: str, graph_id: str | None, access: StoreAccess = AM
     """
     root = locate(cluster).root if "://" in cluster else os.path.abspath(cluster)
     graphs = _applied_graphs(Storage(root, access.s3fs(root)), cluster)
-    return f"{root}/graphs/{_select(cluster, graphs, graph_id)}.omni"
+    return graph_root(root, _select(cluster, graphs, graph_id))
 
 
 def _select(cluster: str, graphs: tuple[str, ...], graph_id: str | None) -> str:

@@ -66,6 +66,11 @@ def locate(target: str) -> GraphLocation:
     return GraphLocation(given=target, root=os.path.abspath(text))
 
 
+def graph_root(cluster_root: str, graph_id: str) -> str:
+    """Where a cluster keeps one of its graphs. Pure."""
+    return f"{cluster_root}/graphs/{graph_id}.omni"
+
+
 _TABLE_PATH = re.compile(r"(?:nodes|edges)/[0-9a-f]{16}(?:-[0-9a-f]{16})?")
 
 

@@ -117,10 +117,13 @@ def orphans_in_advance(plan: OrphansPlan, *, confirmed: bool) -> str | None:
     return "the confirm param of the person who triggered the run" if confirmed and small else None
 
 
-def repair_in_advance(preview: RepairPreview, *, confirmed: bool) -> str | None:
+def repair_in_advance(preview: RepairPreview, *, confirmed: bool, standing: bool = False) -> str | None:
     """Who approved this repair before it was previewed, or None when a person has to. Pure.
 
     Only verified maintenance is covered: what changed rows is decided by somebody who saw it.
     """
-    verified = all(row.classification is Classification.VERIFIED_MAINTENANCE for row in preview.drifted)
-    return "the confirm param of the person who triggered the run" if confirmed and verified else None
+    if not all(row.classification is Classification.VERIFIED_MAINTENANCE for row in preview.drifted):
+        return None
+    if confirmed:
+        return "the confirm param of the person who triggered the run"
+    return "the standing approval" if standing else None

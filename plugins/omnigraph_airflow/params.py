@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from airflow.sdk import Param
 
 
-def graph_param() -> Param:
-    """Which graph. Pure."""
+def with_defaults(params: dict[str, Param], defaults: Mapping[str, Any]) -> dict[str, Param]:
+    """These params, starting from other values. Changes the params."""
+    for name, value in defaults.items():
+        params[name].value = value
+    return params
+
+
+def graph_param(names: Sequence[str] = ()) -> Param:
+    """Which graph: of those with a name, where the deployment has a graphs file. Pure."""
+    offered: dict[str, Any] = {"enum": [None, *names]} if names else {}
+    what = "One of the graphs file." if names else "Path or URI."
     return Param(
         None,
         type=["null", "string"],
         title="Graph",
-        description_md="Path or URI. Empty: the deployment's graph.",
+        description_md=f"{what} Empty: the deployment's graph.",
+        **offered,
     )
 
 
@@ -46,6 +59,35 @@ def older_than_param() -> Param:
         title="Remove only older than",
         description_md="As in `90m`, `12h`, `7d`. A version goes only if both limits agree.",
     )
+
+
+def other_policy_params() -> dict[str, Param]:
+    """Cleanup by other rules than number and age. Pure."""
+    section = "Other policies"
+    return {
+        "between_pins": Param(
+            False,
+            type="boolean",
+            title="Between pins",
+            section=section,
+            description_md="Also remove unprotected versions above the oldest version that a branch reads.",
+        ),
+        "expiry": Param(
+            None,
+            type=["null", "object"],
+            title="Snapshot expiry",
+            section=section,
+            properties={
+                "retain_min": {"type": "integer", "minimum": 1},
+                "retain_max": {"type": ["null", "integer"], "minimum": 1},
+                "time_retained_secs": {"type": "integer", "minimum": 0},
+                "expire_limit": {"type": "integer", "minimum": 1},
+            },
+            additionalProperties=False,
+            description_md='Instead of number and age, as in `{"retain_min": 10, "time_retained_secs": 3600, '
+            '"expire_limit": 10}`.',
+        ),
+    }
 
 
 def budget_params() -> dict[str, Param]:

@@ -53,7 +53,7 @@ def test_after_the_deadline_no_table_starts(dags: Any, graph: Path) -> None:
     assert night.of("optimize_table") == ["success"] * 2
     assert {e.table_key: e.version for e in open_graph(str(graph)).state().entries} == versions
     assert len(night.report["attention"]) == 3
-    assert night.report["outcome"] == "nothing_done"
+    assert night.report["outcome"] == "nothing_to_do"
 
 
 def test_auto_leaves_tables_below_the_thresholds(dags: Any, graph: Path) -> None:

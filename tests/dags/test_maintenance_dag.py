@@ -107,7 +107,7 @@ def test_a_night_with_everything_approved(dag: Any, answer_hitl: Answer, graph: 
     assert night.of("optimize_table") == ["success"] * 3
     assert night.of("submit_rewrite") == ["skipped"]
     assert set(night.of("cleanup_table")) == {"success"}
-    assert night.report["outcome"] == "done"
+    assert night.report["outcome"] == "succeeded"
     assert drifted(graph) == []
     bodies = {r["task_instance"]["task_id"]: r["body"] for r in seen}
     assert f"| `{DRIFTED}` |" in bodies["approve_repair"]
@@ -145,7 +145,7 @@ def test_nothing_to_do(dag: Any, tmp_path: Path) -> None:
     assert first.state == night.state == "success", night.tasks
     for task_id in ("optimize_table", "submit_rewrite", "approve_repair", "approve_cleanup", "cleanup_table"):
         assert night.of(task_id) == ["skipped"], night.tasks
-    assert night.report["outcome"] == "nothing_done"
+    assert night.report["outcome"] == "nothing_to_do"
 
 
 def test_one_failing_table_ends_red_after_the_others(dag: Any, graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:

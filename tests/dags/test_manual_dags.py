@@ -75,7 +75,7 @@ def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, tmp_pat
     finished = run(dags, dag_id, graph, **({"older_than": "0s"} if dag_id == "omnigraph_cleanup" else {}))
     assert (finished.state, finished.of(plan), finished.of(approve)) == ("success", ["success"], ["skipped"])
     assert finished.of(apply) in ([], ["skipped"])
-    assert finished.report["outcome"] == "nothing_done"
+    assert finished.report["outcome"] == "nothing_to_do"
     assert content(graph) == before
     assert events(graph) == []
 

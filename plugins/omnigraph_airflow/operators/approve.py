@@ -31,21 +31,23 @@ class ApproveRepairOperator(ApprovePlanOperator):
     The form carries a switch, off by default, that also publishes drift which is not verified maintenance.
 
     :param force: what the switch starts from (templated).
+    :param standing: verified maintenance is approved in advance, whoever started the run.
     """
 
     verb = "repair"
     plan_type = RepairPreview
     template_fields: Sequence[str] = (*ApprovePlanOperator.template_fields, "force")
 
-    def __init__(self, *, force: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, force: bool | str = False, standing: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.force = force
+        self.standing = standing
 
     def nothing_to_do(self, plan: RepairPreview) -> str | None:
         return None if plan.drifted else "no table has drifted: nothing to repair"
 
     def in_advance(self, plan: RepairPreview, *, confirmed: bool) -> str | None:
-        return decisions.repair_in_advance(plan, confirmed=confirmed)
+        return decisions.repair_in_advance(plan, confirmed=confirmed, standing=self.standing)
 
     def describe(self, plan: RepairPreview, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         self.params[FORCE] = bool(self.force)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
+from omnigraph_airflow.links import GraphPageLink, base_path
 from omnigraph_airflow.operators.base import kept_plan, note
 from omnigraph_ops import sealed, serde
 from omnigraph_ops.errors import OpsError
@@ -44,12 +44,14 @@ class ApprovePlanOperator(ApprovalOperator):
     :param confirmed: the person who triggered the run confirmed, within bounds (templated).
     :param digest: the plan that this person approved by its digest (templated).
     :param only_confirmed: a run that nobody confirmed stops here, at the preview.
+    :param approvers: the users who may answer; empty: everybody who may act on the DAG.
     """
 
     verb: ClassVar[str]
     plan_type: ClassVar[type[Any]]
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan", "graph", "confirmed", "digest")
     ui_color = "#fef7e0"
+    operator_extra_links = (GraphPageLink(),)
 
     def __init__(
         self,
@@ -60,9 +62,11 @@ class ApprovePlanOperator(ApprovalOperator):
         confirmed: bool | str = False,
         digest: str | None = None,
         only_confirmed: bool = False,
+        approvers: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(subject="", defaults="Reject", **kwargs)
+        users = [{"id": name, "name": name} for name in approvers]
+        super().__init__(subject="", defaults="Reject", assigned_users=users or None, **kwargs)
         self.plan = plan
         self.answer_within = answer_within
         self.graph = graph
@@ -163,9 +167,8 @@ class ApprovePlanOperator(ApprovalOperator):
 def where_in_full(context: Context, plan: sealed.Sealable) -> str:
     """Markdown that leads to the whole plan: the log of the task that made it, and its file. Reads the config."""
     task = next(iter(context["task"].upstream_task_ids))
-    base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
     run = quote(context["run_id"], safe="")
-    link = f"{base}/dags/{context['dag'].dag_id}/runs/{run}/tasks/{task}"
+    link = f"{base_path()}/dags/{context['dag'].dag_id}/runs/{run}/tasks/{task}"
     return f"[the log of {task}]({link}) and in `{sealed.plan_path(plan.digest)}` of the graph"
 
 

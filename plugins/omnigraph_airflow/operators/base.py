@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_airflow.links import ApprovalLink, GraphPageLink
+from omnigraph_airflow.links import GraphPageLink
 from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError
@@ -63,7 +63,7 @@ class OmnigraphOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("graph",)
     ui_color = "#eef7ee"
-    operator_extra_links = (GraphPageLink(), ApprovalLink())
+    operator_extra_links: Sequence[BaseOperatorLink] = (GraphPageLink(),)
 
     def __init__(self, *, graph: str = GRAPH, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow import decisions
+from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import DECISION
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, log_files, to_xcom
 from omnigraph_airflow.operators.lots import LotOperator
@@ -39,6 +40,7 @@ class PlanCleanupOperator(OmnigraphOperator):
     :param digest: use the kept plan of this digest instead of making one (templated).
     """
 
+    operator_extra_links = ASKED
     template_fields: Sequence[str] = (
         *("graph", "after", "keep", "older_than"),
         *("expiry", "between_pins", "tables", "digest"),
@@ -103,6 +105,7 @@ class CleanupTablesOperator(LotOperator):
     :param approval: id of the approval task.
     """
 
+    operator_extra_links = ASKED
     template_fields: Sequence[str] = (*LotOperator.template_fields, "plan")
 
     def __init__(self, *, plan: Any, approval: str, **kwargs: Any) -> None:

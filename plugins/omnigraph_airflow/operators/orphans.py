@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow import decisions
+from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import DECISION
 from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
@@ -33,6 +34,7 @@ class PlanOrphansOperator(OmnigraphOperator):
     :param digest: use the kept plan of this digest instead of making one (templated).
     """
 
+    operator_extra_links = ASKED
     template_fields: Sequence[str] = ("graph", "older_than", "digest")
 
     def __init__(self, *, older_than: str = "7d", digest: str | None = None, **kwargs: Any) -> None:
@@ -61,6 +63,7 @@ class RemoveOrphansOperator(OmnigraphOperator):
     :param quarantine: move them below `__maintenance/quarantine/` instead of deleting them (templated).
     """
 
+    operator_extra_links = ASKED
     template_fields: Sequence[str] = ("graph", "plan", "quarantine")
 
     def __init__(self, *, plan: Any, approval: str, quarantine: bool | str = False, **kwargs: Any) -> None:

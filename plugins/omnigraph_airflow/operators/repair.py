@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow import decisions
+from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import DECISION
 from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
@@ -34,6 +35,7 @@ class PreviewRepairOperator(OmnigraphOperator):
     :param digest: use the kept preview of this digest instead of making one (templated).
     """
 
+    operator_extra_links = ASKED
     template_fields: Sequence[str] = ("graph", "tables", "evidence", "digest")
 
     def __init__(
@@ -68,6 +70,7 @@ class ApplyRepairOperator(OmnigraphOperator):
     :param approval: id of the approval task; its decision also says whether to force.
     """
 
+    operator_extra_links = ASKED
     template_fields: Sequence[str] = ("graph", "preview")
 
     def __init__(self, *, preview: Any, approval: str, **kwargs: Any) -> None:

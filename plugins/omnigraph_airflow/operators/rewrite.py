@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import omnigraph_ops
 from omnigraph_airflow.errors import airflow_errors
-from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
+from omnigraph_airflow.hooks.omnigraph import GRAPH, Address, OmnigraphHook
+from omnigraph_airflow.hooks.store_variables import SECRETS
+from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import push_failure, to_xcom
 from omnigraph_airflow.run_options import is_late, policy_arguments
 from omnigraph_ops import serde
@@ -50,6 +53,7 @@ class SubmitRewriteOperator(SparkSubmitOperator):
         *("graph", "table_key", "result"),
         *("policy", "cutoff", "auto", "not_after"),
     )
+    operator_extra_links = (*SparkSubmitOperator.operator_extra_links, GraphPageLink())
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class SubmitRewriteOperator(SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(application=APPLICATION, **kwargs)
+        self._address: Address | None = None
         self.table_key = table_key
         self.graph = graph
         self.result = result
@@ -86,12 +91,9 @@ class SubmitRewriteOperator(SparkSubmitOperator):
             raise
 
     def _submit_and_read(self, context: Context) -> TableStats:
-        from omnigraph_ops.edges.options import s3fs_options
-        from omnigraph_ops.edges.storage import Storage
-
-        graph = OmnigraphHook(self.graph).get_conn()
-        uri = graph.uri
-        storage = Storage(uri, s3fs_options(uri))
+        hook = OmnigraphHook(self.graph)
+        graph, self._address = hook.get_conn(), hook.address()
+        uri, storage = graph.uri, graph.storage
         self.application_args = [
             "--graph",
             graph.target,
@@ -113,6 +115,15 @@ class SubmitRewriteOperator(SparkSubmitOperator):
             raise AirflowFailException(outcome.stats.error)
         return outcome.stats
 
+    def _get_hook(self) -> SparkSubmitHook:
+        """The hook of the provider, with what the driver of this graph needs in its environment. Reads."""
+        hook = super()._get_hook()
+        extra = driver_variables(self._address, hook)
+        if extra:
+            # Set here, past the templated field: that one is stored and shown in the UI.
+            hook._env_vars = {**(hook._env_vars or {}), **extra}
+        return hook
+
     def _outcome(self, storage: Storage) -> SubmitOutcome | None:
         """What the application left, None when it died before it could. Reads, and removes it."""
         try:
@@ -121,6 +132,21 @@ class SubmitRewriteOperator(SparkSubmitOperator):
             return None
         storage.delete(self.result)
         return outcome
+
+
+def driver_variables(address: Address | None, hook: SparkSubmitHook) -> dict[str, str]:
+    """What a submit may hand to its driver; a secret only where it stays in an environment. Pure.
+
+    On YARN and Kubernetes the provider makes arguments of these variables, and a standalone cluster takes
+    none at all: there the driver's machine has the credentials (docs/graphs.md).
+    """
+    if address is None:
+        return {}
+    if hook._is_yarn or hook._is_kubernetes:
+        return {name: value for name, value in {**address.settings, **address.store}.items() if name not in SECRETS}
+    if hook._connection["deploy_mode"] == "cluster":
+        return {}
+    return {**address.settings, **address.store}
 
 
 def _failure(outcome: SubmitOutcome | None, otherwise: str) -> AirflowException:

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from airflow.sdk import BaseSensorOperator
 
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
+from omnigraph_airflow.operators.ask import by_hand
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hours:
+    """A part of every day; it may reach over midnight."""
+
+    start: time
+    end: time
+    timezone: str = "UTC"
+
+    def hold(self, moment: datetime) -> bool:
+        """Whether a moment lies in it, the end excluded. Pure."""
+        now = moment.astimezone(ZoneInfo(self.timezone)).time()
+        if self.start < self.end:
+            return self.start <= now < self.end
+        return now >= self.start or now < self.end
+
+    def __str__(self) -> str:
+        return f"{self.start:%H:%M}-{self.end:%H:%M} {self.timezone}"
 
 
 class QuietGraphSensor(BaseSensorOperator):
@@ -20,21 +42,28 @@ class QuietGraphSensor(BaseSensorOperator):
 
     :param graph: path or URI of the graph (templated).
     :param quiet_seconds: how long nothing may have been published (templated).
+    :param hours: a run that nobody triggered by hand also waits for them; None: any hour.
     """
 
     template_fields: Sequence[str] = ("graph", "quiet_seconds")
     ui_color = "#e8f0fe"
 
-    def __init__(self, *, graph: str = GRAPH, quiet_seconds: float | str = 300, **kwargs: Any) -> None:
+    def __init__(
+        self, *, graph: str = GRAPH, quiet_seconds: float | str = 300, hours: Hours | None = None, **kwargs: Any
+    ) -> None:
         kwargs.setdefault("mode", "reschedule")
         kwargs.setdefault("poke_interval", timedelta(minutes=1))
         kwargs.setdefault("timeout", timedelta(hours=3))
         super().__init__(**kwargs)
         self.graph = graph
         self.quiet_seconds = quiet_seconds
+        self.hours = hours
 
     def poke(self, context: Context) -> bool:
         """Look once at the newest publish and the recovery state. Reads."""
+        if self.hours is not None and not by_hand(context) and not self.hours.hold(datetime.now(UTC)):
+            self.log.info("not in the hours of this graph yet: %s", self.hours)
+            return False
         with airflow_errors():
             from omnigraph_ops.observe import quiet_state
 

@@ -1,0 +1,120 @@
+"""The kinds of values in a graphs file that need a check of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import time
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJsonSchema
+
+from omnigraph_ops.durations import parse_duration
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graph.location import locate
+from omnigraph_ops.sizes import parse_bytes
+
+NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
+"""What a graph may be called: it becomes part of DAG ids, asset URIs and links."""
+_CLASS = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_CRON_FIELDS: tuple[tuple[str, int, int, list[str], int], ...] = (
+    ("minute", 0, 59, [], 0),
+    ("hour", 0, 23, [], 0),
+    ("day of month", 1, 31, [], 0),
+    ("month", 1, 12, _MONTHS, 1),
+    ("day of week", 0, 7, _DAYS, 0),
+)
+_CRON_PART = re.compile(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?")
+_CRON_PRESETS = {"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"}
+_WINDOW = re.compile(r"(\d\d:\d\d)-(\d\d:\d\d)")
+
+
+def _checked(check: Callable[[str], object]) -> AfterValidator:
+    def validate(text: str) -> str:
+        try:
+            check(text)
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    return AfterValidator(validate)
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+def check_cron(text: str) -> None:
+    """Raise `InvalidInput` for what is no cron expression of five fields and no preset. Pure."""
+    if text in _CRON_PRESETS:
+        return
+    fields = text.split()
+    if len(fields) != len(_CRON_FIELDS):
+        raise InvalidInput(f"'{text}' is not a cron expression of five fields")
+    for field, (name, low, high, names, first) in zip(fields, _CRON_FIELDS, strict=True):
+        if not all(_cron_part(part, low, high, names, first) for part in field.split(",")):
+            raise InvalidInput(f"'{field}' does not fit the {name} of a cron expression")
+
+
+def _cron_part(part: str, low: int, high: int, names: list[str], first: int) -> bool:
+    found = _CRON_PART.fullmatch(part)
+    if found is None or found[2] == "0":
+        return False
+    if found[1] == "*":
+        return True
+    values = [names.index(v.lower()) + first if v.lower() in names else _number(v) for v in found[1].split("-")]
+    return all(low <= v <= high for v in values) and values == sorted(values)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 3 else -1
+
+
+def hours_of(text: str) -> tuple[time, time]:
+    """The two ends of a window as in `22:00-06:00`; `InvalidInput` otherwise. Pure."""
+    found = _WINDOW.fullmatch(text)
+    try:
+        start, end = (time.fromisoformat(part) for part in found.groups()) if found else (None, None)
+    except ValueError:
+        start = end = None
+    if start is None or end is None or start == end:
+        raise InvalidInput(f"'{text}' is not a window of the day, as in 22:00-06:00")
+    return start, end
+
+
+def _check_timezone(text: str) -> None:
+    try:
+        ZoneInfo(text)
+    except (KeyError, OSError, ValueError):
+        raise InvalidInput(f"'{text}' is not a time zone, as in Europe/Berlin") from None
+
+
+def _check_place(text: str) -> None:
+    if "://" not in text and not text.startswith("/"):
+        raise InvalidInput(f"'{text}' is relative, and every worker has a working directory of its own")
+    locate(text)
+
+
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
+Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+Place = Annotated[Text, _checked(_check_place)]
+ClassPath = Annotated[str, StringConstraints(pattern=f"^{_CLASS}$")]
+AssetUri = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:\S+$|^[^\s:]+$")]
+Duration = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    _checked(parse_duration),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d+[smhdw]?$", "minimum": 0}),
+]
+Size = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    _checked(parse_bytes),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d{1,18}\s*([kKmMgGtT]?i?[bB]?)$", "minimum": 0}),
+]
+Cron = Annotated[str, _checked(check_cron)]
+Hours = Annotated[str, _checked(hours_of)]
+Timezone = Annotated[str, _checked(_check_timezone)]

@@ -1,0 +1,173 @@
+"""Reads a graphs file. Every problem names its line; what is right about the other graphs still counts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graphs_file.model import Defaults, GraphEntry
+from omnigraph_ops.graphs_file.yaml_lines import Document, YamlProblem, parse
+
+_ALTERNATIVES = {"retention"}
+"""Blocks that a graph replaces as a whole: merging two policies would mix them."""
+_TOP = ("version", "defaults", "graphs")
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong, and where."""
+
+    file: str
+    line: int
+    where: str
+    """The key, as in `graphs.people.retention.keep`; empty for the file itself."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {f'{self.where}: ' if self.where else ''}{self.message}"
+
+
+class GraphsFileError(InvalidInput):
+    """A graphs file that does not hold together; the message has a line per problem."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The graphs that are described without a fault, and everything that is not."""
+
+    file: str
+    graphs: tuple[GraphEntry, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def load_graphs(path: str | Path) -> tuple[GraphEntry, ...]:
+    """All graphs of the file, in its order; `GraphsFileError` when anything is wrong with it. Reads."""
+    reading = read_graphs(path)
+    if reading.problems:
+        raise GraphsFileError(reading.problems)
+    return reading.graphs
+
+
+def read_graphs(path: str | Path) -> Reading:
+    """The faultless graphs of the file and the problems of the others. Reads."""
+    name = str(path)
+    try:
+        document = parse(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        return _failed(name, 1, f"the graphs file cannot be read: {reason}")
+    except YamlProblem as error:
+        return _failed(name, error.line, error.message)
+    return _Reader(name, document).read()
+
+
+def _failed(name: str, line: int, message: str) -> Reading:
+    return Reading(file=name, graphs=(), problems=(Problem(file=name, line=line, where="", message=message),))
+
+
+class _Reader:
+    """One pass over a parsed file."""
+
+    def __init__(self, name: str, document: Document) -> None:
+        self._name = name
+        self._document = document
+        self._problems: list[Problem] = []
+
+    def read(self) -> Reading:
+        for key, message in self._document.duplicates:
+            self._report(key, message)
+        content = self._document.content
+        if not isinstance(content, Mapping):
+            self._report((), "a graphs file is a mapping with the keys version, defaults and graphs")
+            return self._reading([])
+        self._check_top(content)
+        defaults = content.get("defaults") or {}
+        if not self._validated(Defaults, defaults, ("defaults",)):
+            return self._reading([])
+        graphs = content.get("graphs") or {}
+        if not isinstance(graphs, Mapping):
+            self._report(("graphs",), "it is a mapping from the name of a graph to what it says about it")
+            return self._reading([])
+        return self._reading(list(self._entries(graphs, defaults)))
+
+    def _check_top(self, content: Mapping[Any, Any]) -> None:
+        for key in content:
+            if key not in _TOP:
+                self._report((key,), f"unknown key; known ones are {', '.join(_TOP)}")
+        if content.get("version") != VERSION or isinstance(content.get("version"), bool):
+            self._report(("version",), f"must be {VERSION}")
+        if not content.get("graphs"):
+            self._report(("graphs",), "no graph is listed")
+
+    def _entries(self, graphs: Mapping[Any, Any], defaults: Mapping[str, Any]) -> Iterator[GraphEntry]:
+        duplicated = {key[1] for key, _ in self._document.duplicates if len(key) > 1 and key[0] == "graphs"}
+        for name, said in graphs.items():
+            where = ("graphs", name)
+            if not isinstance(said, Mapping):
+                self._report(where, "it is a mapping with at least the key target")
+            elif "name" in said:
+                self._report((*where, "name"), "unknown key; the name of a graph is its key below graphs")
+            else:
+                entry = self._validated(GraphEntry, {**_merged(defaults, said), "name": name}, where)
+                if entry is not None and name not in duplicated:
+                    yield entry
+
+    def _validated(self, cls: Any, value: Any, where: tuple[Any, ...]) -> Any:
+        """The value as `cls`; None after reporting what is wrong with it."""
+        try:
+            # As JSON: there a strict model takes lists and tokens for tuples and enums.
+            return cls.model_validate_json(json.dumps(value, default=str))
+        except ValidationError as error:
+            for found in error.errors(include_url=False):
+                self._report((*where, *_key(found["loc"])), _sentence(found))
+            return None
+
+    def _report(self, key: tuple[Any, ...], message: str) -> None:
+        line = self._document.line(key) or 1
+        where = ".".join(str(part) for part in key)
+        problem = Problem(file=self._name, line=line, where=where, message=message)
+        if problem not in self._problems:
+            self._problems.append(problem)
+
+    def _reading(self, entries: list[GraphEntry]) -> Reading:
+        shared = {root for root, count in Counter(e.root for e in entries).items() if count > 1}
+        for entry in entries:
+            if entry.root in shared:
+                others = ", ".join(e.name for e in entries if e.root == entry.root and e is not entry)
+                self._report(("graphs", entry.name, "target"), f"the same graph as {others}")
+        graphs = tuple(e for e in entries if e.root not in shared)
+        problems = tuple(sorted(self._problems, key=lambda p: p.line))
+        return Reading(file=self._name, graphs=graphs, problems=problems)
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """What a graph says over the defaults, blocks key by key. Pure."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
+        merged[key] = _merged(below[key], value) if both and key not in _ALTERNATIVES else value
+    return merged
+
+
+def _key(location: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The key that pydantic means: after `target` it names a kind of target, which no file has. Pure."""
+    return location[:1] + location[2:] if location[:1] == ("target",) else location
+
+
+def _sentence(found: Mapping[str, Any]) -> str:
+    if found["type"] == "extra_forbidden":
+        return "unknown key"
+    message = str(found["msg"]).removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]

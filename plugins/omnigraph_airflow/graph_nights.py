@@ -1,0 +1,164 @@
+"""From an entry of the graphs file to its nightly DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetAny,
+    AssetOrTimeSchedule,
+    CronTriggerTimetable,
+    DeadlineAlert,
+    DeadlineReference,
+)
+
+from omnigraph_airflow.maintained import maintained_asset
+from omnigraph_airflow.nightly import Night, nightly_dag
+from omnigraph_airflow.nightly_params import stage_params
+from omnigraph_airflow.notify import callbacks, deadline_callback
+from omnigraph_airflow.params import with_defaults
+from omnigraph_airflow.sensors.quiet_graph import Hours
+from omnigraph_ops.durations import parse_duration
+from omnigraph_ops.graphs_file import GraphEntry, Notifier
+from omnigraph_ops.graphs_file.kinds import hours_of
+from omnigraph_ops.graphs_file.model import Retention, span
+from omnigraph_ops.models import SnapshotExpiry
+from omnigraph_ops.sizes import parse_bytes
+
+NEVER_ON_SPARK = 2**62
+"""No rewrite has so many bytes."""
+
+
+def dag_id_of(entry: GraphEntry) -> str:
+    """The DAG of a graph. Pure."""
+    return f"omnigraph_maintenance__{entry.name}"
+
+
+def graph_dag(entry: GraphEntry) -> DAG:
+    """The nightly DAG of one graph. Pure."""
+    return nightly_dag(night_of(entry))
+
+
+def night_of(entry: GraphEntry) -> Night:
+    """What the file says about a graph, as its DAG wants it. Pure."""
+    asked = entry.approvals
+    return Night(
+        dag_id=dag_id_of(entry),
+        graph=entry.name,
+        schedule=_schedule(entry),
+        params=with_defaults(stage_params(), _defaults(entry)),
+        doc_md=_doc(entry),
+        owner=entry.owner,
+        tags=(entry.name, *entry.tags),
+        description=entry.description or f"Nightly maintenance of {entry.place}",
+        hours=_hours(entry),
+        wait_at_most=span(entry.window.wait_at_most),
+        answer_within=span(asked.answer_within),
+        approvers=asked.approvers,
+        standing_repair=asked.repair is not None,
+        told=tuple(callbacks(asked.notify)),
+        task_args=_task_args(entry),
+        on_failure=tuple(callbacks(entry.alerts.on_failure)),
+        deadlines=_deadlines(entry),
+        outlets=(maintained_asset(entry.name),),
+    )
+
+
+def _schedule(entry: GraphEntry) -> Any:
+    clock = CronTriggerTimetable(entry.schedule, timezone=entry.timezone) if entry.schedule else None
+    # By URI, whatever name the pipeline gave the asset.
+    loads = AssetAny(*(Asset.ref(uri=uri) for uri in entry.triggered_by)) if entry.triggered_by else None
+    if clock is None or loads is None:
+        return clock or loads
+    return AssetOrTimeSchedule(timetable=clock, assets=loads)
+
+
+def _hours(entry: GraphEntry) -> Hours | None:
+    if entry.window.between is None:
+        return None
+    start, end = hours_of(entry.window.between)
+    return Hours(start=start, end=end, timezone=entry.timezone)
+
+
+def _task_args(entry: GraphEntry) -> dict[str, Any]:
+    timeout = {} if entry.task_timeout is None else {"execution_timeout": span(entry.task_timeout)}
+    return {"pool": entry.pool, **timeout}
+
+
+def _deadlines(entry: GraphEntry) -> tuple[DeadlineAlert, ...]:
+    late, asked = entry.alerts.late, entry.approvals
+    wanted: list[tuple[str, str, Sequence[Notifier]]] = []
+    if late is not None:
+        wanted.append(("late", late.after, late.notify))
+    if asked.remind_after is not None:
+        wanted.append(("approval reminder", asked.remind_after, asked.notify))
+    return tuple(
+        DeadlineAlert(
+            reference=DeadlineReference.DAGRUN_QUEUED_AT,
+            interval=span(after),
+            callback=deadline_callback(notifiers),
+            name=name,
+        )
+        for name, after, notifiers in wanted
+    )
+
+
+def _defaults(entry: GraphEntry) -> dict[str, Any]:
+    """Where the trigger form of this graph starts. Pure."""
+    budget, optimize, standing = entry.budget, entry.optimize, entry.approvals.cleanup
+    return {
+        **_retention(entry.retention),
+        "spark_threshold": _spark_threshold(entry),
+        "quiet_seconds": parse_duration(entry.window.quiet_for),
+        "max_bytes": budget.max_bytes,
+        "max_tables": budget.max_tables,
+        "deadline": budget.deadline,
+        "policy": optimize.policy and optimize.policy.value,
+        "cutoff": optimize.cutoff,
+        "auto": optimize.auto,
+        "evidence": entry.evidence,
+        "standing_approval": standing
+        and {"max_versions": standing.max_versions, "max_bytes": parse_bytes(standing.max_bytes)},
+    }
+
+
+def _retention(retention: Retention) -> dict[str, Any]:
+    said = retention.expiry
+    expiry = said and SnapshotExpiry(
+        retain_min=said.retain_min,
+        retain_max=said.retain_max,
+        time_retained_secs=parse_duration(said.time_retained),
+        expire_limit=said.expire_limit,
+    )
+    return {
+        "keep": retention.keep,
+        "older_than": retention.older_than,
+        "between_pins": retention.between_pins,
+        "expiry": expiry and asdict(expiry),
+    }
+
+
+def _spark_threshold(entry: GraphEntry) -> int | None:
+    """From how many bytes on rewrites run on Spark; None: the deployment's setting. Pure."""
+    said = entry.optimize
+    if said.executor == "auto":
+        return None if said.spark_threshold is None else parse_bytes(said.spark_threshold)
+    return 0 if said.executor == "spark" else NEVER_ON_SPARK
+
+
+def _doc(entry: GraphEntry) -> str:
+    """The page about the DAG in the UI. Pure."""
+    lines = [
+        f"# Nightly maintenance of {entry.name}",
+        entry.description or "",
+        f"- target: `{entry.place}`",
+        f"- connection: `{entry.connection or 'none, the environment'}`",
+        f"- described in the graphs file under `graphs.{entry.name}`; the form starts from what stands there",
+        "",
+        "The stages are those of the DAG `omnigraph_maintenance`.",
+    ]
+    return "\n".join(lines)

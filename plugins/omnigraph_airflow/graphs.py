@@ -1,0 +1,61 @@
+"""The graphs file of this deployment: where it is, and its graphs by name."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import TYPE_CHECKING
+
+from airflow.sdk import Variable
+
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graphs_file.kinds import NAME
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graphs_file import GraphEntry, Reading
+
+VARIABLE = "omnigraph_graphs_file"
+ENVIRONMENT = "OMNIGRAPH_GRAPHS_FILE"
+
+
+def graphs_file() -> str | None:
+    """The path of the graphs file, None when the deployment has none. Reads."""
+    return os.environ.get(ENVIRONMENT) or Variable.get(VARIABLE, default=None) or None
+
+
+def read_graphs_file() -> Reading | None:
+    """What the graphs file says, faults and all; None when there is none. Reads."""
+    from omnigraph_ops.graphs_file import read_graphs
+
+    path = graphs_file()
+    return None if path is None else read_graphs(path)
+
+
+def graph_names() -> tuple[str, ...]:
+    """The graphs that a form offers; a broken file offers those that it describes well. Reads."""
+    reading = read_graphs_file()
+    return () if reading is None else tuple(entry.name for entry in reading.graphs)
+
+
+def is_name(graph: str) -> bool:
+    """Whether this is spelled like a name in a graphs file; a path has a slash or a dot. Pure."""
+    return re.fullmatch(NAME, graph) is not None
+
+
+def entry_named(graph: str) -> GraphEntry | None:
+    """The graph of that name; None when it is no name, or the deployment has no file. Reads.
+
+    Raises:
+        InvalidInput: the file does not describe such a graph, or not without a fault.
+    """
+    reading = read_graphs_file() if is_name(graph) else None
+    if reading is None:
+        return None
+    for entry in reading.graphs:
+        if entry.name == graph:
+            return entry
+    for problem in reading.problems:
+        logging.getLogger(__name__).warning("%s", problem)
+    faults = f"; it has faults, first {reading.problems[0]}" if reading.problems else ""
+    raise InvalidInput(f"{reading.file} describes no graph {graph!r} (a path needs a slash){faults}")

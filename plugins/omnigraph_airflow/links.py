@@ -1,0 +1,61 @@
+"""Buttons on a task's page: to the page of its graph, and to the question that its plan asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, urlsplit
+
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+from omnigraph_airflow.graphs import is_name
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+PAGES = "/omnigraph-maintenance"
+"""Where the pages of the plugin are served."""
+GRAPH_PAGE = PAGES + "/graphs/{name}"
+
+
+def base_path() -> str:
+    """The path that Airflow is served under, empty at the top of a host. Reads the config."""
+    return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+
+
+class GraphPageLink(BaseOperatorLink):
+    """The page of the graph, for a graph of the graphs file; else the page of all graphs."""
+
+    name = "Graph maintenance"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Relative to Airflow's own address. Reads the config."""
+        graph = str(getattr(operator, "graph", "") or "")
+        page = GRAPH_PAGE.format(name=quote(graph, safe="")) if is_name(graph) else PAGES + "/"
+        return base_path() + page
+
+
+class ApprovalLink(BaseOperatorLink):
+    """The question about the plan that this task made, while it is open and after."""
+
+    name = "Approval"
+    _ASKED_BY: ClassVar = {
+        "preview_repair": "approve_repair",
+        "apply_repair": "approve_repair",
+        "plan_cleanup": "approve_cleanup",
+        "cleanup_table": "approve_cleanup",
+        "plan_orphans": "approve_orphans",
+        "remove_orphans": "approve_orphans",
+    }
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Relative to Airflow's own address; empty for a task that asks nothing. Reads the config."""
+        asking = self._ASKED_BY.get(ti_key.task_id)
+        if asking is None:
+            return ""
+        run = quote(ti_key.run_id, safe="")
+        return f"{base_path()}/dags/{ti_key.dag_id}/runs/{run}/tasks/{asking}/required_actions"
+
+
+ASKED = (GraphPageLink(), ApprovalLink())
+"""Of the tasks that make or carry out a plan that somebody is asked about."""

@@ -1,0 +1,223 @@
+"""The nightly DAG: one body, for the deployment's graph and for every graph of a graphs file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pendulum
+from airflow.sdk import DAG, Asset, DeadlineAlert, Param, TriggerRule
+
+from omnigraph_airflow.hooks.omnigraph import GRAPH
+from omnigraph_airflow.maintained import describe_outlets
+from omnigraph_airflow.nightly_params import night_params
+from omnigraph_airflow.notify import Told
+from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveCleanupOperator, ApproveRepairOperator
+from omnigraph_airflow.operators.cleanup import CleanupTablesOperator, PlanCleanupOperator
+from omnigraph_airflow.operators.lots import LOT_LABEL
+from omnigraph_airflow.operators.optimize import (
+    OptimizeTablesOperator,
+    PlanOptimizeOperator,
+    SelectTablesOperator,
+    SummarizeOptimizeOperator,
+)
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
+from omnigraph_airflow.operators.report import ReportOperator
+from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
+from omnigraph_ops.models import Executor
+
+ANSWER_WITHIN = timedelta(hours=20)
+"""Both approvals share this deadline, so that an unanswered one never reaches the next night."""
+FINISH_WITHIN = timedelta(hours=3)
+"""How long a run may go on after the last moment at which an approval is answered."""
+
+POLICY = {"policy": "{{ params.policy }}", "cutoff": "{{ params.cutoff }}", "auto": "{{ params.auto }}"}
+NOT_AFTER = "{{ ti.xcom_pull(task_ids='plan_optimize', key='not_after') }}"
+"""The deadline that the plan fixed; a table whose turn comes later waits for another night."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """What the nightly DAG of one graph has of its own."""
+
+    dag_id: str = "omnigraph_maintenance"
+    graph: str = GRAPH
+    """The operators' `graph`: a template, or the name of a graph in the graphs file."""
+    schedule: Any = "0 1 * * *"
+    params: Mapping[str, Param] = field(default_factory=night_params)
+    doc_md: str | None = None
+    owner: str = "omnigraph"
+    tags: tuple[str, ...] = ()
+    description: str | None = None
+    hours: Hours | None = None
+    """When a run that nobody triggered by hand may begin; None: at any hour."""
+    wait_at_most: timedelta = timedelta(hours=3)
+    """A run that found no quiet moment for this long fails."""
+    answer_within: timedelta = ANSWER_WITHIN
+    approvers: tuple[str, ...] = ()
+    """Who may answer; empty: everybody who may act on the DAG."""
+    standing_repair: bool = False
+    """Verified maintenance is published without asking."""
+    told: tuple[Told, ...] = ()
+    """Called when a question is asked."""
+    task_args: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of every task: pool, timeout."""
+    on_failure: tuple[Told, ...] = ()
+    deadlines: tuple[DeadlineAlert, ...] = ()
+    outlets: tuple[Asset, ...] = ()
+    """Updated by a run that ends well."""
+
+
+def nightly_dag(night: Night) -> DAG:
+    """A nightly DAG. Pure."""
+    with DAG(
+        dag_id=night.dag_id,
+        schedule=night.schedule,
+        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        dagrun_timeout=_longest(night),
+        # Only what may succeed later is raised as retryable (omnigraph_airflow.errors).
+        default_args={
+            "graph": night.graph,
+            "owner": night.owner,
+            "retries": 2,
+            "retry_delay": timedelta(minutes=2),
+            **night.task_args,
+        },
+        render_template_as_native_obj=True,
+        tags=["omnigraph", "maintenance", *night.tags],
+        description=night.description,
+        doc_md=night.doc_md,
+        on_failure_callback=list(night.on_failure) or None,
+        deadline=list(night.deadlines) or None,
+    ) as dag:
+        _stages(night)
+    # Last: every task that finds them keeps a deep copy, in the serialised DAG too. They reach every run all the same.
+    dag.params.update(night.params)
+    return dag
+
+
+def _longest(night: Night) -> timedelta:
+    """After so long a run is over, whatever it waits for; by itself it ends before. Pure."""
+    return night.answer_within + FINISH_WITHIN + (timedelta(days=1) if night.hours else timedelta())
+
+
+def _stages(night: Night) -> None:
+    """The night, stage by stage."""
+    quiet = QuietGraphSensor(
+        task_id="wait_for_quiet_graph",
+        quiet_seconds="{{ params.quiet_seconds }}",
+        hours=night.hours,
+        timeout=night.wait_at_most + (timedelta(days=1) if night.hours else timedelta()),
+    )
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
+    summary = _optimize(recovery)
+    preview, repair = _repair(night)
+    cleanup = _cleanup(night, preview, repair)
+    report = ReportOperator(
+        task_id="report",
+        trigger_rule=TriggerRule.ALL_DONE,
+        outlets=list(night.outlets),
+        post_execute=describe_outlets,
+    )
+
+    quiet >> recovery
+    summary >> preview
+    cleanup >> report
+
+
+def _optimize(recovery: CheckRecoveryOperator) -> SummarizeOptimizeOperator:
+    """Plan, split by executor, do the tables, sum up."""
+    plan = PlanOptimizeOperator(
+        task_id="plan_optimize",
+        spark_threshold="{{ params.spark_threshold }}",
+        max_bytes="{{ params.max_bytes }}",
+        max_tables="{{ params.max_tables }}",
+        deadline="{{ params.deadline }}",
+        **POLICY,
+    )
+    light = SelectTablesOperator(task_id="light_tables", plan=plan.output, runs_on=Executor.IN_PROCESS)
+    heavy = SelectTablesOperator(task_id="heavy_tables", plan=plan.output, runs_on=Executor.SPARK)
+    optimize = OptimizeTablesOperator.partial(
+        task_id="optimize_table", map_index_template=LOT_LABEL, not_after=NOT_AFTER, **POLICY
+    ).expand(lot=light.output)
+    rewrite = SubmitRewriteOperator.partial(
+        task_id="submit_rewrite",
+        not_after=NOT_AFTER,
+        **POLICY,
+        map_index_template="{{ task.table_key }}",
+        name="omnigraph-rewrite",
+    ).expand(table_key=heavy.output)
+    # all_done: neither an empty map nor a failing table keeps the rest from running.
+    summary = SummarizeOptimizeOperator(
+        task_id="summarize",
+        plan=plan.output,
+        table_tasks=("optimize_table", "submit_rewrite"),
+        trigger_rule=TriggerRule.ALL_DONE,
+    )
+    recovery >> plan
+    [optimize, rewrite] >> summary
+    return summary
+
+
+def _asking(night: Night) -> dict[str, Any]:
+    """What both questions have in common. Pure."""
+    return {
+        "answer_within": night.answer_within,
+        "approvers": night.approvers,
+        "notifiers": list(night.told),
+        # Waiting for a person is no execution: `answer_within` bounds it.
+        "execution_timeout": None,
+    }
+
+
+def _repair(night: Night) -> tuple[PreviewRepairOperator, ApplyRepairOperator]:
+    """Preview, ask, publish."""
+    preview = PreviewRepairOperator(task_id="preview_repair", evidence="{{ params.evidence }}")
+    approve = ApproveRepairOperator(
+        task_id="approve_repair",
+        params=REPAIR_FORM,
+        plan=preview.output,
+        force="{{ params.force_repair }}",
+        confirmed="{{ params.confirm_repair }}",
+        standing=night.standing_repair,
+        **_asking(night),
+    )
+    repair = ApplyRepairOperator(task_id="apply_repair", preview=preview.output, approval="approve_repair")
+    approve >> repair
+    return preview, repair
+
+
+def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOperator) -> Any:
+    """Plan, ask, remove."""
+    # all_done: a rejected, skipped or failed repair leaves its tables out of the plan, nothing more.
+    plan = PlanCleanupOperator(
+        task_id="plan_cleanup",
+        after=preview.output,
+        trigger_rule=TriggerRule.ALL_DONE,
+        keep="{{ params.keep }}",
+        older_than="{{ params.older_than }}",
+        expiry="{{ params.expiry }}",
+        between_pins="{{ params.between_pins }}",
+    )
+    approve = ApproveCleanupOperator(
+        task_id="approve_cleanup",
+        plan=plan.output["plan"],
+        standing="{{ params.standing_approval }}",
+        confirmed="{{ params.confirm_cleanup }}",
+        **_asking(night),
+    )
+    cleanup = CleanupTablesOperator.partial(
+        task_id="cleanup_table",
+        map_index_template=LOT_LABEL,
+        plan=plan.output["plan"],
+        approval="approve_cleanup",
+    ).expand(lot=plan.output)
+    repair >> plan
+    approve >> cleanup
+    return cleanup

@@ -1,0 +1,95 @@
+"""The trigger form of the nightly DAG."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+from omnigraph_airflow.params import (
+    budget_params,
+    evidence_param,
+    graph_param,
+    keep_param,
+    older_than_param,
+    other_policy_params,
+)
+
+ADVANCE = "Approve in advance"
+
+
+def night_params() -> dict[str, Param]:
+    """Everything that a person may say about one night. Pure."""
+    return {
+        "graph": graph_param(),
+        **stage_params(),
+    }
+
+
+def stage_params() -> dict[str, Param]:
+    """The same without the graph, for a DAG that has its own. Pure."""
+    return {
+        "keep": keep_param(),
+        "older_than": older_than_param(),
+        **other_policy_params(),
+        "spark_threshold": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            title="Spark from (bytes)",
+            description_md="Rewrites of at least this many bytes run on Spark. Empty: the deployment's setting.",
+        ),
+        "quiet_seconds": Param(
+            300,
+            type="integer",
+            minimum=0,
+            title="Quiet seconds",
+            description_md="Start only after nobody has published for this long.",
+        ),
+        **budget_params(),
+        "evidence": evidence_param(),
+        **_repair_params(),
+        **_cleanup_params(),
+    }
+
+
+def _repair_params() -> dict[str, Param]:
+    return {
+        "force_repair": Param(
+            False,
+            type="boolean",
+            title="Force repair",
+            description_md="Where the switch of the repair approval starts: whether an approved repair also "
+            "publishes drift that is **not** verified maintenance.",
+        ),
+        "confirm_repair": Param(
+            False,
+            type="boolean",
+            title="Confirm the repair now",
+            section=ADVANCE,
+            description_md="Publish verified maintenance without asking. Other drift still waits for a person.",
+        ),
+    }
+
+
+def _cleanup_params() -> dict[str, Param]:
+    return {
+        "confirm_cleanup": Param(
+            False,
+            type="boolean",
+            title="Confirm the cleanup now",
+            section=ADVANCE,
+            description_md="Remove without asking, up to the bounds below or 1000 versions and 10 GiB.",
+        ),
+        "standing_approval": Param(
+            None,
+            type=["null", "object"],
+            title="Standing approval of cleanups",
+            section=ADVANCE,
+            properties={
+                "max_versions": {"type": "integer", "minimum": 0},
+                "max_bytes": {"type": "integer", "minimum": 0},
+            },
+            additionalProperties=False,
+            description_md='Bounds, as in `{"max_versions": 500, "max_bytes": 1000000000}`. '
+            "A plan outside them waits for a person.",
+        ),
+    }

@@ -1,0 +1,394 @@
+"""A DAG per graph of the graphs file: what it has of its entry, and a whole night of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.demo import DemoSpec
+from tests.support.runs import Finished
+from tests.support.templates import Templates
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+ROOT = Path(__file__).resolve().parents[2]
+NOTED = "tests.support.notifier.Noted"
+PREFIX = "omnigraph_maintenance__"
+BY_HAND = {"omnigraph_maintenance", "omnigraph_repair", "omnigraph_cleanup", "omnigraph_orphans"}
+DRIFTED = "node:Company"
+FULL = f"""
+version: 1
+defaults: {{owner: platform, tags: [prod], pool: maintenance, task_timeout: 6h}}
+graphs:
+  people:
+    target: s3://lake/people.omni
+    timezone: Europe/Berlin
+    schedule: "30 22 * * *"
+    triggered_by: ["s3://lake/loads/people"]
+    retention: {{keep: 3, older_than: 2d}}
+    optimize: {{policy: tiered, spark_threshold: 1GiB}}
+    budget: {{max_bytes: 20GiB}}
+    window: {{between: "22:00-06:00", quiet_for: 10m}}
+    approvals:
+      approvers: [ana, ben]
+      answer_within: 8h
+      remind_after: 2h
+      cleanup: {{max_versions: 5, max_bytes: 1GiB}}
+      notify: [{{notifier: {NOTED}, with: {{file: x}}}}]
+    alerts:
+      on_failure: [{{notifier: {NOTED}, with: {{file: x}}}}]
+      late: {{after: 6h, notify: [{{notifier: {NOTED}, with: {{file: x}}}}]}}
+  plain:
+    target: /mnt/lance
+    schedule: null
+    optimize: {{executor: in_process}}
+    retention: {{expiry: {{retain_min: 2, time_retained: 2h}}}}
+"""
+Parse = Callable[[str], Any]
+
+
+@pytest.fixture
+def parse(airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
+    """The DAGs and import errors of a deployment with this graphs file."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    def bag(text: str) -> Any:
+        (tmp_path / "graphs.yaml").write_text(text)
+        monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(tmp_path / "graphs.yaml"))
+        return DagBag(str(ROOT / "dags"))
+
+    return bag
+
+
+def test_without_a_file_there_are_the_same_dags_as_ever(dags: Any) -> None:
+    assert set(dags) == BY_HAND
+    assert "enum" not in dags["omnigraph_repair"].params.get_param("graph").schema
+
+
+def test_the_variable_names_the_file_too(airflow_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.graphs import graphs_file
+
+    assert graphs_file() is None
+    monkeypatch.setenv("AIRFLOW_VAR_OMNIGRAPH_GRAPHS_FILE", "/etc/graphs.yaml")
+    assert graphs_file() == "/etc/graphs.yaml"
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", "/other.yaml")
+    assert graphs_file() == "/other.yaml"
+
+
+def test_every_entry_has_its_dag(parse: Parse) -> None:
+    bag = parse(FULL)
+    assert not bag.import_errors
+    assert set(bag.dags) == {*BY_HAND, PREFIX + "people", PREFIX + "plain"}
+    dag = bag.dags[PREFIX + "people"]
+    assert dag.fileloc == str(ROOT / "dags" / "omnigraph_graphs.py")
+    assert {"omnigraph", "maintenance", "people", "prod"} == dag.tags
+    assert dag.catchup is False
+    assert dag.max_active_runs == 1
+    assert dag.dagrun_timeout == timedelta(hours=8 + 3 + 24)
+    night = set(bag.dags["omnigraph_maintenance"].task_ids)
+    assert set(dag.task_ids) == night
+    for task in dag.tasks:
+        assert (task.owner, task.pool, task.retries) == ("platform", "maintenance", 2)
+        waits_for_a_person = task.task_id.startswith("approve_")
+        assert task.execution_timeout == (None if waits_for_a_person else timedelta(hours=6)), task.task_id
+
+
+def test_the_form_starts_from_the_entry_and_the_graph_is_fixed(parse: Parse) -> None:
+    dags = parse(FULL).dags
+    params = dags[PREFIX + "people"].params.dump()
+    assert "graph" not in params
+    assert (
+        params.items()
+        >= {
+            "keep": 3,
+            "older_than": "2d",
+            "expiry": None,
+            "policy": "tiered",
+            "spark_threshold": 1024**3,
+            "max_bytes": "20GiB",
+            "quiet_seconds": 600,
+            "standing_approval": {"max_versions": 5, "max_bytes": 1024**3},
+        }.items()
+    )
+    plain = dags[PREFIX + "plain"].params.dump()
+    expiry = {"retain_min": 2, "retain_max": None, "time_retained_secs": 7200, "expire_limit": 10}
+    assert (plain["keep"], plain["older_than"], plain["expiry"]) == (None, None, expiry)
+    assert plain["spark_threshold"] == 2**62
+    # Assigned after the tasks, so Airflow did not check them when it made the DAG.
+    for dag in dags.values():
+        dag.params.validate()
+
+
+def test_the_clock_the_loads_and_the_deadlines(parse: Parse) -> None:
+    dags = parse(FULL).dags
+    people, plain = dags[PREFIX + "people"], dags[PREFIX + "plain"]
+    assert type(people.timetable).__name__ == "AssetOrTimeSchedule"
+    assert people.timetable.timetable.timezone == "Europe/Berlin"
+    assert [ref.uri for ref in people.timetable.asset_condition.objects] == ["s3://lake/loads/people"]
+    assert plain.timetable.can_be_scheduled is False
+    assert {d.name: d.interval for d in people.deadline} == {
+        "late": timedelta(hours=6),
+        "approval reminder": timedelta(hours=2),
+    }
+    assert not plain.deadline
+    for gate in ("approve_repair", "approve_cleanup"):
+        asked = people.get_task(gate)
+        assert asked.assigned_users == [{"id": "ana", "name": "ana"}, {"id": "ben", "name": "ben"}]
+        assert asked.answer_within == timedelta(hours=8)
+        assert [told.notifier for told in asked.notifiers] == [NOTED]
+        assert plain.get_task(gate).assigned_users is None
+
+
+def test_a_fault_is_an_import_error_with_its_line_and_costs_no_other_graph_its_night(parse: Parse) -> None:
+    bag = parse(FULL + "  broken:\n    target: s3://lake/b\n    keep: 3\n")
+    ((file, error),) = bag.import_errors.items()
+    assert file.endswith("omnigraph_graphs_check.py")
+    line = FULL.count("\n") + 3
+    assert f"graphs.yaml:{line}: graphs.broken.keep: unknown key" in error
+    assert set(bag.dags) == {*BY_HAND, PREFIX + "people", PREFIX + "plain"}
+
+
+def test_a_worker_builds_the_dag_of_its_task_only(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", PREFIX + "plain")
+    assert set(parse(FULL).dags) == {*BY_HAND, PREFIX + "plain"}
+
+
+@pytest.mark.parametrize("text", ["version: 1\ngraphs: [", "version: 2\n"])
+def test_a_broken_file_leaves_the_dags_of_the_deployment(parse: Parse, text: str) -> None:
+    bag = parse(text)
+    assert len(bag.import_errors) == 1
+    assert set(bag.dags) == BY_HAND
+
+
+def test_the_serialised_dag_is_small_and_the_same_every_time(parse: Parse) -> None:
+    from airflow.models.serialized_dag import SerializedDagModel
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    first, second = (DagSerialization.to_dict(parse(FULL).dags[PREFIX + "people"]) for _ in range(2))
+    assert SerializedDagModel.hash(first) == SerializedDagModel.hash(second)
+    # The params once, not once per task.
+    assert len(json.dumps(first)) < 40_000
+
+
+def test_parsing_every_dag_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "graphs.yaml").write_text(FULL)
+    script = (
+        "import runpy, sys\nfrom pathlib import Path\n"
+        f"for path in sorted(Path({str(ROOT / 'dags')!r}).glob('*.py')):\n"
+        "    runpy.run_path(str(path))\n"
+        "heavy = {'lance', 'pyspark', 'pyarrow', 'pandas', 'numpy', 's3fs', 'boto3'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMNIGRAPH_GRAPHS_FILE": str(tmp_path / "graphs.yaml"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_load_starts_a_run_whatever_its_asset_is_called(parse: Parse) -> None:
+    from airflow.assets.manager import asset_manager
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+    from airflow.models.asset import AssetDagRunQueue
+    from airflow.models.dag import DagModel
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.sdk import DAG, Asset, BaseOperator
+    from airflow.serialization.definitions.assets import SerializedAsset
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    bag = parse(FULL)
+    with DAG("load", schedule=None) as load:
+        BaseOperator(task_id="load", outlets=[Asset(name="loads of people", uri="s3://lake/loads/people")])
+    load.fileloc = str(ROOT / "dags" / "load.py")
+    bag.dags["load"] = load
+    with create_session() as session:
+        session.merge(DagBundleModel(name="dags-folder"))
+    sync_bag_to_db(bag, "dags-folder", None)
+    with create_session() as session:
+        loaded = SerializedAsset(name="loads of people", uri="s3://lake/loads/people", group="", extra={}, watchers=[])
+        session.get_one(DagModel, PREFIX + "people").is_paused = False
+        asset_manager.register_asset_change(asset=loaded, session=session)
+        session.flush()
+        assert set(session.scalars(select(AssetDagRunQueue.target_dag_id))) == {PREFIX + "people"}
+
+
+def file_for(tmp_path: Path, lines: str = "") -> str:
+    """A file with the graph at `tmp_path/graph`, whose nights ask nobody."""
+    return f"""
+version: 1
+graphs:
+  people:
+    target: {tmp_path}/graph
+    schedule: null
+    window: {{quiet_for: 0s}}
+    retention: {{keep: 2}}
+    approvals: {{cleanup: {{max_versions: 1000, max_bytes: 1TiB}}, repair: verified_maintenance}}
+{lines}"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path, templates: Templates) -> Path:
+    spec = DemoSpec(loads=4, rows=40, node_types=2, drift_tables=(DRIFTED,), drift_kind="compaction")
+    templates.copy(spec, tmp_path / "graph")
+    return tmp_path / "graph"
+
+
+def asset_events(name: str) -> list[dict[str, Any]]:
+    """What every event of an asset says."""
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        query = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id).where(AssetModel.name == name)
+        return [dict(event.extra) for event in session.scalars(query)]
+
+
+def test_a_night_of_one_graph_under_standing_approvals(parse: Parse, graph: Path, tmp_path: Path) -> None:
+    from omnigraph_ops.graph import open_graph
+
+    dag = parse(file_for(tmp_path)).dags[PREFIX + "people"]
+    night = Finished(dag.test())
+    assert night.state == "success", night.tasks
+    assert night.of("apply_repair") == ["success"]
+    assert set(night.of("cleanup_table")) == {"success"}
+    (said,) = asset_events("omnigraph://people")
+    assert said["manifest_version"] == open_graph(str(graph)).state().manifest_version
+    assert said["outcome"] == night.report["outcome"]
+    assert min(said[k] for k in ("tables", "tables_optimized", "fragments_removed", "versions_removed")) > 0
+
+
+def test_a_person_may_still_say_otherwise_for_one_run(
+    parse: Parse, graph: Path, tmp_path: Path, answer_hitl: Callable[..., Any]
+) -> None:
+    answer_hitl("approve_cleanup", "Reject")
+    heard = tmp_path / "heard"
+    text = file_for(tmp_path).replace(
+        "approvals: {", f"approvals: {{notify: [{{notifier: {NOTED}, with: {{file: {heard}}}}}], "
+    )
+    dag = parse(text).dags[PREFIX + "people"]
+    night = Finished(dag.test(run_conf={"standing_approval": None, "quiet_seconds": 0}))
+    assert night.state == "success", night.tasks
+    assert set(night.of("cleanup_table")) == {"skipped"}
+    assert heard.read_text() == f"{PREFIX}people\n"
+
+
+def test_trouble_is_told_by_the_dag_processor(parse: Parse, tmp_path: Path) -> None:
+    """As it runs the callback of a failed run; `dag.test()` hands notifiers a DAG that cannot render."""
+    import structlog
+    from airflow.callbacks.callback_requests import DagCallbackRequest
+    from airflow.dag_processing.processor import _execute_dag_callbacks
+
+    heard = tmp_path / "heard"
+    arguments = f"{{file: {heard}, message: '{{{{ dag.dag_id }}}} {{{{ reason }}}}'}}"
+    bag = parse(file_for(tmp_path, f"    alerts: {{on_failure: [{{notifier: {NOTED}, with: {arguments}}}]}}\n"))
+    request = DagCallbackRequest(
+        filepath="omnigraph_graphs.py",
+        bundle_name="dags-folder",
+        bundle_version=None,
+        dag_id=PREFIX + "people",
+        run_id="run",
+        is_failure_callback=True,
+        msg="task_failure",
+    )
+    _execute_dag_callbacks(bag, request, structlog.get_logger())
+    assert heard.read_text() == f"{PREFIX}people task_failure\n"
+
+
+def test_a_manual_dag_takes_the_name(parse: Parse, graph: Path, tmp_path: Path) -> None:
+    dags = parse(file_for(tmp_path)).dags
+    dag = dags["omnigraph_repair"]
+    assert dag.params.get_param("graph").schema["enum"] == [None, "people"]
+    run = Finished(dag.test(run_conf={"graph": "people"}))
+    assert run.state == "success", run.tasks
+    assert run.of("preview_repair") == ["success"]
+    assert run.report["graph"] == str(graph)
+
+
+def test_a_deadline_tells_through_airflows_own_runner(tmp_path: Path) -> None:
+    import structlog
+    from airflow.sdk.execution_time.callback_supervisor import execute_callback
+    from omnigraph_airflow.notify import deadline_callback
+
+    from omnigraph_ops.graphs_file import Notifier
+
+    heard = tmp_path / "heard"
+    told = Notifier.model_validate({"notifier": NOTED, "with": {"file": str(heard), "message": "late"}})
+    lost = Notifier.model_validate({"notifier": "nowhere.Nobody"})
+    callback = deadline_callback([lost, told])
+    kwargs = {**callback.kwargs, "context": {"dag_run": {}, "deadline": {}}}
+    assert execute_callback(callback.path, kwargs, Path(), None, structlog.get_logger()) == (True, None)
+    assert heard.read_text() == "late\n"
+
+
+@pytest.mark.parametrize(
+    ("hours", "hour", "inside"),
+    [
+        ((22, 6), 23, True),
+        ((22, 6), 5, True),
+        ((22, 6), 6, False),
+        ((22, 6), 12, False),
+        ((9, 17), 9, True),
+        ((9, 17), 17, False),
+    ],
+)
+def test_hours_may_reach_over_midnight(hours: tuple[int, int], hour: int, *, inside: bool) -> None:
+    from omnigraph_airflow.sensors.quiet_graph import Hours
+
+    window = Hours(start=time(hours[0]), end=time(hours[1]))
+    assert window.hold(datetime(2026, 1, 1, hour, tzinfo=UTC)) is inside
+
+
+def test_hours_are_those_of_the_time_zone() -> None:
+    from omnigraph_airflow.sensors.quiet_graph import Hours
+
+    window = Hours(start=time(22), end=time(23), timezone="Asia/Tokyo")
+    assert window.hold(datetime(2026, 1, 1, 13, 30, tzinfo=UTC))
+    assert not window.hold(datetime(2026, 1, 1, 22, 30, tzinfo=UTC))
+
+
+def test_only_a_run_by_hand_begins_outside_of_the_hours(graph: Path) -> None:
+    from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
+
+    now = datetime.now(UTC)
+    later = Hours(start=(now + timedelta(hours=2)).time(), end=(now + timedelta(hours=3)).time())
+    sensor = QuietGraphSensor(task_id="wait", graph=str(graph), quiet_seconds=0, hours=later)
+
+    class Run:
+        def __init__(self, kind: str) -> None:
+            self.run_type = kind
+
+    assert sensor.poke({"dag_run": Run("manual")})  # type: ignore[typeddict-item]
+    assert not sensor.poke({"dag_run": Run("scheduled")})  # type: ignore[typeddict-item]
+
+
+def test_links_lead_to_the_graph_and_to_the_question() -> None:
+    from airflow.models.taskinstancekey import TaskInstanceKey
+    from omnigraph_airflow.links import ApprovalLink, GraphPageLink
+    from omnigraph_airflow.operators.repair import PreviewRepairOperator
+
+    key = TaskInstanceKey("omnigraph_maintenance__people", "preview_repair", "manual__2026-01-01T00:00:00+00:00")
+    named = PreviewRepairOperator(task_id="preview_repair", graph="people")
+    other = PreviewRepairOperator(task_id="preview_repair", graph="s3://lake/people")
+    assert GraphPageLink().get_link(named, ti_key=key) == "/omnigraph-maintenance/graphs/people"
+    assert GraphPageLink().get_link(other, ti_key=key) == "/omnigraph-maintenance/"
+    asked = ApprovalLink().get_link(named, ti_key=key)
+    assert asked == (
+        "/dags/omnigraph_maintenance__people/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00"
+        "/tasks/approve_repair/required_actions"
+    )
+    silent = TaskInstanceKey("omnigraph_maintenance__people", "check_recovery", "run")
+    assert ApprovalLink().get_link(named, ti_key=silent) == ""

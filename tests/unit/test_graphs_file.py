@@ -1,0 +1,241 @@
+"""The graphs file: what it accepts, and that every fault is named with its line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.cli.main import main
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graphs_file import ClusterTarget, GraphsFileError, load_graphs, read_graphs
+from omnigraph_ops.graphs_file.kinds import check_cron, hours_of
+from omnigraph_ops.graphs_file.overrides import SettingsOverrides, variable_of
+from omnigraph_ops.graphs_file.schema import json_schema
+from omnigraph_ops.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs" / "graphs.example.yaml"
+SCHEMA = ROOT / "docs" / "graphs.schema.json"
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def put(text: str) -> Path:
+        path = tmp_path / "graphs.yaml"
+        path.write_text(text)
+        return path
+
+    return put
+
+
+def faults(path: Path) -> list[str]:
+    """Every problem without the folder of the file."""
+    return [str(problem).removeprefix(f"{path.parent}/") for problem in read_graphs(path).problems]
+
+
+def entry(lines: str) -> str:
+    """A file with one graph that says this, from line 5 on."""
+    return "version: 1\ngraphs:\n  people:\n    target: s3://lake/people\n" + lines
+
+
+def test_the_example_is_valid_and_says_what_its_comments_promise() -> None:
+    people, orders, embeddings = load_graphs(EXAMPLE)
+    assert (people.name, people.target, people.connection) == ("people", "s3://lake/graphs/people.omni", "lake")
+    assert orders.target == ClusterTarget(cluster="s3://lake/shop", id="orders")
+    assert orders.root == "s3://lake/shop/graphs/orders.omni"
+    assert embeddings.schedule is embeddings.connection is None
+    assert embeddings.retention.keep is None
+
+
+def test_defaults_are_merged_below_block_by_block() -> None:
+    people, orders, _ = load_graphs(EXAMPLE)
+    assert people.approvals.cleanup is None
+    assert orders.approvals.cleanup is not None
+    assert orders.approvals.approvers == people.approvals.approvers == ("ana", "ben")
+
+
+def test_a_policy_replaces_the_default_one(write: Write) -> None:
+    path = write("version: 1\ndefaults: {retention: {keep: 3}}\n" + entry("    retention: {older_than: 1d}\n")[11:])
+    (graph,) = load_graphs(path)
+    assert (graph.retention.keep, graph.retention.older_than) == (None, "1d")
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("    budgets: {}\n", "5: graphs.people.budgets: unknown key"),
+        ("    name: other\n", "5: graphs.people.name: unknown key; the name of a graph is its key below graphs"),
+        (
+            "    tags: [a]\n    retention:\n      keep: -1\n",
+            "7: graphs.people.retention.keep: input should be greater than or equal to 0",
+        ),
+        ("    retention: {keep: '3'}\n", "5: graphs.people.retention.keep: input should be a valid integer"),
+        ("    optimize:\n      auto: 1\n", "6: graphs.people.optimize.auto: input should be a valid boolean"),
+        ("    tags:\n      - a\n      - 2\n", "7: graphs.people.tags.1: input should be a valid string"),
+        (
+            "    retention: {keep: 1, expiry: {}}\n",
+            "5: graphs.people.retention: expiry is a policy of its own, never beside keep or older_than",
+        ),
+        ("    retention: {}\n", "5: graphs.people.retention: one of keep, older_than or expiry is needed"),
+        ("    schedule: '0 25 * * *'\n", "5: graphs.people.schedule: '25' does not fit the hour of a cron expression"),
+        ("    timezone: Mars\n", "5: graphs.people.timezone: 'Mars' is not a time zone, as in Europe/Berlin"),
+        ("    budget: {deadline: 4y}\n", "5: graphs.people.budget.deadline: unknown duration unit 'y'. Supported: "),
+        ("    budget: {max_bytes: 4XB}\n", "5: graphs.people.budget.max_bytes: invalid size '4XB'"),
+        ("    approvals: {remind_after: 1h}\n", "5: graphs.people.approvals: remind_after needs somebody to notify"),
+        (
+            "    optimize: {executor: spark, spark_threshold: 1GB}\n",
+            "5: graphs.people.optimize: spark_threshold is for executor auto, not for spark",
+        ),
+        ("    settings: {auto_deleted_share: 2.0}\n", "5: graphs.people.settings: auto_deleted_share must be between"),
+        ("    settings: {policy: tiered}\n", "5: graphs.people.settings.policy: unknown key"),
+        ("    alerts: {on_failure: [{notifier: nope}]}\n", "5: graphs.people.alerts.on_failure.0.notifier: string sho"),
+        ("    tags: [a]\n    tags: [b]\n", "6: graphs.people.tags: the key stands twice, first on line 5"),
+        ("  people:\n    target: /b\n", "5: graphs.people: the key stands twice, first on line 3"),
+        ("  People:\n    target: /b\n", "5: graphs.People.name: string should match pattern"),
+        ("  b:\n    target: data/b\n", "6: graphs.b.target: 'data/b' is relative, and every worker"),
+        ("  b:\n    target: https://b\n", "6: graphs.b.target: https://b is a server address"),
+        ("  b:\n    owner: me\n", "5: graphs.b.target: field required"),
+        ("  b:\n    target: {cluster: /c}\n", "6: graphs.b.target.id: field required"),
+        ("  b: /somewhere\n", "5: graphs.b: it is a mapping with at least the key target"),
+        ("    {\n", "6: not YAML"),
+        ("surprise: 1\n", "5: surprise: unknown key; known ones are version, defaults, graphs"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(write: Write, lines: str, fault: str) -> None:
+    (found,) = faults(write(entry(lines)))
+    assert found.startswith(f"graphs.yaml:{fault}")
+
+
+@pytest.mark.parametrize(
+    "twin",
+    [
+        "s3://lake/shop/graphs/orders.omni",
+        "s3://lake/shop/graphs/orders.omni/",
+        "{cluster: s3://lake/shop/, id: orders}",
+    ],
+)
+def test_two_names_for_one_graph_are_a_fault_of_both(write: Write, twin: str) -> None:
+    lines = f"  a:\n    target: {{cluster: s3://lake/shop, id: orders}}\n  b:\n    target: {twin}\n"
+    path = write(entry(lines))
+    assert faults(path) == [
+        "graphs.yaml:6: graphs.a.target: the same graph as b",
+        "graphs.yaml:8: graphs.b.target: the same graph as a",
+    ]
+    assert [graph.name for graph in read_graphs(path).graphs] == ["people"]
+
+
+def test_a_fault_of_one_graph_leaves_the_others(write: Write) -> None:
+    path = write(entry("  broken:\n    target: s3://lake/b\n    keep: 3\n"))
+    assert [graph.name for graph in read_graphs(path).graphs] == ["people"]
+    with pytest.raises(GraphsFileError, match=r"graphs\.yaml:7: graphs\.broken\.keep: unknown key"):
+        load_graphs(path)
+
+
+def test_a_fault_of_the_defaults_is_on_their_line_and_leaves_nothing(write: Write) -> None:
+    path = write("version: 1\ndefaults:\n  owner: 3\ngraphs:\n  a: {target: /a}\n")
+    assert faults(path) == ["graphs.yaml:3: defaults.owner: input should be a valid string"]
+    assert read_graphs(path).graphs == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "1: a graphs file is a mapping with the keys version, defaults and graphs"),
+        ("[1]", "1: a graphs file is a mapping with the keys version, defaults and graphs"),
+        ("graphs: {a: {target: /a}}", "1: version: must be 1"),
+        ("version: 1\ngraphs: {}", "2: graphs: no graph is listed"),
+        ("version: 1\ngraphs: [a]", "2: graphs: it is a mapping from the name of a graph to what it says about it"),
+        ("version: 1\ngraphs:\n  ? [a]\n  : {target: /a}", "3: a key must be a word"),
+        ("a: !!python/object:os.x {}", "1: not YAML"),
+    ],
+)
+def test_a_file_of_another_shape(write: Write, text: str, fault: str) -> None:
+    (found,) = faults(write(text))
+    assert found.startswith(f"graphs.yaml:{fault}")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert faults(tmp_path / "none.yaml") == ["none.yaml:1: the graphs file cannot be read: No such file or directory"]
+
+
+def test_settings_become_the_variables_of_the_deployment(write: Write) -> None:
+    said = "    settings: {exclusive: true, plan_ttl: 2h, concurrency: 3, small_table_bytes: 1MiB, auto_off: [a, b]}\n"
+    (graph,) = load_graphs(write(entry(said)))
+    settings = Settings.from_env(graph.settings.variables())
+    assert (settings.exclusive, settings.plan_ttl_seconds, settings.concurrency) == (True, 7200.0, 3)
+    assert (settings.small_table_bytes, settings.auto_off) == (1024 * 1024, ("a", "b"))
+
+
+def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
+    known = set(re.findall(r"`(OMNIGRAPH_[A-Z0-9_]*[A-Z0-9])`", (ROOT / "omnigraph_ops/settings.py").read_text()))
+    elsewhere = {f"OMNIGRAPH_OPS_{name}" for name in ("POLICY", "CUTOFF", "SPARK_THRESHOLD_BYTES")}
+    assert {variable_of(name) for name in SettingsOverrides.model_fields} == known - elsewhere
+
+
+@pytest.mark.parametrize("text", ["*/5 1-3,7 * jan-mar mon", "@daily", "0 0 1 1 7"])
+def test_cron_expressions(text: str) -> None:
+    check_cron(text)
+
+
+@pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "5-1 * * * *", "*/0 * * * *", "a * * * *", "@never"])
+def test_what_is_no_cron_expression(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        check_cron(text)
+
+
+def test_hours_of_the_day() -> None:
+    assert hours_of("22:00-06:30") == (time(22), time(6, 30))
+    for text in ("22-6", "24:00-01:00", "01:00-01:00", ""):
+        with pytest.raises(InvalidInput):
+            hours_of(text)
+
+
+def test_the_published_schema_is_the_generated_one() -> None:
+    assert json.loads(SCHEMA.read_text()) == json_schema(), "omnigraph-ops graphs --schema > docs/graphs.schema.json"
+
+
+def test_the_schema_takes_the_example_and_refuses_what_the_reader_refuses() -> None:
+    import jsonschema
+    import yaml
+
+    validator = jsonschema.Draft202012Validator(json_schema())
+    example: Any = yaml.safe_load(EXAMPLE.read_text())
+    assert list(validator.iter_errors(example)) == []
+    example["graphs"]["people"]["budgets"] = {}
+    assert len(list(validator.iter_errors(example))) == 1
+
+
+def test_the_verb_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graphs", str(EXAMPLE)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:2] == ["people", "s3://lake/graphs/people.omni"]
+    assert lines[-1] == "3 graphs, no faults"
+    assert main(["graphs", str(EXAMPLE), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [g["name"] for g in listed["graphs"]] == ["people", "orders", "embeddings"]
+
+
+def test_the_verb_names_every_fault(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graphs", str(write(entry("    a: 1\n    b: 2\n")))]) == 1
+    assert "graphs.yaml:5: graphs.people.a: unknown key\n" in (error := capsys.readouterr().err)
+    assert "graphs.yaml:6: graphs.people.b: unknown key\n" in error
+    assert main(["graphs"]) == 2
+
+
+def test_reading_a_file_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom omnigraph_ops.graphs_file import load_graphs\n"
+        f"load_graphs({str(EXAMPLE)!r})\n"
+        "print(sorted({'airflow', 'lance', 'pyarrow', 'pyspark', 'pandas', 's3fs', 'fsspec'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
