@@ -8,7 +8,9 @@ from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator
+from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
@@ -40,16 +42,26 @@ class Hours:
 class QuietGraphSensor(BaseSensorOperator):
     """Succeeds once the graph has seen no publish for a while; holds no worker while it waits.
 
+    Between two looks it is rescheduled or, deferrable, in the triggerer, which only watches the clock: graphs are
+    opened by workers alone.
+
     :param graph: path or URI of the graph (templated).
     :param quiet_seconds: how long nothing may have been published (templated).
     :param hours: a run that nobody triggered by hand also waits for them; None: any hour.
+    :param deferrable: wait in the triggerer; default: Airflow's `[operators] default_deferrable`.
     """
 
     template_fields: Sequence[str] = ("graph", "quiet_seconds")
     ui_color = "#e8f0fe"
 
     def __init__(
-        self, *, graph: str = GRAPH, quiet_seconds: float | str = 300, hours: Hours | None = None, **kwargs: Any
+        self,
+        *,
+        graph: str = GRAPH,
+        quiet_seconds: float | str = 300,
+        hours: Hours | None = None,
+        deferrable: bool | None = None,
+        **kwargs: Any,
     ) -> None:
         kwargs.setdefault("mode", "reschedule")
         kwargs.setdefault("poke_interval", timedelta(minutes=1))
@@ -58,6 +70,26 @@ class QuietGraphSensor(BaseSensorOperator):
         self.graph = graph
         self.quiet_seconds = quiet_seconds
         self.hours = hours
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
+        )
+
+    def execute(self, context: Context) -> Any:
+        """Look until the graph is quiet; raises `AirflowSensorTimeout` when that takes too long. Reads."""
+        if not self.deferrable:
+            return super().execute(context)
+        return self.look_again(context, until=(datetime.now(UTC) + timedelta(seconds=self.timeout)).isoformat())
+
+    def look_again(self, context: Context, until: str, event: Any = None) -> None:
+        """One look; back to the triggerer unless the graph is quiet, or it is later than `until`. Reads."""
+        if self.poke(context):
+            return
+        if datetime.now(UTC) > datetime.fromisoformat(until):
+            raise AirflowSensorTimeout(f"{self.task_id}: the graph was not quiet within {self.timeout:.0f} s")
+        from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+
+        pause = timedelta(seconds=self.poke_interval)
+        self.defer(trigger=TimeDeltaTrigger(pause), method_name="look_again", kwargs={"until": until})
 
     def poke(self, context: Context) -> bool:
         """Look once at the newest publish and the recovery state. Reads."""

@@ -1,0 +1,61 @@
+"""The sensor: it looks, waits without a worker, and gives up in time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+
+
+@pytest.fixture
+def sensor(tmp_path: Path) -> Any:
+    """A sensor on a graph that was published to a moment ago."""
+    from omnigraph_airflow.sensors.quiet_graph import QuietGraphSensor
+
+    write_demo_graph(tmp_path / "g", DemoSpec(node_types=1, loads=1, rows=3))
+    return lambda **kwargs: QuietGraphSensor(
+        task_id="wait", graph=str(tmp_path / "g"), quiet_seconds=kwargs.pop("quiet_seconds", 3600), **kwargs
+    )
+
+
+def test_deferrable_waits_in_the_triggerer_and_looks_again(sensor: Any) -> None:
+    from airflow.sdk.exceptions import TaskDeferred
+
+    wait = sensor(deferrable=True, poke_interval=30, timeout=600)
+    with pytest.raises(TaskDeferred) as deferred:
+        wait.execute({})
+    assert deferred.value.method_name == "look_again"
+    _, arguments = deferred.value.trigger.serialize()
+    assert timedelta(seconds=20) < arguments["moment"] - datetime.now(UTC) < timedelta(seconds=31)
+    wait.quiet_seconds = 0
+    assert wait.look_again({}, event=None, **deferred.value.kwargs) is None
+
+
+def test_deferrable_gives_up_after_its_timeout(sensor: Any) -> None:
+    from airflow.sdk.exceptions import AirflowSensorTimeout
+
+    wait = sensor(deferrable=True)
+    with pytest.raises(AirflowSensorTimeout, match="not quiet within"):
+        wait.look_again({}, until=(datetime.now(UTC) - timedelta(seconds=1)).isoformat())
+
+
+def test_a_quiet_graph_is_not_waited_for(sensor: Any) -> None:
+    assert sensor(deferrable=True, quiet_seconds=0).execute({}) is None
+
+
+def test_without_a_triggerer_it_is_rescheduled(sensor: Any) -> None:
+    wait = sensor()
+    assert (wait.deferrable, wait.mode) == (False, "reschedule")
+    assert not wait.poke({})
+
+
+def test_airflow_decides_unless_the_dag_does(sensor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    assert sensor().deferrable
+    assert not sensor(deferrable=False).deferrable
