@@ -24,58 +24,66 @@ class Settings:
     """Deployment settings. Construct directly in code, or with `from_env` at the outer edge."""
 
     concurrency: int = 8
-    """Tables in flight at once (`OMNIGRAPH_MAINTENANCE_CONCURRENCY`, as the engine reads it)."""
+    """Tables in flight at once; the engine's variable, read as the engine reads it
+    (`OMNIGRAPH_MAINTENANCE_CONCURRENCY`)."""
     small_table_bytes: int = 64 * MIB
     """Below this a table folds and rewrites in one armed window (`OMNIGRAPH_OPS_SMALL_TABLE_BYTES`)."""
     spark_threshold_bytes: int = 4096 * MIB
     """Rewrites of at least this many bytes go to Spark (`OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES`)."""
     target_rows_per_fragment: int = 1_048_576
-    """The engine's default; another value keeps its next optimize busy (`OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT`)."""
+    """The engine's value; any other one makes its next optimize rewrite what this one wrote
+    (`OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT`)."""
     commit_batch_tasks: int = 0
-    """Fragment groups per commit of a rewrite, 0 for all in one (`OMNIGRAPH_OPS_COMMIT_BATCH_TASKS`)."""
+    """Fragment groups per commit of a rewrite, 0 for all in one; a smaller batch bounds the driver's memory and what a
+    conflict costs, and each batch has a window of its own (`OMNIGRAPH_OPS_COMMIT_BATCH_TASKS`)."""
     policy: RewritePolicy = RewritePolicy.CONVERGE
-    """Which fragments a rewrite wants: `converge` or `tiered` (`OMNIGRAPH_OPS_POLICY`)."""
+    """Which fragments a rewrite wants, `converge` or `tiered`; see docs/budgets.md (`OMNIGRAPH_OPS_POLICY`)."""
     tier_fan_in: int = 4
-    """Tiered: how many neighbours of one size become one fragment (`OMNIGRAPH_OPS_TIER_FAN_IN`)."""
+    """`tiered`: how many neighbours of one size become one fragment (`OMNIGRAPH_OPS_TIER_FAN_IN`)."""
     tier_unindexed_share: float = 0.05
-    """Tiered: an index is folded once more of the rows than this are uncovered, 0 for every night
-    (`OMNIGRAPH_OPS_TIER_UNINDEXED_SHARE`)."""
+    """`tiered`: indexes are folded once one leaves more than this share of the rows uncovered, 0 for every night;
+    below 1 (`OMNIGRAPH_OPS_TIER_UNINDEXED_SHARE`)."""
     cutoff: int | None = None
-    """Bound on small fragments per table; default twice the cores for `--auto` (`OMNIGRAPH_OPS_CUTOFF`)."""
+    """Bound on fragments below the target size, per table; none by default, for `--auto` twice the cores
+    (`OMNIGRAPH_OPS_CUTOFF`)."""
     auto_unindexed_share: float = 0.1
-    """`--auto` takes tables with more rows uncovered by an index (`OMNIGRAPH_OPS_AUTO_UNINDEXED_SHARE`)."""
+    """`--auto` takes tables with a larger share of rows that an index does not cover
+    (`OMNIGRAPH_OPS_AUTO_UNINDEXED_SHARE`)."""
     auto_deleted_share: float = 0.1
-    """`--auto` takes tables with more rows deleted (`OMNIGRAPH_OPS_AUTO_DELETED_SHARE`)."""
+    """`--auto` takes tables with a larger share of deleted rows (`OMNIGRAPH_OPS_AUTO_DELETED_SHARE`)."""
     auto_off: tuple[str, ...] = ()
     """Tables that `--auto` never takes, as in `node:A,edge:B` (`OMNIGRAPH_OPS_AUTO_OFF`)."""
     auto: bool = False
     """Only tables that are past a threshold; an option of the run."""
     defer_index_remap: bool = False
-    """Plain Lance without stable row ids: a rewrite leaves index files as they are
+    """Plain Lance without stable row ids: a rewrite leaves index files as they are; see docs/plain-lance.md
     (`OMNIGRAPH_OPS_DEFER_INDEX_REMAP`)."""
     binary_copy: BinaryCopy = BinaryCopy.AUTO
-    """Whether a rewrite copies pages where no row is deleted and no column is a blob: `auto`, where they are large,
-    `always` or `never` (`OMNIGRAPH_OPS_BINARY_COPY`)."""
+    """Whether a rewrite copies encoded pages where no row is deleted and no column is a blob: `auto`, where they are
+    large, `always` or `never`; see docs/spark.md (`OMNIGRAPH_OPS_BINARY_COPY`)."""
     max_concurrent_rewrites: int = 0
-    """Compaction tasks of a graph at once, wherever they run; 0: no bound (`OMNIGRAPH_OPS_MAX_CONCURRENT_REWRITES`)."""
+    """Compaction tasks of a graph at once, in whatever process they run, 0 for no bound
+    (`OMNIGRAPH_OPS_MAX_CONCURRENT_REWRITES`)."""
     max_rewrite_bytes_per_second: int = 0
-    """Bytes that all of them read per second, 0 for no bound (`OMNIGRAPH_OPS_MAX_REWRITE_BYTES_PER_SECOND`)."""
+    """Bytes that all of them read per second, on the average of two tasks, of which each reads at most ten seconds'
+    worth; 0 for no bound (`OMNIGRAPH_OPS_MAX_REWRITE_BYTES_PER_SECOND`)."""
     max_deletes_per_second: int = 0
     """Files that cleanup and orphans delete per second, 0 for no bound (`OMNIGRAPH_OPS_MAX_DELETES_PER_SECOND`)."""
     recovery_grace_seconds: float = 900.0
     """How old a foreign sidecar must be before `recover` finishes it (`OMNIGRAPH_OPS_RECOVERY_GRACE_SECONDS`)."""
     lease_ttl_seconds: float = 60.0
-    """A committer lease not renewed for this long is dead (`OMNIGRAPH_OPS_LEASE_TTL_SECONDS`)."""
+    """A committer lease that is not renewed for this long is dead (`OMNIGRAPH_OPS_LEASE_TTL_SECONDS`)."""
     lease_wait_seconds: float = 600.0
     """How long a committer waits for its turn (`OMNIGRAPH_OPS_LEASE_WAIT_SECONDS`)."""
     plan_ttl_seconds: float = 86_400.0
     """How long a plan may wait for its approval and be applied (`OMNIGRAPH_OPS_PLAN_TTL_SECONDS`)."""
     history_days: int = 400
-    """How long the record of a run stays in the history (`OMNIGRAPH_OPS_HISTORY_DAYS`)."""
+    """How long the record of a run stays in the history; see docs/history.md (`OMNIGRAPH_OPS_HISTORY_DAYS`)."""
     exclusive: bool = False
     """Nobody else publishes during the run, so internal tables may be compacted (`OMNIGRAPH_OPS_EXCLUSIVE`)."""
     engine_root: str | None = None
-    """How the engine spells this graph's root (`OMNIGRAPH_OPS_ENGINE_ROOT`); default: the absolute path."""
+    """How the engine spells the graph's root, as its sidecars must; by default the absolute path
+    (`OMNIGRAPH_OPS_ENGINE_ROOT`)."""
     publish_attempts: int = 6
     """The engine's budget: five retries after the first attempt."""
 

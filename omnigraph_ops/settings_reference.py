@@ -1,0 +1,122 @@
+"""The reference of the settings, made from `Settings` itself: what each is called, what it is by default, what it does.
+
+`python -m omnigraph_ops.settings_reference docs/settings.md` writes the table between the file's markers anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omnigraph_ops.settings import Settings
+from omnigraph_ops.sizes import human_bytes
+
+BEGIN, END = "<!-- made by `make docs`: begin -->", "<!-- made by `make docs`: end -->"
+_VARIABLE = re.compile(r"\s*\(`(OMNIGRAPH_[A-Z0-9_]+)`\)")
+_PAGE = re.compile(r"docs/(\w[\w-]*\.md)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting that a deployment can make."""
+
+    name: str
+    variable: str
+    default: str
+    meaning: str
+    value: str
+    """What it is in the environment that was asked about."""
+    is_set: bool
+    """Whether that environment says so, rather than the default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsReport:
+    """All settings, in the order of the reference."""
+
+    settings: tuple[Setting, ...]
+
+
+def settings_report(environment: Mapping[str, str] | None = None) -> SettingsReport:
+    """Every setting as the environment makes it; raises `InvalidInput` as `Settings.from_env` does. Reads."""
+    env = os.environ if environment is None else environment
+    found, base = Settings.from_env(env), Settings()
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    rows = []
+    for name, variable, meaning in _described():
+        assert name in fields
+        default, value = _text(name, getattr(base, name)), _text(name, getattr(found, name))
+        is_set = bool(env.get(variable, "").strip())
+        rows.append(Setting(name=name, variable=variable, default=default, meaning=meaning, value=value, is_set=is_set))
+    return SettingsReport(settings=tuple(rows))
+
+
+def markdown(report: SettingsReport) -> str:
+    """The reference as a table. Pure."""
+    lines = ["| variable | default | meaning |", "|---|---|---|"]
+    for setting in report.settings:
+        meaning = _PAGE.sub(r"[\1](\1)", setting.meaning)
+        lines.append(f"| `{setting.variable}` | {setting.default} | {meaning} |")
+    return "\n".join(lines)
+
+
+def text(report: SettingsReport) -> str:
+    """What is set, then what is not, for a shell. Pure."""
+    width = max(len(s.variable) for s in report.settings)
+    ordered = sorted(report.settings, key=lambda s: not s.is_set)
+    return "\n".join(
+        f"{s.variable:<{width}}  {s.value or 'none'}{'' if s.is_set else '  (default)'}\n    {s.meaning}"
+        for s in ordered
+    )
+
+
+def replaced(document: str, report: SettingsReport) -> str:
+    """The document with the table between its markers made anew. Pure."""
+    before, _, rest = document.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n{markdown(report)}\n{END}{after}"
+
+
+def _described() -> Iterator[tuple[str, str, str]]:
+    """(field, variable, meaning) of each field whose docstring names a variable. Reads the source."""
+    (cls,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(cls, ast.ClassDef)
+    for field, said in zip(cls.body, cls.body[1:], strict=False):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if not (isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)):
+            continue
+        prose = " ".join(str(said.value.value).split())
+        if variable := _VARIABLE.search(prose):
+            yield field.target.id, variable[1], _VARIABLE.sub("", prose).rstrip(".")
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{value} ({human_bytes(value)})"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the table of each named document anew. Writes."""
+    for name in sys.argv[1:] if argv is None else argv:
+        path = Path(name)
+        path.write_text(replaced(path.read_text("utf-8"), settings_report({})), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
