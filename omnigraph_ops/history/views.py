@@ -100,7 +100,7 @@ def _facts(run: RunRecord) -> Iterable[tuple[str, str]]:
     yield "Graph version", _moved(run.before.version, run.after.version)
     yield "Fragments", _moved(run.before.fragments, run.after.fragments)
     yield "Data", _bytes(run.after.data_bytes)
-    yield "Stored beyond it", _bytes(run.after.dead_bytes)
+    yield "Dead bytes", _bytes(run.after.dead_bytes)
     yield "Health score", _number(run.after.score)
     yield "Rewritten", _bytes(run.work.bytes_rewritten)
     yield "Write amplification", _number(run.work.write_amplification)

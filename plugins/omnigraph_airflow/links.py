@@ -9,12 +9,11 @@ from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
 from omnigraph_airflow.graphs import is_name
+from omnigraph_airflow.page.shim import PAGES
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
-PAGES = "/omnigraph-maintenance"
-"""Where the pages of the plugin are served."""
 GRAPH_PAGE = PAGES + "/graphs/{name}"
 
 

@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 ROOT = Path(__file__).resolve().parents[2]
 NOTED = "tests.support.notifier.Noted"
 PREFIX = "omnigraph_maintenance__"
-BY_HAND = {"omnigraph_maintenance", "omnigraph_repair", "omnigraph_cleanup", "omnigraph_orphans"}
+BY_HAND = {
+    *("omnigraph_maintenance", "omnigraph_repair", "omnigraph_cleanup", "omnigraph_orphans"),
+    *("omnigraph_backup", "omnigraph_row_retention"),
+}
 DRIFTED = "node:Company"
 FULL = f"""
 version: 1

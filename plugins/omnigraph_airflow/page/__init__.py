@@ -1,0 +1,1 @@
+"""The page "Graph maintenance" of the Airflow UI: rendered on the server, read only, no build step (docs/page.md)."""

@@ -1,0 +1,75 @@
+"""Which graphs this deployment has: those of its graphs file, else the one that it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow.sdk import Variable
+
+from omnigraph_airflow.graphs import read_graphs_file
+from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.history.redacted import redacted
+
+NIGHTLY = "omnigraph_maintenance"
+CHECK = "omnigraph_graphs_check"
+DEPLOYMENT = "deployment"
+"""What the one graph of a deployment without a graphs file is called in addresses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGraph:
+    """A graph that has a page."""
+
+    name: str
+    """In addresses."""
+    title: str
+    place: str
+    """For people, without user info."""
+    dag_id: str
+    """Of its nightly DAG: who may see that one may see the graph."""
+    wanted: str | None
+    """What the hook takes; None: the environment decides."""
+    named: bool
+    """Whether the forms of the manual DAGs know it by `wanted`."""
+    owner: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All of them, and what is wrong with the file."""
+
+    graphs: tuple[ListedGraph, ...]
+    problems: tuple[str, ...] = ()
+
+
+def listed_graphs() -> Listing:
+    """The graphs of the deployment, in the order of the file. Reads."""
+    reading = read_graphs_file()
+    if reading is None:
+        return Listing(graphs=(_deployment(),))
+    graphs = tuple(
+        ListedGraph(
+            name=entry.name,
+            title=entry.name,
+            place=redacted(entry.place),
+            dag_id=f"{NIGHTLY}__{entry.name}",
+            wanted=entry.name,
+            named=True,
+            owner=entry.owner,
+            description=entry.description or "",
+        )
+        for entry in reading.graphs
+    )
+    return Listing(graphs=graphs, problems=tuple(redacted(str(problem)) for problem in reading.problems))
+
+
+def _deployment() -> ListedGraph:
+    wanted = Variable.get("omnigraph_graph", default=None) or None
+    try:
+        place = redacted(OmnigraphHook(wanted).target())
+    except OpsError:
+        place = ""  # opening it says why
+    title = place.rstrip("/").rpartition("/")[2] or "The deployment's graph"
+    return ListedGraph(name=DEPLOYMENT, title=title, place=place, dag_id=NIGHTLY, wanted=wanted, named=False)

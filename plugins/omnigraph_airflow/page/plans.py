@@ -1,0 +1,191 @@
+"""A kept plan as facts and tables: everything that its approval covers, in the words of the approval. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from omnigraph_ops.approval import policy_text, ranges
+from omnigraph_ops.approval.markdown import human_seconds
+from omnigraph_ops.durations import moment
+from omnigraph_ops.evidence_text import column_text, rows_text, verdict_text, version_text
+from omnigraph_ops.history.views import Section, View
+from omnigraph_ops.models import (
+    Classification,
+    CleanupPlan,
+    DriftEvidence,
+    OrphansPlan,
+    RepairPreview,
+    RepairRow,
+    TableCleanupPlan,
+)
+from omnigraph_ops.sizes import human_bytes
+
+MOST_FILES = 1000
+"""Files that a page lists; the kept plan has all of them."""
+
+
+def plan_view(plan: Any) -> View:
+    """The page about a plan of any stage. Pure."""
+    if isinstance(plan, RepairPreview):
+        return _repair(plan)
+    return _cleanup(plan) if isinstance(plan, CleanupPlan) else _orphans(plan)
+
+
+def _made(plan: RepairPreview | CleanupPlan | OrphansPlan) -> tuple[tuple[str, str], ...]:
+    return (
+        ("Planned", moment(plan.planned_at_us)),
+        ("May be applied until", moment(plan.expires_at_us)),
+        ("Digest", plan.digest),
+    )
+
+
+def _repair(plan: RepairPreview) -> View:
+    drifted = plan.drifted
+    header = (
+        "Table",
+        "Published",
+        "Newest",
+        "On Approve",
+        "Classification",
+        "Operations",
+        "Rows before",
+        "Rows after",
+        "Content",
+    )
+    sections = [Section(title="Drifted tables", header=header, rows=tuple(_drift_cells(row) for row in drifted))]
+    for row in drifted:
+        if row.evidence is not None:
+            sections += _evidence(row.table_key, row.evidence)
+    return View(
+        title="Preview of a repair",
+        facts=(
+            ("Drifted", f"{len(drifted)} of {len(plan.rows)} tables; a repair publishes and rewrites nothing"),
+            *_made(plan),
+        ),
+        sections=_filled(sections),
+    )
+
+
+def _drift_cells(row: RepairRow) -> tuple[str, ...]:
+    verified = row.classification is Classification.VERIFIED_MAINTENANCE
+    equal = None if row.evidence is None else row.evidence.content_equal
+    return (
+        row.table_key,
+        str(row.manifest_version),
+        str(row.lance_head_version),
+        "publish" if verified else "leave, unless forced",
+        row.classification.value.replace("_", " ") + (f": {row.error}" if row.error else ""),
+        ", ".join(row.operations) or "?",
+        _count(row.rows_before),
+        _count(row.rows_after),
+        {True: "equal", False: "differs", None: "not proven equal"}[equal],
+    )
+
+
+def _evidence(key: str, found: DriftEvidence) -> Iterator[Section]:
+    facts = [verdict_text(found), rows_text(found), *(column_text(column) for column in found.columns)]
+    facts += [f"version {version_text(version)}" for version in found.versions]
+    facts += [f"branch {b.branch} {b.note}" for b in found.branches if b.branch is not None]
+    facts += [f"if published: {text}" for text in found.if_published]
+    facts += [f"could not be read: {found.problem}" if found.problem else None]
+    yield Section(title=f"Evidence: {key}", lines=tuple(fact for fact in facts if fact))
+    yield Section(
+        title=f"Rows that differ: {key}",
+        header=("Row id", "Change", "Column", "Published", "Newest"),
+        rows=tuple(
+            (str(row.row_id), row.change.value, value.column, _side(value.before), _side(value.after))
+            for row in found.shown
+            for value in row.values
+            if value.before != value.after
+        ),
+    )
+
+
+def _side(value: str | None) -> str:
+    return "(not there)" if value is None else value
+
+
+def _cleanup(plan: CleanupPlan) -> View:
+    tables = sorted((t for t in plan.tables if t.versions or t.refused), key=lambda t: -t.estimated_bytes)
+    header = ("Table", "Versions removed", "How many", "Files", "About", "Published", "Newest", "Stops at")
+    protected = tuple((t.table_key, str(p.version), "; ".join(p.reasons)) for t in plan.tables for p in t.protected)
+    forks = tuple((f.table_key, f.branch, _count(len(f.files)), _bytes(f.files)) for f in plan.orphaned_forks)
+    kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
+    files = [*(f for t in plan.tables for f in t.files), *(f for fork in plan.orphaned_forks for f in fork.files)]
+    return View(
+        title="Plan of a cleanup",
+        facts=(
+            ("Removes", f"{plan.total_versions:,} old versions and {plan.total_files:,} files"),
+            ("About", human_bytes(plan.total_bytes)),
+            ("Policy", policy_text(plan.policy)),
+            *_made(plan),
+        ),
+        sections=_filled(
+            [
+                Section(title="Tables", header=header, rows=tuple(_cleanup_cells(t) for t in tables)),
+                Section(title="Protected versions", header=("Table", "Version", "Why it stays"), rows=protected),
+                Section(title="Orphaned forks removed", header=("Table", "Fork", "Files", "About"), rows=forks),
+                Section(title="Orphaned forks kept", header=("Table", "Fork", "Why it stays"), rows=kept),
+                _files((f.path, f.kind, human_bytes(f.size)) for f in files),
+            ]
+        ),
+    )
+
+
+def _cleanup_cells(table: TableCleanupPlan) -> tuple[str, ...]:
+    return (
+        table.table_key,
+        f"none: {table.refused}" if table.refused else ranges(table.versions),
+        _count(len(table.versions)),
+        _count(len(table.files)),
+        human_bytes(table.estimated_bytes),
+        str(table.pinned_version),
+        str(table.lance_head_version),
+        table.blocked_by or "",
+    )
+
+
+def _orphans(plan: OrphansPlan) -> View:
+    groups = tuple((g.path, g.kind.value, _count(g.files), human_bytes(g.bytes), g.kept or "") for g in plan.groups)
+    return View(
+        title="Plan of an orphans run",
+        facts=(
+            ("Removes", f"{len(plan.files):,} files and {len(plan.folders):,} empty folders"),
+            ("Bytes", human_bytes(plan.total_bytes)),
+            ("Only older than", human_seconds(plan.older_than_secs)),
+            ("Looked at", f"{plan.listed_files:,} files, {human_bytes(plan.listed_bytes)}"),
+            *_made(plan),
+        ),
+        sections=_filled(
+            [
+                Section(title="Held back", lines=plan.held_back),
+                Section(title="Datasets not judged", lines=tuple(f"{s.path}: {s.reason}" for s in plan.skipped)),
+                Section(title="Folders", header=("Path", "What", "Files", "Bytes", "Why it stays"), rows=groups),
+                _files((f.path, f.kind.value, human_bytes(f.size)) for f in plan.files),
+                Section(
+                    title="Unknown files, left alone",
+                    header=("Path", "Bytes"),
+                    rows=tuple((u.path, human_bytes(u.size)) for u in plan.unknown[:MOST_FILES]),
+                ),
+            ]
+        ),
+    )
+
+
+def _files(rows: Iterable[tuple[str, str, str]]) -> Section:
+    found = tuple(rows)
+    more = f", the first {MOST_FILES:,} of {len(found):,}" if len(found) > MOST_FILES else f" ({len(found):,})"
+    return Section(title=f"Every file that goes{more}", header=("Path", "What", "Size"), rows=found[:MOST_FILES])
+
+
+def _filled(sections: Iterable[Section]) -> tuple[Section, ...]:
+    return tuple(s for s in sections if s.lines or s.rows)
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _bytes(files: Iterable[Any]) -> str:
+    return human_bytes(sum(f.size for f in files))

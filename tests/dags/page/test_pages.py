@@ -1,0 +1,195 @@
+"""What the pages show, and what they never show."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from omnigraph_airflow.page.shim import PAGES
+
+from omnigraph_ops import sealed
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.repair import preview_repair
+from tests.conftest import DemoGraph
+from tests.support.history import record, table
+from tests.support.page import DIGEST, Client, Tags, get
+from tests.support.plain import rows
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+
+HOSTILE = ("<script>alert(1)", '"><img src=x onerror=alert(2)>', "'\u202egnp.exe")
+SECRET = "canary-0f4e2d"
+
+
+def test_hostile_names_are_only_text(client: Callable[..., Client], graphs_file: Any, tmp_path: Path) -> None:
+    for name in HOSTILE:
+        lance.write_dataset(rows(0, 10), str(tmp_path / "folder" / f"{name}.lance"))
+    graph = open_graph(str(tmp_path / "folder"))
+    from omnigraph_ops.history import append
+
+    run_id = "dag/<b>'\"&/../run"
+    hostile = record(run_id, tables=tuple(table(k, reason=k, error=k) for k in HOSTILE), errors=HOSTILE)
+    append(graph, hostile, days=30)
+    graphs_file(folder=str(tmp_path / "folder"))
+    admin = client()
+    pages = [get(admin, "/"), get(admin, "/graphs/folder")]
+    links = [
+        attrs["href"]
+        for tag, attrs in Tags(pages[1]).found
+        if tag == "a" and re.search(r"/table\?key=|/runs/", attrs.get("href") or "")
+    ]
+    assert len(links) >= len(HOSTILE) + 1
+    pages += [get(admin, str(link).removeprefix(PAGES)) for link in links]
+    for page in pages:
+        for tag, attrs in Tags(page).found:
+            assert tag not in {"img", "iframe", "object", "form"}
+            assert tag != "script" or attrs.get("src") == f"{PAGES}/static/page.js"
+            assert not any(name.startswith("on") or name == "style" for name in attrs)
+    shown = html.unescape(pages[1])
+    for name in HOSTILE:
+        assert f"<bdi>table:{name}</bdi>" in shown, re.findall("<bdi>.*?</bdi>", shown)
+
+
+def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
+    client: Callable[..., Client],
+    graphs_file: Any,
+    demo_graph: DemoGraph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from omnigraph_airflow.page import overview, reads
+
+    graphs_file(people=demo_graph(loads=1).uri, gone=str(tmp_path / "gone"), slow=str(tmp_path / "slow"))
+    release, real = threading.Event(), reads.opened
+
+    def opened(listed: Any) -> Any:
+        if listed.name == "slow":
+            release.wait(60)
+        return real(listed)
+
+    monkeypatch.setattr(reads, "opened", opened)
+    monkeypatch.setattr(overview, "MOST_SECONDS", 3.0)
+    page = get(client(), "/")
+    release.set()
+    assert f"there is nothing at {tmp_path}/gone" in page
+    assert "still being read" in page
+    assert "no report yet" in page, "people could be read"
+    assert page.index("gone") < page.index("people"), "worst first"
+
+
+def test_errors_show_neither_secrets_nor_tracebacks(
+    client: Callable[..., Client], graphs_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.page import app, reads
+
+    from omnigraph_ops.errors import StorageError
+
+    connection = {"conn_type": "omnigraph", "login": "AKIA", "password": SECRET}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    graphs_file(people=str(tmp_path / "people"))
+    path = tmp_path / "graphs.yaml"
+    path.write_text(path.read_text().replace('{"target"', '{"connection": "lake", "target"'))
+
+    def refuse(listed: Any) -> Any:
+        raise StorageError(f"GET s3://lake?X-Amz-Signature=abc with {SECRET}: denied")
+
+    monkeypatch.setattr(reads, "opened", refuse)
+    for address in ("/", "/graphs/people", "/graphs/people/table?key=x"):
+        page = client().get(PAGES + address).text
+        assert "denied" in page or "no such table" in page
+        assert SECRET not in page and "abc" not in page
+    monkeypatch.setattr(app, "overview", lambda *_: 1 / 0)
+    page = get(client(), "/", 500)
+    assert "ZeroDivisionError" in page and "Traceback" not in page and "test_page" not in page
+
+
+def test_a_graph_page_shows_drift_protection_holds_and_reports(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
+) -> None:
+    from omnigraph_ops.history import append
+    from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold
+
+    graph = demo_graph(loads=2, lazy_branches=1, drift_tables=("node:Person",), drift_kind="delete")
+    entry = graph.state().entries[0]
+    held = HeldVersion(table_path=entry.path, version=entry.version)
+    place_hold(graph.storage, (held,), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=3600)
+    append(graph, record("cli/host:1/x"), days=30)
+    graphs_file(people=graph.uri)
+    page = get(client(), "/graphs/people")
+    for text in (
+        "drifted",
+        "published on main",
+        "reads it",
+        "freeze hold",
+        "backup",
+        "Lance HEAD",
+        "run time",
+    ):
+        assert text.lower() in page.lower(), text
+    report = get(client(), "/graphs/people/runs/cli%2Fhost:1%2Fx")
+    assert "look at node:B" in report and "rejected" in report
+
+
+def test_a_kept_plan_is_shown_in_full(client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(loads=2, drift_tables=("node:Person",), drift_kind="delete")
+    preview = preview_repair(graph)
+    sealed.store(graph.storage, preview)
+    graphs_file(people=graph.uri)
+    page = get(client(), f"/graphs/people/plans/repair/{preview.digest}")
+    assert preview.digest in page and "suspicious" in page and "Delete" in page
+    assert "no longer kept" in get(client(), f"/graphs/people/plans/repair/{DIGEST}", 404)
+    assert "no page for plans" in get(client(), f"/graphs/people/plans/secrets/{DIGEST}", 404)
+    assert "not the digest" in get(client(), "/graphs/people/plans/repair/passwd", 404)
+
+
+def test_a_long_list_of_tables_is_cut_and_can_be_had_whole(
+    client: Callable[..., Client], graphs_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.page import app
+
+    for name in "abcd":
+        lance.write_dataset(rows(0, 5), str(tmp_path / "folder" / f"{name}.lance"))
+    graphs_file(folder=str(tmp_path / "folder"))
+    monkeypatch.setattr(app, "MOST_TABLES", 3)
+    page = get(client(), "/graphs/folder")
+    assert "The worst 3 of 4" in page and page.count("/table?key=") == 3
+    assert get(client(), "/graphs/folder?tables=all").count("/table?key=") == 4
+
+
+def test_without_a_file_the_graph_of_the_deployment_has_its_page(
+    client: Callable[..., Client], demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMNIGRAPH_GRAPHS_FILE", raising=False)
+    monkeypatch.setenv("OMNIGRAPH_GRAPH", demo_graph(loads=1, name="people.omni").uri)
+    assert "people.omni" in get(client(), "/")
+    assert "node:Person" in get(client(), "/graphs/deployment")
+
+
+def test_faults_of_the_file_are_told(
+    client: Callable[..., Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "graphs.yaml"
+    path.write_text("version: 1\ngraphs:\n  people: {target: /x, tipo: 1}\n")
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(path))
+    assert f"{path}:3" in get(client(), "/")
+
+
+def test_loading_the_plugin_imports_nothing_of_the_page() -> None:
+    code = (
+        "import airflow.plugins_manager, sys; before = set(sys.modules); import omnigraph_airflow.plugin as p; "
+        "new = {m.split('.')[0] for m in set(sys.modules) - before}; "
+        "assert new <= {'omnigraph_airflow'}, new; "
+        "assert p.OmnigraphPlugin.external_views[0]['destination'] == 'nav'; "
+        "assert p.OmnigraphPlugin.fastapi_apps[0]['url_prefix'] == '/omnigraph-maintenance'"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-2000:]

@@ -1,0 +1,124 @@
+"""The pure parts of the page: charts, words, which graph a question is about, which graph is worst."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from omnigraph_airflow.page import charts, texts
+from omnigraph_airflow.page.charts import Value, chart
+from omnigraph_airflow.page.listing import ListedGraph
+from omnigraph_airflow.page.metadata import Question, RunFacts
+from omnigraph_airflow.page.overview import GraphRow
+from omnigraph_airflow.page.questions import questions_by_graph
+
+from omnigraph_ops.models.history import RunOutcome
+from tests.support.history import record
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+
+NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+def listed(name: str, *, named: bool = True, **fields: Any) -> ListedGraph:
+    known = {"title": name, "place": f"/lake/{name}", "dag_id": f"omnigraph_maintenance__{name}", "wanted": name}
+    return ListedGraph(**{"name": name, "named": named, **known, **fields})
+
+
+def question(dag_id: str, graph: str = "") -> Question:
+    return Question(
+        dag_id=dag_id,
+        run_id="manual__2026-01-01T00:00:00+00:00",
+        task_id="approve_repair",
+        subject="Repair?",
+        asked_at=NOW,
+        answer_by=None,
+        may_answer=(),
+        digest="sha256:1",
+        graph=graph,
+    )
+
+
+def row(name: str, **fields: Any) -> GraphRow:
+    known = {"problem": None, "pending": False, "score": 90, "scored_at": None, "last": record(), "trend": None}
+    return GraphRow(
+        **{"graph": listed(name), **known, "questions": (), "dag": None, "newest": None, **fields},
+    )
+
+
+def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
+    drawn = chart("Fragments", [Value(when=str(n), number=n) for n in (3, 9, 6)], texts.whole)
+    assert drawn is not None
+    assert [mark.y for mark in drawn.marks] == [charts.HEIGHT - 5, 5, charts.HEIGHT / 2]
+    assert (drawn.top, drawn.bottom, drawn.latest, drawn.change) == ("9", "3", "6", "▲ from 3")
+    assert drawn.summary == "Fragments over 3 runs: from 3 to 6, lowest 3, highest 9"
+
+
+def test_a_run_that_does_not_know_the_figure_breaks_the_line() -> None:
+    drawn = chart("Data", [Value(when="", number=n) for n in (1, 2, None, 4)], texts.whole)
+    assert drawn is not None and [len(line.split()) for line in drawn.lines] == [2, 1]
+    assert chart("Data", [Value(when="", number=None)], texts.whole) is None
+
+
+def test_bars_stand_on_zero_and_failures_are_marked() -> None:
+    values = [Value(when="a", number=0.0), Value(when="b", number=5.0, failed=True)]
+    drawn = chart("Run time", values, texts.took, bars=True)
+    assert drawn is not None and drawn.bar_width > 0 and not drawn.lines
+    assert [mark.failed for mark in drawn.marks] == [False, True] and drawn.marks[1].text == "b: 5.0 s, failed"
+    assert drawn.marks[0].y == charts.HEIGHT - 5
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, "0%"), (0.0004, "<0.1%"), (0.073, "7.3%"), (1.0, "100%")])
+def test_a_share_that_is_there_is_never_nothing(value: float, shown: str) -> None:
+    assert texts.share(value) == shown
+
+
+def test_times_are_told_from_now() -> None:
+    assert texts.away(NOW - timedelta(hours=25), NOW) == "1 day ago"
+    assert texts.away(NOW + timedelta(minutes=5), NOW) == "in 5 minutes"
+    assert texts.took(3725) == "1 h 2 min"
+
+
+def test_a_question_is_about_the_graph_of_its_dag_or_of_its_form() -> None:
+    graphs = (listed("people"), listed("orders"))
+    asked = (
+        question("omnigraph_maintenance__people"),
+        question("omnigraph_repair", "orders"),
+        question("omnigraph_cleanup", "/lake/people/"),
+        question("omnigraph_orphans", "/elsewhere"),
+        question("omnigraph_repair"),
+    )
+    found = questions_by_graph(graphs, asked)
+    assert found == {"people": (asked[0], asked[2]), "orders": (asked[1],)}
+
+
+def test_without_a_file_a_question_that_names_no_graph_is_about_the_deployments() -> None:
+    alone = listed("deployment", named=False, dag_id="omnigraph_maintenance")
+    asked = (question("omnigraph_maintenance"), question("omnigraph_repair"), question("omnigraph_repair", "/other"))
+    assert questions_by_graph((alone,), asked) == {"deployment": asked[:2]}
+
+
+def test_an_address_of_airflow_holds_whatever_a_run_is_called() -> None:
+    asked = replace(question("omnigraph_repair"), run_id="a/b?c#d e")
+    assert asked.path == "/dags/omnigraph_repair/runs/a%2Fb%3Fc%23d%20e/tasks/approve_repair/required_actions"
+
+
+def test_the_worst_graph_comes_first() -> None:
+    failed = record(outcome=RunOutcome.FAILED)
+    rows = [
+        row("fine", score=99),
+        row("poor", score=12),
+        row("asks", questions=(question("x"),)),
+        row("failed", last=failed),
+        row("gone", problem="there is nothing"),
+    ]
+    assert [r.graph.name for r in sorted(rows, key=lambda r: r.badness)] == ["gone", "failed", "asks", "poor", "fine"]
+
+
+def test_a_run_that_failed_without_a_report_is_no_success() -> None:
+    newest = RunFacts(dag_id="d", run_id="r", state="failed", started_at=datetime.now(UTC) + timedelta(minutes=1))
+    assert row("people", newest=newest).failed_silently
+    assert not row("people", newest=replace(newest, started_at=NOW)).failed_silently, "its report is there"
+    assert row("people", newest=newest).badness < row("people", questions=(question("x"),)).badness
