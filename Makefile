@@ -16,11 +16,19 @@ JOBS ?= 2
 DEMO_ARGS ?= $(if $(filter true 1,$(CI)),--no-ui)
 LOCKED := --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
 
+# What `make test-stack` needs beside .venv; Go builds the first two.
 VERSITYGW := .stack/bin/versitygw
+COMPOSE_SPEC := .stack/bin/compose-spec
+DRIVERS := $(VENV)/.drivers
+COMPOSE_SPEC_VERSION := v2.16.2
 # The first release whose conditional put is atomic.
 VERSITYGW_VERSION := v1.8.0
 
-.PHONY: help install demo check test test-property test-interop test-stack lint types bench lock clean
+# The package alone: it drives the Chromium of the system, so no browser is downloaded.
+PLAYWRIGHT := playwright==1.65.2
+PICTURES ?= artifacts/ui
+
+.PHONY: help install demo check test test-property test-interop test-stack test-ui lint types bench docs env up down lock clean
 
 ##@ Start here
 help: ## this list
@@ -32,6 +40,18 @@ install: $(STAMP) ## set up .venv with the pinned packages (any other target doe
 
 demo: $(STAMP) ## a night of maintenance on a generated graph, in Airflow, with the UI left open
 	@$(BIN)/python -m omnigraph_airflow.demo $(DEMO_ARGS)
+
+##@ The stack of docker-compose.yaml
+up: env ## Airflow, PostgreSQL, Spark and an S3 store with a graph in it, in containers
+	@docker compose up --build --detach
+	@echo "http://localhost:$$(sed -n 's/^AIRFLOW_PORT=//p' .env): user admin, password AIRFLOW_ADMIN_PASSWORD in .env"
+
+down: ## stop the containers; what their volumes hold stays
+	@docker compose down
+
+env: ## .env, with a random secret for everything that has none
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer was not found; name one: make env PYTHON=..." >&2; exit 1; fi
+	@$(PYTHON) stack/fill_env.py
 
 ##@ Work on it
 check: lint types ## lint, types and the fast tests (under two minutes)
@@ -46,8 +66,23 @@ test-property: $(STAMP) ## 2,000 random histories against a model (20 minutes or
 test-interop: $(STAMP) ## with the real engine: OMNIGRAPH_BIN_STAMP3 and OMNIGRAPH_BIN_STAMP6 name it
 	@$(BIN)/python -m pytest tests/interop -m interop
 
-test-stack: $(STAMP) $(VERSITYGW) ## the S3 tests on a real store, versitygw (needs Go, once)
-	@OMNIGRAPH_TEST_S3=versitygw $(BIN)/python -m pytest tests -m s3 -n $(JOBS) --dist loadgroup
+test-stack: $(STAMP) $(DRIVERS) $(VERSITYGW) $(COMPOSE_SPEC) ## docker-compose.yaml without containers, and S3 tests (needs Go, PostgreSQL)
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get install --quiet --yes postgresql; } \
+		|| { echo "PostgreSQL was not found; install it (Debian: apt-get install postgresql) and run again" >&2; exit 1; }
+	@OMNIGRAPH_TEST_STACK=1 OMNIGRAPH_TEST_S3=versitygw $(BIN)/python -m pytest tests -m "stack or s3" -n $(JOBS) --dist loadgroup
+
+docs: $(STAMP) ## the settings reference, made anew from the code
+	@$(BIN)/python -m omnigraph_ops.settings_reference docs/settings.md
+
+test-ui: $(STAMP) ## the page in a real Chromium; PICTURES=docs/img renews those of the documentation
+	@command -v chromium || command -v google-chrome \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update --quiet \
+			&& apt-get install --quiet --yes --no-install-recommends chromium fonts-dejavu-core; } \
+		|| { echo "Chromium was not found; install it (Debian: apt-get install chromium) and run again" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PLAYWRIGHT)
+	@OMNIGRAPH_TEST_CHROMIUM="$$(command -v chromium || command -v google-chrome)" OMNIGRAPH_TEST_PICTURES="$(PICTURES)" \
+		$(BIN)/python -m pytest tests/ui
 
 lint: $(STAMP) ## ruff: style, complexity, forbidden imports
 	@$(BIN)/ruff check .
@@ -72,6 +107,16 @@ $(VERSITYGW):
 	@command -v go >/dev/null || { echo "Go was not found; install it from https://go.dev/dl and run again" >&2; exit 1; }
 	@echo "versitygw $(VERSITYGW_VERSION): a few minutes the first time"
 	@GOBIN="$(CURDIR)/$(@D)" go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)
+
+# The loader of `docker compose`, by itself: it installs under the name of its folder.
+$(COMPOSE_SPEC):
+	@command -v go >/dev/null || { echo "Go was not found; install it from https://go.dev/dl and run again" >&2; exit 1; }
+	@GOBIN="$(CURDIR)/$(@D)" go install github.com/compose-spec/compose-go/v2/cmd@$(COMPOSE_SPEC_VERSION)
+	@mv $(@D)/cmd $@
+
+$(DRIVERS): stack/requirements.txt $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r stack/requirements.txt
+	@touch $@
 
 $(STAMP): requirements.txt pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer was not found; name one: make install PYTHON=..." >&2; exit 1; fi

@@ -1,5 +1,7 @@
 """Documents, Makefile, pins and settings say the same thing, and nothing is tied to one machine."""
 
+import base64
+import importlib.util
 import os
 import re
 import subprocess
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from omnigraph_ops.settings_reference import replaced, settings_report
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "docs/settings.md"
@@ -81,6 +85,10 @@ def test_invariants_name_tests_that_exist(test: str) -> None:
     assert (ROOT / test).is_file()
 
 
+def test_the_settings_reference_is_what_the_code_says() -> None:
+    assert text_of(SETTINGS) == replaced(text_of(SETTINGS), settings_report({})), "run make docs"
+
+
 def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
     pattern = r"OMNIGRAPH_[A-Z0-9_]*[A-Z0-9]"
     in_code = set(re.findall(rf"`({pattern})`", text_of(ROOT / "omnigraph_ops/settings.py")))
@@ -127,15 +135,92 @@ def test_no_file_holds_a_path_of_one_machine() -> None:
     assert [in_repository(path) for path in repository_files() if MACHINE_PATHS.search(text_of(path))] == []
 
 
-def test_compose_refuses_to_start_without_its_secrets() -> None:
-    text = text_of(ROOT / "docker-compose.yaml")
-    required = set(re.findall(r"\$\{(\w+):\?", text))
-    assert required == set(re.findall(r"\$\{(\w+)", text))
-    assert required == set(re.findall(r"^(\w+)=$", text_of(ROOT / ".env.example"), re.MULTILINE))
+COMPOSE = text_of(ROOT / "docker-compose.yaml")
+ENV_EXAMPLE = text_of(ROOT / ".env.example")
+
+
+def services() -> dict[str, dict[str, Any]]:
+    """The services of docker-compose.yaml, anchors and merges resolved."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
+    return found
+
+
+def test_compose_refuses_to_start_without_its_variables() -> None:
+    required = set(re.findall(r"\$\{(\w+):\?", COMPOSE))
+    assert required == set(re.findall(r"\$\{?(\w+)", COMPOSE))
+    assert required == set(re.findall(r"^(\w+)=", ENV_EXAMPLE, re.MULTILINE))
+
+
+def test_no_secret_has_a_value_in_the_repository() -> None:
+    secret = r"(?:PASSWORD|SECRET|\w*_KEY)"
+    given = re.findall(rf"^(\w*{secret})=(?!$)", ENV_EXAMPLE, re.MULTILINE)
+    assert given == []
+    everything = {name: str(v) for s in services().values() for name, v in s.get("environment", {}).items()}
+    literal = {name for name, v in everything.items() if re.search(rf"{secret}$", name) and not v.startswith("${")}
+    assert literal == set()
+
+
+def test_make_env_fills_what_is_empty_and_keeps_what_is_there() -> None:
+    spec = importlib.util.spec_from_file_location("fill_env", ROOT / "stack" / "fill_env.py")
+    assert spec is not None
+    assert spec.loader is not None
+    fill_env = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fill_env)
+    made = fill_env.filled(ENV_EXAMPLE, "POSTGRES_PASSWORD=kept\nS3_ROOT_SECRET_KEY=\n")
+    assert made["POSTGRES_PASSWORD"] == "kept"
+    assert all(made.values())
+    secrets = [value for name, value in made.items() if not re.search(rf"^{name}=.", ENV_EXAMPLE, re.MULTILINE)]
+    assert len(set(secrets)) == len(secrets) >= 10
+    # The database's is part of a URL, the Fernet key has a form of its own.
+    assert all(re.fullmatch(r"[\w-]+=*", value) for value in secrets)
+    assert len(base64.urlsafe_b64decode(made["AIRFLOW_FERNET_KEY"])) == 32
 
 
 def test_every_compose_service_that_stays_has_a_health_check() -> None:
-    services = yaml.safe_load(text_of(ROOT / "docker-compose.yaml"))["services"]
-    assert {name for name, service in services.items() if "healthcheck" not in service} == {"init"}
-    waited_for = {name for service in services.values() for name in service.get("depends_on", {})}
-    assert waited_for <= set(services)
+    found = services()
+    assert {name for name, service in found.items() if "healthcheck" not in service} == {"init", "seed"}
+    assert {name for name, service in found.items() if service["restart"] == "no"} == {"init", "seed"}
+    waited_for = {name for service in found.values() for name in service.get("depends_on", {})}
+    assert waited_for <= set(found)
+
+
+def test_compose_names_only_networks_and_volumes_that_it_declares() -> None:
+    whole = yaml.safe_load(COMPOSE)
+    volumes = {mount.partition(":")[0] for s in services().values() for mount in s.get("volumes", ())}
+    assert volumes == set(whole["volumes"])
+    assert {name for s in services().values() for name in s["networks"]} == set(whole["networks"])
+
+
+def test_compose_publishes_only_to_this_machine_and_takes_rights_away() -> None:
+    for name, service in services().items():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service.get("user") not in {"root", "0", "0:0"}, name
+        # PostgreSQL's image begins as root and drops that by itself.
+        assert service.get("cap_drop") == ["ALL"] or name == "postgres", name
+        assert service["networks"], name
+
+
+def test_credentials_of_the_store_are_where_they_are_needed() -> None:
+    found = {name: set(map(str, service.get("environment", {}).values())) for name, service in services().items()}
+    holders = {
+        role: {name for name, values in found.items() if any(f"S3_{role}_SECRET_KEY" in value for value in values)}
+        for role in ("ROOT", "MAINTAINER", "READER")
+    }
+    assert holders["ROOT"] == {"s3", "seed"}
+    assert holders["MAINTAINER"] == {"scheduler", "spark-worker", "seed"}
+    assert holders["READER"] == {"api-server", "seed"}
+
+
+def test_the_image_is_built_from_files_that_are_there() -> None:
+    sources = re.findall(r"^COPY (?:--\S+ )?(.+) \S+$", text_of(ROOT / "Dockerfile"), re.MULTILINE)
+    names = {name for line in sources for name in line.split()}
+    assert {name for name in names if not (ROOT / name).exists()} == set()
+    context = set(re.findall(r"^!(\S+)$", text_of(ROOT / ".dockerignore"), re.MULTILINE))
+    assert names == context
+
+
+def test_image_tests_and_compose_use_one_store() -> None:
+    version = re.search(r"^VERSITYGW_VERSION := (\S+)$", text_of(ROOT / "Makefile"), re.MULTILINE)
+    assert version is not None
+    assert services()["s3"]["image"] == f"versity/versitygw:{version[1]}"
