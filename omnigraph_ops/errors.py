@@ -13,6 +13,7 @@
     │   ├── RecoveryPending     a recovery sidecar, staging file or schema-apply lock is present
     │   ├── DriftFound          the Lance HEAD is not what the graph manifest publishes
     │   ├── StalePlan           the graph moved since the plan was made
+    │   ├── GraphFrozen         somebody froze the graph or the table; a backup may be reading it
     │   └── ApprovalMissing     a destructive step without the approval of its exact plan
     ├── TransientError          the same call may succeed later; nothing of ours was left behind
     │   ├── LeaseHeld           another maintenance run holds the committer lease
@@ -80,6 +81,10 @@ class DriftFound(OperatorNeeded):
 
 class StalePlan(OperatorNeeded):
     """The graph moved since the plan was made."""
+
+
+class GraphFrozen(OperatorNeeded):
+    """Somebody froze the graph or the table."""
 
 
 class ApprovalMissing(OperatorNeeded):

@@ -2,27 +2,35 @@
 
 A Lance branch named `__schema_apply_lock__` on the graph manifest makes every load, optimize, repair,
 cleanup and branch creation of the engine refuse; reads and opens go on. It is ours when its
-identifier is the one we noted, and only then may we remove it without asking.
+identifier is the one we noted, and only then may we remove it without asking. A fence may be bounded: it is lifted
+in time and the run goes on beside the writers. One whose process was killed is lifted by whoever of us comes by.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import BranchRef
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput, RecoveryPending
+from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lease import process_name
+from omnigraph_ops.lease import is_running, lease_is_alive, process_name, read_lease, this_machine
 
+INTERNAL_COMPACTION = "compact internal tables"
+"""Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""
+DEFAULT_BOUND = "10m"
 _NOTE = f"{MAINTENANCE_DIR}/fence.json"
-_DRAIN_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.2
+# A holder that is alive lifts its fence by itself; this long after its time it is taken for dead.
+_OVERDUE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,23 +41,59 @@ class FenceNote:
     owner: str
     raised_at: float
     """Seconds since the epoch."""
+    until: float | None = None
+    """When it is lifted whatever goes on, None for a fence without a bound."""
+    pid: int = 0
+    machine: str = ""
+    """Where `pid` means something."""
 
 
 @contextlib.contextmanager
-def fenced(graph: Graph, *, drain_seconds: float = 10.0) -> Iterator[None]:
-    """Keep engine writers away for the block; released in every outcome. Writes the lock branch.
+def fenced(
+    graph: Graph,
+    *,
+    drain_seconds: float = 10.0,
+    at_most_seconds: float | None = None,
+    on_lift: Callable[[], None] | None = None,
+) -> Iterator[None]:
+    """Keep engine writers away for the block, so that it is alone; released in every outcome. Writes the lock branch.
+
+    Args:
+        at_most_seconds: lift the fence after so long; the block goes on beside writers, no longer alone.
+        on_lift: called when that happens.
 
     Raises:
         RecoveryPending: somebody else holds the lock, or a writer did not drain in time.
     """
-    note = _raise(graph)
+    drop_stale_fence(graph)
+    note = _raise(graph, at_most_seconds)
     graph.own_fence = note.identifier
+    alone = graph.settings.exclusive
+    graph.settings = replace(graph.settings, exclusive=True)
+    lifting = threading.Timer(at_most_seconds or 0, _lift, (graph, note, alone, on_lift))
+    lifting.daemon = True
     try:
+        if at_most_seconds is not None:
+            lifting.start()
         _drain(graph, drain_seconds)
         yield
     finally:
+        lifting.cancel()
         graph.own_fence = None
+        graph.settings = replace(graph.settings, exclusive=alone)
         _release(graph, note)
+
+
+def drop_stale_fence(graph: Graph) -> bool:
+    """Remove a fence of ours whose process was killed on this machine, or that is overdue. Destroys only that lock."""
+    note, lock = read_note(graph), current_lock(graph)
+    if note is None or lock is None or note.identifier != lock.identifier or graph.own_fence == lock.identifier:
+        return False
+    overdue = note.until is not None and time.time() > note.until + _OVERDUE_SECONDS
+    if not overdue and is_running(note.machine, note.pid):
+        return False
+    _release(graph, note)
+    return True
 
 
 def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
@@ -86,7 +130,7 @@ def read_note(graph: Graph) -> FenceNote | None:
         return None
 
 
-def _raise(graph: Graph) -> FenceNote:
+def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
     # A second create fails with misleading texts, so existence is decided by listing.
     if current_lock(graph) is not None:
         raise RecoveryPending(
@@ -98,8 +142,15 @@ def _raise(graph: Graph) -> FenceNote:
     lock = current_lock(graph)
     if lock is None:
         raise RecoveryPending(f"the fence of {graph.uri} could not be raised; nothing was written; try again")
-    owner = process_name()
-    note = FenceNote(identifier=lock.identifier, owner=owner, raised_at=time.time())
+    now = time.time()
+    note = FenceNote(
+        identifier=lock.identifier,
+        owner=process_name(),
+        raised_at=now,
+        until=None if at_most_seconds is None else now + at_most_seconds,
+        pid=os.getpid(),
+        machine=this_machine(),
+    )
     graph.storage.write(_NOTE, serde.dumps(note).encode())
     return note
 
@@ -113,7 +164,24 @@ def _drain(graph: Graph, seconds: float) -> None:
                 f"a writer of {graph.uri} did not finish within {seconds:.0f} s of the fence; nothing was written; "
                 "run `omnigraph-ops check`"
             )
-        time.sleep(_DRAIN_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)
+
+
+def _lift(graph: Graph, note: FenceNote, alone: bool, on_lift: Callable[[], None] | None) -> None:
+    """Let the writers go on; never in the middle of what needs to be alone, which looks again under its lease."""
+    graph.settings = replace(graph.settings, exclusive=alone)
+    # The block's own end tries again, and after a kill whoever comes by.
+    with contextlib.suppress(OpsError):
+        while _compacts_internal_tables(graph):
+            time.sleep(_POLL_SECONDS)
+        _release(graph, note)
+        if on_lift is not None:
+            on_lift()
+
+
+def _compacts_internal_tables(graph: Graph) -> bool:
+    lease = read_lease(graph.storage)
+    return lease is not None and lease.purpose == INTERNAL_COMPACTION and lease_is_alive(lease)
 
 
 def _release(graph: Graph, note: FenceNote) -> None:

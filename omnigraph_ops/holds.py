@@ -3,6 +3,7 @@
 A rewrite holds the version that it reads, a freeze holds a cut of the graph, a reader may announce what it
 reads. `cleanup` and `orphans` ask `active_holds` and nothing else. A hold ends with its expiry; one
 whose process was killed on this machine ends at once. A hold that cannot be read protects everything.
+A freeze also has Lance tags, so it is ended by `freeze.release` and never swept here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.ids import is_ulid, new_ulid
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.lease import is_running, process_name, this_machine
+from omnigraph_ops.models.freeze import FrozenCut
 
 HOLDS_DIR = f"{MAINTENANCE_DIR}/holds"
 
@@ -47,6 +49,16 @@ class HeldVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeTerms:
+    """What makes a hold a freeze: our own stages leave its tables alone."""
+
+    tables: tuple[str, ...]
+    """Keys; empty for the whole graph."""
+    cut: FrozenCut | None = None
+    """None until it is known; it names every tag before the first is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """Versions that stay until `expires_at`, and who wants it. Times are seconds since the epoch."""
 
@@ -60,6 +72,7 @@ class Hold:
     pid: int = 0
     machine: str = ""
     """Where `pid` means something; empty when the hold outlives its process."""
+    freeze: FreezeTerms | None = None
 
     def label(self) -> str:
         """The hold in a few words, for a list of reasons. Pure."""
@@ -74,22 +87,35 @@ def place_hold(
     reason: str,
     ttl_seconds: float,
     bound_to_process: bool = False,
+    owner: str | None = None,
+    freeze: FreezeTerms | None = None,
 ) -> Hold:
     """Hold these versions; with `bound_to_process` only as long as this process lives. Writes."""
     now = time.time()
     hold = Hold(
         hold_id=new_ulid(),
         kind=kind,
-        owner=process_name(),
+        owner=owner or process_name(),
         reason=reason,
         created_at=now,
         expires_at=now + ttl_seconds,
         versions=tuple(versions),
         pid=os.getpid() if bound_to_process else 0,
         machine=this_machine() if bound_to_process else "",
+        freeze=freeze,
     )
-    storage.write(hold_path(hold.hold_id), serde.dumps(hold).encode())
+    write_hold(storage, hold)
     return hold
+
+
+def write_hold(storage: Storage, hold: Hold) -> None:
+    """Put a hold, in place of the one of that id if there is one. Writes."""
+    storage.write(hold_path(hold.hold_id), serde.dumps(hold).encode())
+
+
+def read_hold(storage: Storage, hold_id: str) -> Hold | None:
+    """One hold, whether it counts or not; None when there is none, `CorruptGraph` for a damaged one. Reads."""
+    return _read(storage, hold_path(hold_id).rpartition("/")[2])
 
 
 def release_hold(storage: Storage, hold_id: str) -> None:
@@ -115,23 +141,27 @@ def active_holds(storage: Storage) -> tuple[Hold, ...]:
     Raises:
         CorruptGraph: a hold cannot be read, so what it protects is unknown.
     """
+    found = [hold for name in _names(storage) if (hold := _read(storage, name)) is not None and is_active(hold)]
+    return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
+
+
+def freezes(storage: Storage) -> tuple[Hold, ...]:
+    """Every freeze that has a record, ended or not, oldest first; damaged records are left out. Reads."""
     found = []
-    for name in storage.list(HOLDS_DIR):
-        if name.endswith(".json"):
+    for name in _names(storage):
+        with contextlib.suppress(CorruptGraph):
             hold = _read(storage, name)
-            if hold is not None and is_active(hold):
-                found.append(hold)
+            found += [hold] if hold is not None and hold.freeze is not None else []
     return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
 
 
 def sweep_holds(storage: Storage) -> None:
     """Drop holds that no longer count; one that cannot be read stays for a person. Destroys dead holds."""
-    for name in storage.list(HOLDS_DIR):
-        if name.endswith(".json"):
-            with contextlib.suppress(CorruptGraph):
-                hold = _read(storage, name)
-                if hold is not None and not is_active(hold):
-                    storage.delete(f"{HOLDS_DIR}/{name}")
+    for name in _names(storage):
+        with contextlib.suppress(CorruptGraph):
+            hold = _read(storage, name)
+            if hold is not None and hold.freeze is None and not is_active(hold):
+                storage.delete(f"{HOLDS_DIR}/{name}")
 
 
 def is_active(hold: Hold) -> bool:
@@ -144,6 +174,10 @@ def hold_path(hold_id: str) -> str:
     if not is_ulid(hold_id):
         raise InvalidInput(f"{hold_id!r} is not the id of a hold")
     return f"{HOLDS_DIR}/{hold_id}.json"
+
+
+def _names(storage: Storage) -> list[str]:
+    return [name for name in storage.list(HOLDS_DIR) if name.endswith(".json")]
 
 
 def _read(storage: Storage, name: str) -> Hold | None:

@@ -11,6 +11,7 @@ import time
 
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import CorruptGraph, StalePlan
+from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.state import TableEntry
@@ -27,10 +28,12 @@ def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effec
 
     Raises:
         StalePlan: the dataset or the planned version is gone.
+        GraphFrozen: somebody froze the dataset; nothing was written.
         CorruptGraph: rows were lost or gained; readers see that version already, the one before can be restored.
         Whatever `effects` raises; what it committed before stays.
     """
     with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
+        refuse_frozen(graph, entry.table_key)
         dataset = graph.open_head(entry)
         keeper.assert_held()
         started = time.monotonic()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from omnigraph_ops import sealed
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.evidence import EvidenceCollector
+from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import History, history
 from omnigraph_ops.graph.ids import now_us
@@ -34,6 +35,7 @@ VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
 REPAIR_ACTOR = "omnigraph:repair"
 FORCE_ACTOR = "omnigraph:repair:force"
 _NOTHING = "nothing was published"
+_PUBLISHES = frozenset({RepairAction.HEALED, RepairAction.FORCED})
 _MAX_DIFFERENCES = 3
 
 
@@ -70,11 +72,15 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
         StalePlan: the preview was altered, expired, is of another graph, or the drift is not what it
             showed; nothing was published.
         RecoveryPending: something is pending; nothing was published.
+        GraphFrozen: the graph, or a table that would be published, is frozen; nothing was published.
     """
     sealed.verify(preview, uri=graph.uri, consequence=_NOTHING)
     with committer_turn(graph, "repair"):
         refuse_pending(graph)
         decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
+        for row in decided:
+            if row.action in _PUBLISHES:
+                refuse_frozen(graph, row.table_key)
         return RepairReport(
             uri=graph.uri,
             confirm=True,
@@ -196,7 +202,7 @@ def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -
 
 
 def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int | None:
-    chosen = {r.table_key: r for r in decided if r.action in {RepairAction.HEALED, RepairAction.FORCED}}
+    chosen = {r.table_key: r for r in decided if r.action in _PUBLISHES}
     if not chosen:
         return None
     updates = []

@@ -15,6 +15,7 @@ from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
 from omnigraph_ops.edges.lance_rewrites import validate_rewrite
 from omnigraph_ops.errors import DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StalePlan, StorageError
+from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
@@ -56,7 +57,7 @@ def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) ->
 
         return run_plain_unit(graph, entry, unit=unit, effects=effects)
     with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
-        refuse_pending(graph)
+        refuse_pending(graph, table_key=entry.table_key)
         dataset = _head_at_pin(graph, entry)
         operation_id = new_ulid()
         started = time.monotonic()
@@ -74,11 +75,15 @@ def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) ->
     return UnitResult(entry=published, committed=committed, window=window)
 
 
-def refuse_pending(graph: Graph, *, beside_siblings: bool = False) -> None:
-    """Raise `RecoveryPending` on any sidecar, schema staging file or schema-apply lock. Reads.
+def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
+    """Raise on any sidecar, schema staging file or schema-apply lock, and on a freeze. Reads.
 
     With `beside_siblings`, for looks without the lease, sidecars of our own journal do not count: another
     table may be in its window right now. A dead run's sidecar is still refused once the lease is held.
+
+    Raises:
+        RecoveryPending: something is pending.
+        GraphFrozen: the whole graph is frozen, or the table that this is about.
     """
     staged = staging_files(graph.storage)
     if staged:
@@ -98,6 +103,7 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False) -> None:
         raise RecoveryPending(
             f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written"
         )
+    refuse_frozen(graph, table_key)
 
 
 def _is_siblings(graph: Graph, name: str) -> bool:

@@ -11,7 +11,9 @@ from omnigraph_ops.cleanup.policy import removable
 from omnigraph_ops.cleanup.protect import protect
 from omnigraph_ops.cleanup.view import GraphView, look
 from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_versions
-from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
+from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
+from omnigraph_ops.freeze.refuse import refuse_frozen
+from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lease import committer_turn
@@ -39,6 +41,7 @@ def cleanup_all(
         RecoveryPending: something is pending; nothing was deleted.
     """
     _verify(graph, plan)
+    sweep_ended(graph)
     refuse_pending(graph)
     forks = _remove_forks(graph, plan)
     stats = []
@@ -92,6 +95,7 @@ def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
     for fork in plan.orphaned_forks:
         refuse_pending(graph)
         try:
+            refuse_frozen(graph, fork.table_key)
             removed = _remove_fork(graph, fork)
         except OpsError as error:
             outcomes.append(replace(fork, error=str(error)))
@@ -126,7 +130,7 @@ def _cleanup_table(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
 
 
 def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
-    refuse_pending(graph)
+    refuse_pending(graph, table_key=table.table_key)
     view = look(graph)
     entry = _same_table(graph, view, table)
     refused = refusal(graph, entry, view, ignoring=set())
@@ -143,6 +147,7 @@ def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
     _refuse_more(table.table_key, files_to_go(entry, head, doomed), table.files)
     removed = remove_versions(head, doomed, deletes_per_second=graph.settings.max_deletes_per_second or None)
     _prove_readable(graph, entry, view)
+    _prove_gone(graph, entry, doomed)
     return CleanupStats(
         table_key=table.table_key,
         bytes_removed=removed.bytes_removed,
@@ -150,6 +155,13 @@ def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
         versions=doomed,
         skipped_since_protected=spared,
     )
+
+
+def _prove_gone(graph: Graph, entry: TableEntry, doomed: tuple[int, ...]) -> None:
+    """Fail when versions that were to go are still there: Lance passes over a delete that the store refuses. Reads."""
+    left = {v.version for v in existing_versions(graph.open_head(entry))} & set(doomed)
+    if left:
+        raise StorageError(f"{len(left)} of {len(doomed)} versions are still there; may this account delete objects?")
 
 
 def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterable[PlannedFile]) -> None:

@@ -12,6 +12,7 @@ from omnigraph_ops.cleanup.view import GraphView, look
 from omnigraph_ops.edges.lance_cleanup import FileToGo, existing_versions, explain_removal, freed_with_forks
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import OpsError
+from omnigraph_ops.freeze.refuse import why_frozen
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.location import below_graph
@@ -124,6 +125,9 @@ def files_to_go(entry: TableEntry, head: Dataset, versions: Sequence[int]) -> tu
 
 def refusal(graph: Graph, entry: TableEntry, view: GraphView, *, ignoring: set[str]) -> str | None:
     """Why no version of this table may be collected right now, None when it may. Reads."""
+    frozen = why_frozen(graph, view.holds, entry.table_key)
+    if frozen is not None:
+        return frozen
     if view.unreadable:
         name, problem = view.unreadable[0]
         return f"branch {name!r} cannot be read, so what it pins is unknown: {problem}"

@@ -11,6 +11,7 @@ from omnigraph_ops.cleanup.policy import check_policy
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan
 from omnigraph_ops.durations import parse_duration
@@ -26,6 +27,7 @@ _SMALL_KEEP = 3
 def cleanup_verb(args: argparse.Namespace) -> int:
     """Preview by default; `--confirm` plans and applies at once, `--plan` binds to an approved plan."""
     target = target_of(args)
+    fence_seconds(args)
     approved = _read_plan(args) if args.plan is not None else None
     policy = approved.policy if approved is not None else _policy(args, target)
     _warn(policy)
@@ -33,9 +35,10 @@ def cleanup_verb(args: argparse.Namespace) -> int:
         return _preview(args, target, policy, approved)
     require_consent(args, target)
     graph = open_target(args)
-    plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
-    recording.note(args, plan)
-    report = _apply(args, graph, plan)
+    with fence_of(args, graph):
+        plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
+        recording.note(args, plan)
+        report = _apply(args, graph, plan)
     emit(args, report, render.cleanup_text(report))
     if report.orphaned_forks_failed:
         raise OpsError(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from dataclasses import replace
 
 from omnigraph_ops import render
+from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.edges.airflow_api import queue_run
 from omnigraph_ops.errors import OpsError, UsageError
-from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.health import health
 from omnigraph_ops.optimize import Budget, budget_of, optimize_all, plan_optimize
@@ -33,12 +32,13 @@ def health_verb(args: argparse.Namespace) -> int:
 
 def optimize_verb(args: argparse.Namespace) -> int:
     budget = _budget(args)
+    fence_seconds(args)
     if args.queue:
         return _queue(args, budget)
     graph = _open(args)
-    if args.exclusive or args.fence:
+    if args.exclusive:
         graph.settings = replace(graph.settings, exclusive=True)
-    with fenced(graph) if args.fence else contextlib.nullcontext():
+    with fence_of(args, graph):
         report = optimize_all(
             graph, tables=tuple(args.tables), budget=budget, on_progress=None if args.quiet else _progress
         )

@@ -6,8 +6,11 @@ import argparse
 
 from omnigraph_ops import __version__
 from omnigraph_ops.cli.address import add_address
+from omnigraph_ops.cli.backup_options import add_backup, add_other_verbs
 from omnigraph_ops.cli.budget_options import add_budget_options
+from omnigraph_ops.cli.freeze_options import add_fence_options, add_freeze_verbs
 from omnigraph_ops.cli.orphans_options import add_orphans_options
+from omnigraph_ops.cli.retention_options import add_retention_options
 
 _VERBS = """\
 verbs, in the order of a night:
@@ -19,9 +22,16 @@ verbs, in the order of a night:
   repair      preview drifted tables; --confirm publishes verified ones, --force the others too
   cleanup     preview which old versions go; --confirm removes them
   orphans     preview files that nothing refers to; --confirm removes them, --quarantine moves them aside
+  expire-rows preview rows that are older than a policy allows; --confirm deletes them
   audit       who approved what, and what came of it
+  history     what every run did, run by run or table by table
   calibrate   measure from how many bytes on Spark pays here
+  freeze      keep the graph as it is now; files lists what it consists of, unfreeze ends it
+  holds       who holds what, why and until when; hold and release are for readers
+  backup      copy a frozen cut elsewhere; verify reads a backup again, restore makes a graph of one, backups lists
   unlock      remove a writers' lock that a crash left behind
+  graphs      check a graphs file, which gives every graph its nightly DAG, and list it
+  settings    what is in force here, and which of it somebody set
   demo-graph  write a graph to try all this on
 
 A first round on a graph you do not know:
@@ -48,9 +58,15 @@ def build_parser() -> argparse.ArgumentParser:
         _repair,
         _cleanup,
         _orphans,
+        _expire_rows,
         _audit,
+        _history,
         _calibrate,
+        _freezes,
+        _backups,
         _unlock,
+        _graphs,
+        _settings,
         _demo_graph,
     ):
         add(verbs)
@@ -103,11 +119,18 @@ def _optimize(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="store_true",
         help="nobody else publishes meanwhile: compact the internal tables too",
     )
-    parser.add_argument(
-        "--fence",
-        action="store_true",
-        help="hold the engine's schema-apply lock meanwhile, so that its writers wait outside (implies --exclusive)",
+    add_fence_options(
+        parser, "hold the engine's schema-apply lock meanwhile, so that its writers wait outside (implies --exclusive)"
     )
+
+
+def _freezes(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    add_freeze_verbs(lambda name, text: _verb(verbs, name, text))
+
+
+def _backups(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    add_backup(_verb(verbs, "backup", "Copy the graph, all branches at one cut, to DEST. A killed one is continued."))
+    add_other_verbs(verbs)
 
 
 def _unlock(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -164,11 +187,17 @@ def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser.add_argument(
         "--plan", metavar="FILE", help="apply this approved plan (from `cleanup --json`) and nothing else"
     )
+    add_fence_options(parser, "with --confirm: keep engine writers away meanwhile")
 
 
 def _orphans(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "Remove files that no version, branch or tag refers to. Without --confirm it prints the plan."
     add_orphans_options(_verb(verbs, "orphans", text))
+
+
+def _expire_rows(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Delete rows that are older than a policy allows. Without --confirm it prints the plan."
+    add_retention_options(_verb(verbs, "expire-rows", text))
 
 
 def _calibrate(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -185,6 +214,34 @@ def _calibrate(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _audit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _verb(verbs, "audit", "Show who approved, rejected and applied which plan, newest last. Reads only.")
     parser.add_argument("--newest", type=_count, metavar="N", default=50, help="only the newest N (default 50)")
+
+
+def _history(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(verbs, "history", "Show the runs of this graph, newest first, one of them, or one table. Reads.")
+    _tables(parser)
+    parser.add_argument("--run", metavar="ID", help="the whole report of this run")
+    parser.add_argument("--last", type=_count, metavar="N", help="only the newest N (default 20)")
+    parser.add_argument("--since", metavar="DURATION", help="only runs that began less than this ago, e.g. 30d")
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "markdown", "html", "csv"),
+        default="table",
+        help="how to print it (default table)",
+    )
+
+
+def _graphs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Check a graphs file and list its graphs. Every fault is named with its line; opens no graph."
+    parser = verbs.add_parser("graphs", help=text, description=text)
+    parser.add_argument("file", metavar="FILE", nargs="?", help="the YAML file")
+    parser.add_argument("--schema", action="store_true", help="print the file's JSON Schema, for editors")
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+
+
+def _settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Show every setting as this environment makes it, those that are set first."
+    parser = verbs.add_parser("settings", help=text, description=text)
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
 
 
 def _demo_graph(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

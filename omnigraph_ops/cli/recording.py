@@ -36,6 +36,7 @@ from omnigraph_ops.models import (
     RepairReport,
 )
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin, RunRecord
+from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
 """The call was wrong: there was no run. What stands in the way of a run is part of its record."""
@@ -47,6 +48,7 @@ _FIELDS: dict[type, str] = {
     OrphansReport: "orphans",
     QuarantineReport: "quarantine",
     RecoverReport: "recovery",
+    RowRetentionReport: "row_retention",
 }
 """Where a value of a verb belongs in the results."""
 
@@ -83,7 +85,7 @@ def writes(args: argparse.Namespace) -> bool:
         return not args.queue
     if args.verb == "orphans":
         return bool(args.confirm or args.restore is not None)
-    return args.verb == "recover" or (args.verb in {"repair", "cleanup"} and bool(args.confirm))
+    return args.verb == "recover" or (args.verb in {"repair", "cleanup", "expire-rows"} and bool(args.confirm))
 
 
 class Recorder:
@@ -160,6 +162,8 @@ def _to_decide(plan: object) -> tuple[str, str] | None:
             return "cleanup", plan.digest
         case OrphansPlan() if plan.files or plan.folders:
             return "orphans", plan.digest
+        case RowRetentionPlan() if plan.total_rows:
+            return "expire-rows", plan.digest
     return None
 
 

@@ -6,12 +6,17 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from omnigraph_ops import audit_log, calibrate, render, serde
+from omnigraph_ops import audit_log, calibrate, render, serde, settings_reference
+from omnigraph_ops.cli.backup_verb import BACKUP_VERBS
 from omnigraph_ops.cli.cleanup_verb import cleanup_verb
+from omnigraph_ops.cli.freeze_verb import FREEZE_VERBS
+from omnigraph_ops.cli.graphs_verb import graphs_verb
+from omnigraph_ops.cli.history_verb import history_verb
 from omnigraph_ops.cli.optimize_verb import health_verb, optimize_verb, plan_verb
 from omnigraph_ops.cli.orphans_verb import orphans_verb
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.repair_verb import repair_verb
+from omnigraph_ops.cli.retention_verb import retention_verb
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import UsageError
@@ -43,6 +48,12 @@ def audit_verb(args: argparse.Namespace) -> int:
 def calibrate_verb(args: argparse.Namespace) -> int:
     found = calibrate.calibrate(master=args.master, scratch=args.scratch, on_progress=None if args.quiet else _progress)
     emit(args, found, calibrate.text(found))
+    return 0
+
+
+def settings_verb(args: argparse.Namespace) -> int:
+    report = settings_reference.settings_report()
+    emit(args, report, settings_reference.text(report))
     return 0
 
 
@@ -89,8 +100,14 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "repair": repair_verb,
     "cleanup": cleanup_verb,
     "orphans": orphans_verb,
+    "expire-rows": retention_verb,
     "audit": audit_verb,
+    "history": history_verb,
     "calibrate": calibrate_verb,
+    **FREEZE_VERBS,
+    **BACKUP_VERBS,
     "unlock": unlock_verb,
     "demo-graph": demo_graph_verb,
+    "graphs": graphs_verb,
+    "settings": settings_verb,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 import pyarrow.compute as pc
 
 from omnigraph_ops.edges.lance_errors import lance_errors
@@ -25,3 +28,30 @@ def tracked_files(dataset: Dataset) -> Tracked:
                 paths = pc.unique(batch.column("path").filter(pc.equal(bases, base)))
                 found.setdefault(base, set()).update(paths.to_pylist())
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedFile:
+    """A file that a version of a chain refers to."""
+
+    version: int
+    base: str
+    """Root as the manifest spells it."""
+    path: str
+    kind: str
+    """Lance's word: `manifest`, `data file`, `deletion file`, `transaction file` or `index file`."""
+
+
+def files_of_versions(dataset: Dataset, versions: Collection[int]) -> frozenset[TrackedFile]:
+    """Files that exactly these versions of the open chain refer to. Reads the manifests from the oldest on.
+
+    Index files that a branch inherits and blob side files are left out, as in `tracked_files`.
+    """
+    found: set[TrackedFile] = set()
+    with lance_errors(f"read the files of {dataset.uri}"):
+        for batch in dataset.tracked_files(min_version=min(versions)):
+            for row in batch.to_pylist():
+                if row["version"] in versions:
+                    file = TrackedFile(version=row["version"], base=row["base_uri"], path=row["path"], kind=row["type"])
+                    found.add(file)
+    return frozenset(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention
 from omnigraph_ops.edges.lance_tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.errors import PublishConflict
+from omnigraph_ops.fence import INTERNAL_COMPACTION
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import SkipReason, TableStats
@@ -24,11 +25,18 @@ def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
         PublishConflict: somebody else did publish, again and again.
     """
     keys = graph.format.internal_tables(graph.context)
-    if not graph.settings.exclusive:
-        return tuple(TableStats(table_key=key, skipped=SkipReason.NOT_EXCLUSIVE) for key, _ in keys)
-    with committer_turn(graph, "compact internal tables"):
+    beside_others = tuple(TableStats(table_key=key, skipped=SkipReason.NOT_EXCLUSIVE) for key, _ in keys)
+    if not _is_alone(graph):
+        return beside_others
+    with committer_turn(graph, INTERNAL_COMPACTION):
         refuse_pending(graph)
+        if not _is_alone(graph):  # a fence was lifted meanwhile
+            return beside_others
         return tuple(_compact(graph, key, path) for key, path in keys)
+
+
+def _is_alone(graph: Graph) -> bool:
+    return graph.settings.exclusive
 
 
 def _compact(graph: Graph, key: str, path: str) -> TableStats:

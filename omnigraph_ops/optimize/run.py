@@ -9,6 +9,7 @@ from functools import partial
 
 from omnigraph_ops.edges.lance_errors import CommitConflict
 from omnigraph_ops.errors import DriftFound, OpsError, RecoveryPending, StalePlan
+from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import Decision, OptimizePlan, OptimizeReport, TablePlan, TableStats, UnitWindow
@@ -74,6 +75,7 @@ def optimize_all(
         RecoveryPending: something is pending; nothing was written.
         UnknownTable: a named table is not live; nothing was written.
     """
+    sweep_ended(graph)
     refuse_pending(graph)
     sweep_rewrites(graph)
     plan = plan_optimize(graph, tables=tables, budget=budget)
@@ -112,7 +114,7 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    refuse_pending(graph, beside_siblings=True)
+    refuse_pending(graph, beside_siblings=True, table_key=table_key)
     executor = executor or InProcessExecutor(graph.storage)
     effort = Effort()
     windows: list[UnitWindow] = []

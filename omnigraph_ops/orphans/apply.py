@@ -18,6 +18,8 @@ from omnigraph_ops.edges.inventory import (
     remove_files,
     remove_folder,
 )
+from omnigraph_ops.freeze.refuse import refuse_any_freeze
+from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
@@ -48,6 +50,7 @@ def apply_orphans(
     """
     sealed.verify(plan, uri=graph.uri, consequence=_NOTHING)
     check_age(graph, plan.older_than_secs)
+    sweep_ended(graph)
     with committer_turn(graph, "orphans") as keeper:
         run = _Run(
             graph=graph,
@@ -150,6 +153,7 @@ class _Run:
     def _look_again(self, path: str) -> None:
         """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""
         refuse_pending(self.graph)
+        refuse_any_freeze(self.graph)
         known = self.look.judge.references.datasets.get(self.look.judge.dataset_of(path) or "")
         moved = known is not None and branch_names(self.graph, known.path) != known.branch_names
         if moved or look(self.graph) != self.look.view:

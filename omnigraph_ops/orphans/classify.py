@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from omnigraph_ops.freeze.names import FREEZES_DIR
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.models import OrphanKind
@@ -28,6 +29,7 @@ _OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "th
 _REWRITE = re.compile(
     rf"{MAINTENANCE_DIR}/rewrites/(?P<table>[^/]+)/(?:lease\.json|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)"
 )
+_FROZEN_CONTRACT = re.compile(rf"{FREEZES_DIR}/(?P<freeze>[^/]+)/[^/]+")
 _SUBMIT_RESULT = re.compile(rf"{MAINTENANCE_DIR}/results/[^/]+/[^/]+\.json")
 _HALF_WRITTEN = re.compile(
     rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?)?)/[^/]+(?:\.tmp|#\d+)"
@@ -145,6 +147,9 @@ class Judge:
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.TEMPORARY)
         if _SUBMIT_RESULT.fullmatch(path):  # read and deleted by the task that submitted; this one is left over
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
+        frozen = _FROZEN_CONTRACT.fullmatch(path)
+        if frozen is not None and is_ulid(frozen["freeze"]):
+            return self._of_hold(frozen["freeze"])
         rewrite = _REWRITE.fullmatch(path)
         if rewrite is not None:
             return self._of_rewrite(rewrite["table"])
@@ -157,10 +162,15 @@ class Judge:
             return _UNKNOWN
         # Nothing is planned or applied beside a sidecar, so no record of an operation is needed any more.
         stale_operation = own["folder"] == "operations" and is_ulid(own["name"])
-        ended_hold = own["folder"] == "holds" and own["name"] not in self.active_holds
-        if stale_operation or ended_hold:
+        if stale_operation:
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
-        return _needed("it is state of this tool")
+        return self._of_hold(own["name"]) if own["folder"] == "holds" else _needed("it is state of this tool")
+
+    def _of_hold(self, hold_id: str) -> Verdict:
+        """What belongs to a hold stays as long as it counts."""
+        if hold_id in self.active_holds:
+            return _needed("it is state of this tool")
+        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
 
     def _of_rewrite(self, table: str) -> Verdict:
         """The journals of a live table are its next optimize's; those of a gone table are nobody's."""

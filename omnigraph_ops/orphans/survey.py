@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from omnigraph_ops.cleanup.view import GraphView, look
 from omnigraph_ops.edges.inventory import Stored
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph
+from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.holds import freezes
 from omnigraph_ops.models import OrphanFile, OrphanKind, UnknownFile
 from omnigraph_ops.orphans.classify import Judge, Standing
 from omnigraph_ops.orphans.references import read_references
@@ -33,9 +35,11 @@ def survey(graph: Graph, *, cutoff: float) -> Survey:
 
     Raises:
         RecoveryPending: something is pending; nothing may be judged beside a recovery.
+        GraphFrozen: something is frozen; files that only the frozen versions need are judged afterwards.
         CorruptGraph: a live branch or a hold cannot be read, so what it refers to is unknown.
     """
     refuse_pending(graph)
+    refuse_any_freeze(graph)
     view = look(graph)
     if view.unreadable:
         name, problem = view.unreadable[0]
@@ -48,7 +52,8 @@ def survey(graph: Graph, *, cutoff: float) -> Survey:
     judge = Judge(
         references=read_references(graph, live),
         live=live,
-        active_holds=frozenset(h.hold_id for h in view.holds),
+        # An ended freeze still has tags, which only its record names.
+        active_holds=frozenset(h.hold_id for h in (*view.holds, *freezes(graph.storage))),
         journalled=journalled,
         publishes=graph.format.publishes,
     )

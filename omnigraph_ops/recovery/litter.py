@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from omnigraph_ops import journal
 from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.errors import LeaseHeld
+from omnigraph_ops.freeze.release import sweep_ended_here
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
@@ -36,6 +37,7 @@ def sweep_litter(graph: Graph, grace: float) -> None:
         committer_turn(graph, "recover", wait_seconds=0),
     ):
         journal.sweep(storage, sidecar_names(storage))
+        sweep_ended_here(graph)
         sweep_holds(storage)
         _sweep_temporary_files(graph, max(grace, _SWEPT_AFTER_SECONDS))
 

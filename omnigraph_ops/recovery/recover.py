@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from omnigraph_ops import journal
+from omnigraph_ops.fence import drop_stale_fence
 from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome, append_audit
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
@@ -27,6 +28,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     """
     grace = graph.settings.recovery_grace_seconds if grace_seconds is None else grace_seconds
     outcomes: list[RecoveryOutcome] = []
+    drop_stale_fence(graph)
     for file in list_sidecars(graph.storage, graph.format.sidecar_version):
         outcomes.append(_recover_one(graph, file, grace))
     sweep_litter(graph, grace)

@@ -59,3 +59,16 @@ def test_everything_old_goes_and_the_table_is_written_on(demo_graph: DemoGraph, 
     before = graph.open_head(entry_of(graph, PERSON)).count_rows()
     write(graph, PERSON, copies("after-"))
     assert graph.open_pinned(entry_of(graph, PERSON)).count_rows() == before + 3
+
+
+def test_deletes_that_the_store_refuses_in_silence_are_a_failure(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lance counts what it deleted and passes over what it may not."""
+    graph, cli = demo_graph(stamp=6, **SMALL), runner(capsys)
+    before = versions(graph, PERSON)
+    monkeypatch.setattr(apply, "remove_versions", lambda *_, **__: Removed(bytes_removed=0, old_versions=0))
+    outcome = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert outcome.code == 1
+    assert all("may this account delete objects?" in t["error"] for t in outcome.json["tables"])
+    assert versions(graph, PERSON) == before

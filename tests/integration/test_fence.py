@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from omnigraph_ops import serde
 from omnigraph_ops.cli import main
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import ApprovalMissing, RecoveryPending
-from omnigraph_ops.fence import current_lock, fenced, read_note, unlock
+from omnigraph_ops.fence import INTERNAL_COMPACTION, current_lock, drop_stale_fence, fenced, read_note, unlock
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.models import SkipReason
 from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import check
+from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.settings import Settings
 
 
@@ -86,3 +94,80 @@ def test_a_fence_left_by_a_crash_is_ours_to_unlock(graph: Graph) -> None:
     crashed = open_graph(graph.uri)
     assert unlock(crashed, force=False) is not None
     assert current_lock(crashed) is None
+
+
+def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(tmp_path: Path) -> None:
+    write_demo_graph(str(tmp_path / "g.omni"), DemoSpec(node_types=1, loads=2, rows=5))
+    graph, lifted = open_graph(str(tmp_path / "g.omni"), Settings()), threading.Event()
+    with fenced(graph, at_most_seconds=0.05, on_lift=lifted.set):
+        assert lifted.wait(30)
+        assert current_lock(graph) is None
+        stats = {t.table_key: t for t in optimize_all(graph).tables}
+        assert stats["node:Person"].committed
+        assert stats["__manifest"].skipped is SkipReason.NOT_EXCLUSIVE
+    assert not graph.settings.exclusive
+
+
+def test_a_fence_is_not_lifted_while_the_internal_tables_are_compacted(graph: Graph) -> None:
+    lifted = threading.Event()
+    with fenced(graph, at_most_seconds=0.05, on_lift=lifted.set):
+        with committer_turn(graph, INTERNAL_COMPACTION):
+            assert not lifted.wait(0.6)
+            assert current_lock(graph) is not None
+        assert lifted.wait(30)
+
+
+def test_behind_its_fence_a_run_is_alone(graph: Graph) -> None:
+    graph.settings = Settings()
+    with fenced(graph, at_most_seconds=60):
+        stats = {t.table_key: t for t in optimize_all(graph).tables}
+    assert stats["__manifest"].skipped is None
+    assert not graph.settings.exclusive
+
+
+KILLED = """
+import sys, time
+from omnigraph_ops.fence import fenced
+from omnigraph_ops.graph import open_graph
+with fenced(open_graph(sys.argv[1]), at_most_seconds=600):
+    print("fenced", flush=True)
+    time.sleep(600)
+"""
+
+
+def killed_behind_its_fence(root: str) -> None:
+    """Another process raises the fence and gets SIGKILL."""
+    process = subprocess.Popen([sys.executable, "-c", KILLED, root], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "fenced\n"
+    process.kill()
+    process.wait()
+
+
+def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Graph) -> None:
+    killed_behind_its_fence(graph.uri)
+    assert current_lock(graph) is not None
+    with pytest.raises(RecoveryPending):
+        optimize_all(graph)
+    recover(graph)
+    assert current_lock(graph) is None
+    assert read_note(graph) is None
+    assert not optimize_all(graph).failed
+
+
+def test_the_fence_of_a_killed_process_does_not_stop_the_next_fence(graph: Graph) -> None:
+    killed_behind_its_fence(graph.uri)
+    with fenced(graph):
+        assert not optimize_all(graph).failed
+    assert current_lock(graph) is None
+
+
+def test_a_live_fence_of_ours_is_left_alone_until_it_is_overdue(graph: Graph) -> None:
+    other = open_graph(graph.uri)
+    with fenced(graph, at_most_seconds=600):
+        assert not drop_stale_fence(other)
+        note = read_note(graph)
+        assert note is not None
+        graph.storage.write("__maintenance/fence.json", serde.dumps(replace(note, until=time.time() - 3600)).encode())
+        assert drop_stale_fence(other)
+    assert current_lock(graph) is None

@@ -1,0 +1,84 @@
+"""The verbs about backups: backup, verify, restore, backups."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from omnigraph_ops.backup.listing import list_backups
+from omnigraph_ops.backup.places import backup_of, uri_of
+from omnigraph_ops.backup.restore import restore_backup
+from omnigraph_ops.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.backup.text import backup_text, backups_text, restore_text, verify_text
+from omnigraph_ops.backup.verify import verify_backup
+from omnigraph_ops.cli.output import echo_target, emit, open_target
+from omnigraph_ops.errors import UsageError
+from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.sizes import parse_bytes
+
+
+def backup_verb(args: argparse.Namespace) -> int:
+    destination = _destination(args)
+    options = BackupOptions(
+        freeze_id=args.freeze_id,
+        incremental_from=args.incremental_from,
+        need_checksums=args.checksum,
+        bytes_per_second=_pace(args),
+    )
+    report = backup_graph(open_target(args), destination, options, on_progress=_say(args))
+    emit(args, report, backup_text(report))
+    return 0
+
+
+def verify_verb(args: argparse.Namespace) -> int:
+    pace = _pace(args)
+    echo_target(args, uri_of(*backup_of(args.backup)))
+    graph = open_graph(args.graph) if args.graph is not None else None
+    report = verify_backup(args.backup, graph=graph, bytes_per_second=pace, on_progress=_say(args))
+    emit(args, report, verify_text(report))
+    return report.exit_code
+
+
+def restore_verb(args: argparse.Namespace) -> int:
+    pace = _pace(args)
+    echo_target(args, args.destination)
+    report = restore_backup(args.backup, args.destination, bytes_per_second=pace, on_progress=_say(args))
+    emit(args, report, restore_text(report))
+    return report.exit_code
+
+
+def backups_verb(args: argparse.Namespace) -> int:
+    found = list_backups(args.destination)
+    emit(args, found, backups_text(found))
+    return 0
+
+
+def _destination(args: argparse.Namespace) -> str:
+    """The positional DEST, which argparse takes for GRAPH when the graph is addressed by an option."""
+    if args.destination is None and args.graph is not None and (args.store is not None or args.cluster is not None):
+        args.destination, args.graph = args.graph, None
+    if args.destination is None:
+        raise UsageError("backup takes a graph and a destination; nothing was copied")
+    return str(args.destination)
+
+
+def _pace(args: argparse.Namespace) -> int | None:
+    if args.max_bytes_per_second is None:
+        return None
+    found = parse_bytes(args.max_bytes_per_second)
+    if found < 1:
+        raise UsageError("--max-bytes-per-second must be at least 1; nothing was done")
+    return found
+
+
+def _say(args: argparse.Namespace) -> Callable[[str], None] | None:
+    return None if args.quiet else lambda text: print(f"  {text}", file=sys.stderr, flush=True)
+
+
+BACKUP_VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "backup": backup_verb,
+    "verify": verify_verb,
+    "restore": restore_verb,
+    "backups": backups_verb,
+}

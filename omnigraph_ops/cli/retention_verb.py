@@ -1,0 +1,120 @@
+"""The expire-rows verb and its gates: policies, preview, consent, echo, open."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from omnigraph_ops import audit_log, sealed
+from omnigraph_ops.cli import recording
+from omnigraph_ops.cli.address import target_of
+from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.cli.plan_files import read_plan, write_plan
+from omnigraph_ops.cli.retention_options import DEFAULT_SHARE
+from omnigraph_ops.errors import OpsError, UsageError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.retention import expire_rows, parse_policies, plan_row_retention, read_policies, texts
+from omnigraph_ops.retention.apply import engine_of
+from omnigraph_ops.sealed import verify
+
+_NOTHING = "nothing was deleted"
+
+
+def retention_verb(args: argparse.Namespace) -> int:
+    """Preview by default; `--confirm` plans and applies at once, `--plan` binds to an approved plan."""
+    _check_options(args)
+    policies = () if args.plan is not None else _policies(args)
+    target = target_of(args)
+    if not args.confirm:
+        print(f"expire-rows is destructive — rerun with --confirm. Target: {target}", file=sys.stderr)
+        graph = open_target(args)
+        plan = _kept(graph, args.plan) if args.plan is not None else _planned(args, graph, policies)
+        if args.plan is None:
+            sealed.store(graph.storage, plan)
+        if args.save_plan is not None:
+            write_plan(args.save_plan, plan)
+        emit(args, plan, texts.plan_text(plan))
+        return 0
+    require_consent(args, target)
+    graph = open_target(args)
+    plan = _kept(graph, args.plan) if args.plan is not None else _planned(args, graph, policies)
+    recording.note(args, plan)
+    report = _apply(args, graph, plan)
+    emit(args, report, texts.report_text(report))
+    return _judged(report)
+
+
+def _judged(report: RowRetentionReport) -> int:
+    """0, or an error that says how many tables kept their expired rows. Pure."""
+    kept = [t for t in report.tables if t.error is not None or t.refused is not None]
+    if kept:
+        raise OpsError(
+            f"expire-rows left {len(kept)} of {len(report.tables)} table(s) as they were, first {kept[0].table_key}: "
+            f"{kept[0].error or kept[0].refused}"
+        )
+    return 0
+
+
+def _apply(args: argparse.Namespace, graph: Graph, plan: RowRetentionPlan) -> RowRetentionReport:
+    """Apply the plan and leave an entry in the audit log. Destroys rows."""
+    actor = audit_log.shell_actor()
+    engine = engine_of(graph, args.engine)
+    with audit_log.failures_logged(graph.storage, verb="expire-rows", actor=actor, digest=plan.digest):
+        report = expire_rows(graph, plan, engine=engine, say=None if args.quiet else _progress)
+    if report.rows_removed or report.failed:
+        audit_log.append(
+            graph.storage,
+            audit_log.AuditEvent.FAILED if report.failed else audit_log.AuditEvent.APPLIED,
+            verb="expire-rows",
+            actor=actor,
+            digest=plan.digest,
+            detail=texts.detail(report),
+        )
+    return report
+
+
+def _planned(args: argparse.Namespace, graph: Graph, policies: tuple[RowPolicy, ...]) -> RowRetentionPlan:
+    """A fresh plan; with an engine named, also for what that release can say. Reads."""
+    named = args.confirm or args.engine or graph.settings.engine
+    return plan_row_retention(
+        graph,
+        policies,
+        bounds=RowBounds(max_share=DEFAULT_SHARE if args.max_share is None else args.max_share, max_rows=args.max_rows),
+        branch=None if args.branch == "main" else args.branch,
+        engine=engine_of(graph, args.engine) if named else None,
+    )
+
+
+def _kept(graph: Graph, name: str) -> RowRetentionPlan:
+    """The plan of a file or of a digest, for this graph and still valid. Reads."""
+    if name.startswith("sha256:"):
+        plan = sealed.load(graph.storage, RowRetentionPlan, name)
+    else:
+        plan = read_plan(name, RowRetentionPlan, _NOTHING)
+    verify(plan, uri=graph.uri, consequence=_NOTHING)
+    return plan
+
+
+def _policies(args: argparse.Namespace) -> tuple[RowPolicy, ...]:
+    if args.policies is not None:
+        return read_policies(args.policies)
+    entry = {"table": args.table, "property": args.property, "older_than": args.older_than, "unit": args.unit}
+    missing = [f"--{name.replace('_', '-')}" for name, value in entry.items() if value is None and name != "unit"]
+    if missing:
+        raise UsageError(f"expire-rows needs {' and '.join(missing)}, or --policies FILE; nothing was read")
+    return parse_policies([entry], "the options")
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    one = (args.table, args.property, args.older_than, args.unit)
+    if args.policies is not None and any(v is not None for v in one):
+        raise UsageError("--policies carries tables, properties and ages; leave their options out; nothing was read")
+    own = (*one, args.policies, args.branch, args.max_share, args.max_rows, args.save_plan)
+    if args.plan is not None and any(v is not None for v in own):
+        raise UsageError("--plan carries its own policies, branch and bounds; leave their options out")
+
+
+def _progress(text: str) -> None:
+    print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,70 @@
+"""Checksums and absolute places of the files of a cut."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models.freeze import CutFile, CutFiles, ListedFile
+from omnigraph_ops.parallel import in_parallel
+
+Progress = Callable[[int, int], None]
+"""Takes how many files are done, of how many."""
+_CHUNK = 4 * 1024 * 1024
+
+
+def with_checksums(
+    graph: Graph, files: Sequence[CutFile], *, workers: int = 8, on_progress: Progress | None = None
+) -> tuple[CutFile, ...]:
+    """The files with the SHA-256 of each, read in parallel. Reads all of them.
+
+    Raises:
+        CorruptGraph: one is gone.
+    """
+    done, lock = 0, threading.Lock()
+
+    def one(file: CutFile) -> CutFile:
+        nonlocal done
+        summed = replace(file, checksum=checksum_of(graph.storage, file.source))
+        with lock:
+            done += 1
+            if on_progress is not None:
+                on_progress(done, len(files))
+        return summed
+
+    return tuple(in_parallel(one, files, workers=workers))
+
+
+def checksum_of(storage: Storage, path: str) -> str:
+    """`sha256:` of one stored file, read in chunks. Reads."""
+    found = hashlib.sha256()
+    try:
+        for chunk in storage.chunks(path, _CHUNK):
+            found.update(chunk)
+    except FileNotFoundError:
+        raise CorruptGraph(f"{path} of the cut is gone; the freeze cannot be copied") from None
+    return f"sha256:{found.hexdigest()}"
+
+
+def listed(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFiles:
+    """The list as a person or a script reads it. Pure."""
+    return CutFiles(
+        uri=graph.target,
+        freeze_id=freeze_id,
+        files=tuple(
+            ListedFile(
+                file=f.file,
+                normalized=graph.context.location.uri(f.source),
+                size=f.size,
+                kind=f.kind,
+                records_root=f.records_root,
+                checksum=f.checksum,
+            )
+            for f in files
+        ),
+    )

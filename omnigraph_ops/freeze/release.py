@@ -1,0 +1,127 @@
+"""End freezes: by name, when they expire, when their process was killed; tags first, the record last."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from omnigraph_ops.edges.inventory import folders_in
+from omnigraph_ops.edges.lance_errors import DatasetMissing
+from omnigraph_ops.edges.lance_tags import delete_tag
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
+from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
+from omnigraph_ops.freeze.refuse import active_freezes
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS
+from omnigraph_ops.holds import Hold, freezes, is_active, read_hold, release_hold, write_hold
+from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.models.freeze import UnfreezeReport
+
+TagsByFreeze = dict[str, list[tuple[str, str]]]
+"""Freeze to the (dataset path, tag name) of its tags."""
+_TABLE_FOLDERS = ("nodes", "edges")
+
+
+def unfreeze(graph: Graph, freeze_id: str) -> UnfreezeReport:
+    """End one freeze with all its tags, also one whose record is gone or damaged. Destroys tags and record.
+
+    Raises:
+        InvalidInput: there is neither a record nor a tag of it.
+    """
+    with committer_turn(graph, f"unfreeze {freeze_id}"):
+        hold, damaged = _record(graph, freeze_id)
+        if hold is not None and hold.freeze is None:
+            raise InvalidInput(f"{freeze_id} is a hold, not a freeze; `omnigraph-ops release` ends it")
+        tags = stored_tags(graph).get(freeze_id, [])
+        if hold is None and not tags and not damaged:
+            known = ", ".join(h.hold_id for h in freezes(graph.storage)) or "none"
+            raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; its freezes: {known}")
+        _mark_ended(graph, hold)
+        removed = _remove_tags(graph, tags)
+        _forget(graph, freeze_id)
+    return UnfreezeReport(uri=graph.target, released=(freeze_id,), tags_removed=removed)
+
+
+def unfreeze_all(graph: Graph, owner: str) -> UnfreezeReport:
+    """End every freeze of that owner. Destroys tags and records."""
+    mine = [h.hold_id for h in active_freezes(graph.storage) if h.owner == owner]
+    removed = sum(unfreeze(graph, freeze_id).tags_removed for freeze_id in mine)
+    return UnfreezeReport(uri=graph.target, released=tuple(mine), tags_removed=removed)
+
+
+def end_freeze(graph: Graph, hold: Hold) -> int:
+    """End a freeze by the names in its record; how many tags went. Destroys tags and record."""
+    cut = hold.freeze.cut if hold.freeze is not None else None
+    _mark_ended(graph, hold)
+    removed = _remove_tags(graph, [(pin.path, pin.tag) for pin in cut.pins]) if cut is not None else 0
+    _forget(graph, hold.hold_id)
+    return removed
+
+
+def sweep_ended(graph: Graph) -> tuple[str, ...]:
+    """End what expired or was killed; does nothing while another run works. Returns the ids. Destroys ended freezes."""
+    if all(is_active(h) for h in freezes(graph.storage)):
+        return ()
+    with contextlib.suppress(LeaseHeld), committer_turn(graph, "end freezes", wait_seconds=0):
+        return sweep_ended_here(graph)
+    return ()
+
+
+def sweep_ended_here(graph: Graph) -> tuple[str, ...]:
+    """The same for a caller that holds the committer lease. Destroys ended freezes."""
+    ended = [h for h in freezes(graph.storage) if not is_active(h)]
+    for hold in ended:
+        end_freeze(graph, hold)
+    return tuple(h.hold_id for h in ended)
+
+
+def stored_tags(graph: Graph) -> TagsByFreeze:
+    """Every tag of a freeze in any dataset of the graph, by the files that make them. Reads."""
+    found: TagsByFreeze = {}
+    for path in _datasets(graph):
+        for name in graph.storage.list(f"{path}/_refs/tags"):
+            freeze_id = freeze_of_tag(name.removesuffix(".json")) if name.endswith(".json") else None
+            if freeze_id is not None:
+                found.setdefault(freeze_id, []).append((path, name.removesuffix(".json")))
+    return found
+
+
+def _datasets(graph: Graph) -> list[str]:
+    """Folders of datasets, of dropped types too. Reads."""
+    if not graph.format.publishes:
+        return [entry.path for entry in graph.state().entries]
+    return [*INTERNAL_DATASETS, *(path for f in _TABLE_FOLDERS for path in folders_in(graph.storage, f))]
+
+
+def _remove_tags(graph: Graph, tags: Iterable[tuple[str, str]]) -> int:
+    by_path: dict[str, list[str]] = {}
+    for path, name in tags:
+        by_path.setdefault(path, []).append(name)
+    removed = 0
+    for path, names in by_path.items():
+        # A dataset may be gone with its type.
+        with contextlib.suppress(DatasetMissing):
+            dataset = graph.lance.open(graph.context.location.uri(path))
+            removed += sum(delete_tag(dataset, name) for name in names)
+    return removed
+
+
+def _mark_ended(graph: Graph, hold: Hold | None) -> None:
+    """Half a freeze is none: from its first lost tag on it counts no more, and whoever comes by ends it. Writes."""
+    if hold is not None and is_active(hold):
+        write_hold(graph.storage, replace(hold, expires_at=time.time()))
+
+
+def _record(graph: Graph, freeze_id: str) -> tuple[Hold | None, bool]:
+    """The record, and whether there is one that cannot be read. Reads."""
+    try:
+        return read_hold(graph.storage, freeze_id), False
+    except CorruptGraph:
+        return None, True
+
+
+def _forget(graph: Graph, freeze_id: str) -> None:
+    graph.storage.delete_tree(contract_folder(freeze_id))
+    release_hold(graph.storage, freeze_id)

@@ -1,0 +1,145 @@
+"""Kill a freeze, an unfreeze and a sweep at every mutating call: no tag is left behind, nothing is blocked."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.freeze import release, take
+from omnigraph_ops.freeze.listing import list_holds
+from omnigraph_ops.freeze.release import sweep_ended, unfreeze
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.freeze.verify import verify_cut
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.holds import Hold, freezes, write_hold
+from omnigraph_ops.lease import LEASE_PATH, read_lease
+from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.settings import Settings
+from tests.crash.harness_kill import CrashPoint, Killed, Killer, killing
+from tests.support.converged import assert_no_leftovers
+from tests.support.freezes import freeze_tags
+from tests.support.rows import rows_everywhere
+
+pytestmark = pytest.mark.crash
+ACTS: dict[str, Callable[[Graph], object]] = {
+    "freeze": freeze_graph,
+    "unfreeze": lambda graph: unfreeze(graph, _only(graph)),
+    "sweep": sweep_ended,
+}
+
+
+def _only(graph: Graph) -> str:
+    return freezes(graph.storage)[0].hold_id
+
+
+@contextmanager
+def killing_tags(killer: Killer) -> Iterator[None]:
+    """Tags are mutating calls as well."""
+    create, delete = take.create_tag, release.delete_tag
+
+    def guarded_create(dataset: object, name: str, **where: object) -> None:
+        killer.small_file("tag", name[-2:], lambda: create(dataset, name, **where), None)  # type: ignore[arg-type]
+
+    def guarded_delete(dataset: object, name: str) -> bool:
+        gone = killer.small_file("untag", name[-2:], lambda: delete(dataset, name), None)  # type: ignore[arg-type]
+        return bool(gone)
+
+    with (
+        killing(killer),
+        mock.patch.object(take, "create_tag", guarded_create),
+        mock.patch.object(release, "delete_tag", guarded_delete),
+    ):
+        yield
+
+
+def opened(root: Path) -> Graph:
+    # One table at a time: the calls come in the same order every time.
+    return open_graph(str(root), Settings(concurrency=1, lease_wait_seconds=1))
+
+
+def dead(graph: Graph) -> None:
+    """The killed process is this one: let its lease and its announced freezes look like a dead process's. Writes."""
+    graph.storage.delete(LEASE_PATH) if read_lease(graph.storage) else None
+    for hold in freezes(graph.storage):
+        if hold.pid:
+            write_hold(graph.storage, replace(hold, pid=2**22 + 1))
+
+
+@pytest.fixture(params=[3, 6], ids=["stamp3", "stamp6"])
+def template(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A small graph with a fork."""
+    root = tmp_path / "graph.omni"
+    write_demo_graph(str(root), DemoSpec(stamp=request.param, node_types=1, loads=2, rows=4, written_branches=1))
+    return root
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_kill_at_any_call_is_swept_by_the_next_stage(template: Path, tmp_path: Path, name: str) -> None:
+    if name != "freeze":
+        freeze_graph(opened(template))
+    if name == "sweep":
+        hold = freezes(opened(template).storage)[0]
+        write_hold(opened(template).storage, replace(hold, expires_at=time.time() - 1))
+    saved = tmp_path / "saved"
+    template.rename(saved)
+
+    def run(killer: Killer) -> None:
+        shutil.rmtree(template, ignore_errors=True)
+        shutil.copytree(saved, template)
+        with killing_tags(killer), suppress(Killed):
+            ACTS[name](opened(template))
+
+    recorder = Killer(root=template)
+    run(recorder)
+    points = recorder.points
+    assert ("tag" if name == "freeze" else "untag") in {p.call for p in points}
+    for point in points:
+        for mode in point.modes:
+            run(Killer(root=template, mode=mode, when=lambda p, at=point: _is(p, at)))
+            _judge(opened(template), f"{name} killed {mode} {point}")
+
+
+def _is(point: CrashPoint, wanted: CrashPoint) -> bool:
+    return point.index == wanted.index
+
+
+def _judge(graph: Graph, moment: str) -> None:
+    rows = rows_everywhere(graph)
+    dead(graph)
+    sweep_ended(graph)
+    left = [h for h in freezes(graph.storage) if _whole(graph, h)]
+    tagged = {tag for h in left if h.freeze and h.freeze.cut for tag in (p.tag for p in h.freeze.cut.pins)}
+    assert {Path(t).name.removesuffix(".json") for t in freeze_tags(graph.uri)} == tagged, moment
+    assert len(left) == len(freezes(graph.storage)), moment
+    assert rows_everywhere(graph) == rows, moment
+    for hold in left:
+        unfreeze(graph, hold.hold_id)
+    with suppress(OpsError):
+        list_holds(graph)
+    assert freeze_tags(graph.uri) == set(), moment
+
+
+def _whole(graph: Graph, hold: Hold) -> bool:
+    """A freeze that stands is whole, whatever was killed."""
+    freeze = take.read_freeze(graph, hold.hold_id)
+    return not verify_cut(graph, freeze)
+
+
+def test_after_a_kill_between_tags_maintenance_goes_on_at_once(template: Path) -> None:
+    killer = Killer(root=template, when=lambda p: p.call == "tag" and p.index > 8)
+    with killing_tags(killer), pytest.raises(Killed):
+        freeze_graph(opened(template))
+    assert freeze_tags(template)
+    dead(opened(template))
+    assert not optimize_all(opened(template)).failed
+    assert freeze_tags(template) == set()
+    assert_no_leftovers(opened(template))

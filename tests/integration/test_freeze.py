@@ -1,0 +1,441 @@
+"""A freeze keeps its cut from every cleanup and our stages out, is counted, and always ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pytest
+
+from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
+from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishConflict, RecoveryPending, UnknownTable
+from omnigraph_ops.fence import fenced
+from omnigraph_ops.freeze import take
+from omnigraph_ops.freeze.listing import list_holds
+from omnigraph_ops.freeze.readers import hold_version, release
+from omnigraph_ops.freeze.release import sweep_ended, unfreeze, unfreeze_all
+from omnigraph_ops.freeze.take import extend_freeze, freeze_graph, read_freeze
+from omnigraph_ops.freeze.verify import verify_cut
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.holds import HOLDS_DIR, active_holds, freezes, hold_path, read_hold, write_hold
+from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.freeze import Freeze, HoldState
+from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_no_leftovers
+from tests.support.freezes import freeze_tags
+from tests.support.orphans import KNOWS, PERSON, WEEK, age, drop
+from tests.support.plain import append, indexed, opened
+from tests.support.rows import rows_everywhere
+from tests.support.shell import Cli, assert_refused, runner
+from tests.support.writers import copies, delete_first, drift, entry_of, write
+
+SMALL = {"loads": 3, "rows": 9, "node_types": 1}
+BRANCHED = {**SMALL, "lazy_branches": 1, "written_branches": 1}
+KEEP_1 = RetentionPolicy(keep_versions=1)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line of this process."""
+    return runner(capsys)
+
+
+def expire(graph: Graph, freeze: Freeze) -> None:
+    """Let its time be over. Writes its record."""
+    hold = read_hold(graph.storage, freeze.freeze_id)
+    assert hold is not None
+    write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
+
+
+def collect_like_an_engine(graph: Graph) -> None:
+    """Lance's own cleanup of every main chain to one version, which knows of no hold of ours. Destroys."""
+    for path in {e.path for e in graph.state().entries}:
+        dataset = lance.dataset(graph.context.location.uri(path))
+        dataset.cleanup_old_versions(retain_versions=1, error_if_tagged_old_versions=False)
+
+
+STAGES: dict[str, Callable[[Graph], object]] = {
+    "optimize": optimize_all,
+    "optimize a table": lambda graph: optimize_table(graph, PERSON),
+    "cleanup": lambda graph: plan_cleanup(graph, KEEP_1),
+    "repair": preview_repair,
+    "orphans": plan_orphans,
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_stage_touches_a_frozen_graph_and_every_one_says_why(demo_graph: DemoGraph, stamp: int, stage: str) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    freeze = freeze_graph(graph, reason="backup", owner="ann@host")
+    before = {e.table_key: e.version for e in graph.state().entries}
+    with pytest.raises(GraphFrozen) as refused:
+        STAGES[stage](graph)
+    for part in ("ann@host (backup) since ", "until ", f"omnigraph-ops unfreeze {graph.uri} {freeze.freeze_id}"):
+        assert part in str(refused.value)
+    assert {e.table_key: e.version for e in graph.state().entries} == before
+    unfreeze(graph, freeze.freeze_id)
+    STAGES[stage](graph)
+
+
+def test_plans_made_before_do_not_get_past_a_freeze(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    drift(graph, PERSON, lambda d: d.optimize.compact_files())
+    cleanup, preview, orphans = plan_cleanup(graph, KEEP_1), preview_repair(graph), plan_orphans(graph)
+    freeze_graph(graph)
+    for apply in (
+        lambda: cleanup_all(graph, cleanup),
+        lambda: cleanup_table(graph, cleanup, KNOWS),
+        lambda: apply_repair(graph, preview),
+        lambda: apply_orphans(graph, orphans),
+    ):
+        with pytest.raises(GraphFrozen):
+            apply()
+
+
+def test_a_freeze_is_counted_and_named(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    first, second = freeze_graph(graph, reason="one"), freeze_graph(graph, reason="two")
+    assert len(freeze_tags(graph.uri)) == len(first.cut.pins) + len(second.cut.pins)
+    assert unfreeze(graph, first.freeze_id).tags_removed == len(first.cut.pins)
+    with pytest.raises(GraphFrozen, match="two"):
+        optimize_all(graph)
+    assert not verify_cut(graph, second)
+    with pytest.raises(InvalidInput, match=second.freeze_id):
+        unfreeze(graph, first.freeze_id)
+    unfreeze(graph, second.freeze_id)
+    assert not optimize_all(graph).failed
+    assert freeze_tags(graph.uri) == set()
+    assert_no_leftovers(graph)
+
+
+def test_nobodys_cleanup_takes_a_frozen_version(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    rows = rows_everywhere(graph)
+    freeze = freeze_graph(graph)
+    for key in (PERSON, KNOWS):
+        write(graph, key, copies("late"))
+        write(graph, key, delete_first())
+    collect_like_an_engine(graph)
+    assert verify_cut(graph, freeze) == ()
+    pinned = {(p.path, p.branch, p.version) for p in freeze.cut.pins}
+    for path, branch, version in pinned:
+        graph.lance.open(graph.context.location.uri(path), branch=branch, version=version).to_table()
+    assert {b: rows[b] for b in rows if b is not None} == {b: rows_everywhere(graph)[b] for b in rows if b is not None}
+    # The same without the tags: the versions go.
+    frozen = entry_of(graph, PERSON)
+    unfreeze(graph, freeze.freeze_id)
+    collect_like_an_engine(graph)
+    left = {v["version"] for v in graph.open_head(frozen).versions()}
+    assert {p.version for p in freeze.cut.pins if (p.path, p.branch) == (frozen.path, None)} - left
+
+
+def test_a_freeze_of_a_table_leaves_the_others_to_maintenance(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    freeze = freeze_graph(graph, tables=(PERSON,), reason="one table")
+    report = {t.table_key: t for t in optimize_all(graph).tables}
+    assert "one table" in (report[PERSON].error or "")
+    assert report[KNOWS].committed
+    plan = plan_cleanup(graph, KEEP_1)
+    refused = {t.table_key: t.refused for t in plan.tables}
+    assert refused[KNOWS] is None
+    assert PERSON in (refused[PERSON] or "")
+    cleanup_all(graph, plan)
+    with pytest.raises(GraphFrozen):
+        plan_orphans(graph)
+    assert {p.path for p in freeze.cut.pins if p.role == "table"} == {entry_of(graph, PERSON).path}
+    with pytest.raises(UnknownTable):
+        freeze_graph(graph, tables=("node:Nobody",))
+    assert len(freezes(graph.storage)) == 1
+
+
+def test_repair_refuses_only_what_would_publish_a_frozen_table(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    for key in (PERSON, KNOWS):
+        drift(graph, key, lambda d: d.optimize.compact_files())
+    freeze_graph(graph, tables=(PERSON,))
+    with pytest.raises(GraphFrozen):
+        apply_repair(graph, preview_repair(graph))
+    healed = apply_repair(graph, preview_repair(graph, tables=(KNOWS,)))
+    assert [t.action for t in healed.tables] == ["healed"]
+
+
+def test_an_expired_freeze_blocks_nobody_and_whoever_comes_by_ends_it(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    by_stage: dict[str, Callable[[], object]] = {
+        "optimize": lambda: optimize_all(graph),
+        "cleanup": lambda: cleanup_all(graph, plan_cleanup(graph, KEEP_1)),
+        "orphans": lambda: apply_orphans(graph, plan_orphans(graph, older_than_seconds=WEEK)),
+        "recover": lambda: recover(graph),
+        "holds": lambda: list_holds(graph),
+        "freeze": lambda: unfreeze(graph, freeze_graph(graph).freeze_id),
+    }
+    for stage, act in by_stage.items():
+        freeze = freeze_graph(graph)
+        expire(graph, freeze)
+        act()
+        assert freeze_tags(graph.uri) == set(), stage
+        assert_no_leftovers(graph)
+
+
+def test_a_freeze_can_be_extended_but_not_revived(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze = freeze_graph(graph, ttl_seconds=60)
+    extended = extend_freeze(graph, freeze.freeze_id, 3600)
+    assert extended.expires_at > freeze.expires_at + 3000
+    assert read_freeze(graph, freeze.freeze_id).expires_at > freeze.expires_at + 3000
+    expire(graph, freeze)
+    with pytest.raises(InvalidInput, match="has ended"):
+        extend_freeze(graph, freeze.freeze_id, 3600)
+
+
+def test_tags_without_a_record_are_listed_and_protect_until_they_are_ended_by_name(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze = freeze_graph(graph)
+    graph.storage.delete(hold_path(freeze.freeze_id))
+    (found,) = list_holds(graph).holds
+    assert (found.hold_id, found.state, found.versions) == (freeze.freeze_id, HoldState.UNKNOWN, len(freeze.cut.pins))
+    sweep_ended(graph)
+    assert freeze_tags(graph.uri)
+    plan = plan_cleanup(graph, KEEP_1)
+    assert any("omnigraph-ops.freeze" in r for t in plan.tables for p in t.protected for r in p.reasons)
+    assert unfreeze(graph, freeze.freeze_id).tags_removed == len(freeze.cut.pins)
+    assert freeze_tags(graph.uri) == set()
+
+
+def test_a_damaged_record_is_ended_by_name(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze = freeze_graph(graph)
+    graph.storage.write(hold_path(freeze.freeze_id), b"{")
+    unfreeze(graph, freeze.freeze_id)
+    assert freeze_tags(graph.uri) == set()
+    assert_no_leftovers(graph)
+
+
+def test_nothing_is_frozen_beside_a_schema_apply(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    with pytest.raises(RecoveryPending, match="schema apply"):
+        freeze_graph(graph)
+    graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.storage.write("_schema.pg.staging", b"x")
+    with pytest.raises(RecoveryPending, match="schema apply"):
+        freeze_graph(graph)
+    assert freezes(graph.storage) == ()
+    assert freeze_tags(graph.uri) == set()
+
+
+def test_a_freeze_beside_a_crashed_writer_pins_what_is_published_and_recovery_goes_on(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, settings=Settings(recovery_grace_seconds=0))
+    entry = entry_of(graph, PERSON)
+    write_sidecar(graph, entry, "01ARZ3NDEKTSV4RRFFQ69G5FAV", graph.uri)
+    drift(graph, PERSON, lambda d: d.optimize.compact_files())
+    freeze = freeze_graph(graph)
+    assert (entry.path, entry.version) in {(p.path, p.version) for p in freeze.cut.pins}
+    assert recover(graph).outcomes[0].action == "rolled_forward"
+    assert entry_of(graph, PERSON).version > entry.version
+    assert verify_cut(graph, freeze) == ()
+
+
+def test_a_freeze_waits_for_the_unit_that_runs(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, settings=Settings(lease_wait_seconds=0.2))
+    with committer_turn(graph, "optimize node:Person (fold)"), pytest.raises(LeaseHeld, match="fold"):
+        freeze_graph(graph)
+    assert active_holds(graph.storage) == ()
+    freeze_graph(graph)
+
+
+def test_maintenance_stops_at_its_next_unit_once_a_freeze_is_announced(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    seen: list[str] = []
+
+    def announced(other: Graph, freeze_id: str, tables: object) -> object:
+        with pytest.raises(GraphFrozen):
+            optimize_table(open_graph(graph.uri), PERSON)
+        seen.extend(h.state for h in list_holds(graph).holds)
+        return observe(other, freeze_id, tables)  # type: ignore[arg-type]
+
+    observe = take.observe_cut
+    monkeypatch.setattr(take, "observe_cut", announced)
+    freeze_graph(graph)
+    assert seen == [HoldState.STARTING]
+
+
+def test_a_version_that_goes_while_it_is_frozen_fails_the_freeze_whole(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    observe = take.observe_cut
+
+    def overtaken(other: Graph, freeze_id: str, tables: object) -> object:
+        look = observe(other, freeze_id, tables)  # type: ignore[arg-type]
+        write(graph, PERSON, copies("late"))
+        collect_like_an_engine(graph)
+        return look
+
+    monkeypatch.setattr(take, "observe_cut", overtaken)
+    with pytest.raises(PublishConflict, match="nothing stays frozen"):
+        freeze_graph(graph)
+    assert freeze_tags(graph.uri) == set()
+    assert_no_leftovers(graph)
+
+
+def test_a_branch_that_is_deleted_in_spite_of_tags_is_named(demo_graph: DemoGraph, stamp: int) -> None:
+    """As the engines do: Lance before 14 deletes a tagged branch, its folder goes and the tags dangle."""
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    freeze = freeze_graph(graph)
+    forked = next(p for p in freeze.cut.pins if p.role == "table" and p.branch is not None)
+    reference = Path(graph.uri, forked.path, "_refs/branches").iterdir()
+    for path in reference:
+        path.unlink()
+    problems = verify_cut(graph, freeze)
+    assert {(p.path, p.branch, p.version) for p in problems} == {(forked.path, forked.branch, forked.version)}
+    assert "deleted" in problems[0].reason
+    (listed,) = list_holds(graph).holds
+    assert listed.problems == problems
+
+
+def test_a_branch_of_the_same_name_is_not_the_frozen_one(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL, lazy_branches=1)
+    freeze = freeze_graph(graph)
+    (name,) = graph.branches()
+    record = read_hold(graph.storage, freeze.freeze_id)
+    assert record is not None
+    for tag in Path(graph.uri, "__manifest/_refs/tags").iterdir():
+        if json.loads(tag.read_text())["branch"] == name:
+            tag.unlink()
+    graph.lance.delete_branch(graph.manifest(), name)
+    graph.lance.create_branch(graph.manifest(), name)
+    assert any("another one of that name" in p.reason for p in verify_cut(graph, freeze))
+
+
+def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    freeze = freeze_graph(graph)
+    path = drop(graph, KNOWS)
+    age(graph.uri)
+    with pytest.raises(GraphFrozen):
+        plan_orphans(graph, older_than_seconds=WEEK)
+    # Even where only the tags are left of the freeze.
+    graph.storage.delete(hold_path(freeze.freeze_id))
+    plan = plan_orphans(graph, older_than_seconds=WEEK)
+    assert not [f for f in plan.files if f.path.startswith(path)]
+    assert verify_cut(graph, freeze) == ()
+    unfreeze(graph, freeze.freeze_id)
+    age(graph.uri)
+    assert [f for f in plan_orphans(graph, older_than_seconds=WEEK).files if f.path.startswith(path)]
+
+
+def test_a_reader_that_announces_its_version_keeps_it(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    entry = entry_of(graph, PERSON)
+    hold = hold_version(graph, PERSON, version=None, branch=None, ttl_seconds=60, reason="report", owner="bob")
+    reader = graph.open_pinned(entry)
+    rows = reader.to_table()
+    optimize_all(graph)
+    cleanup_all(graph, plan_cleanup(graph, KEEP_1))
+    assert lance.dataset(reader.uri, version=entry.version).to_table() == rows
+    with pytest.raises(InvalidInput, match="not a freeze"):
+        unfreeze(graph, hold.hold_id)
+    release(graph, hold.hold_id)
+    with pytest.raises(InvalidInput, match="has no hold"):
+        release(graph, hold.hold_id)
+    cleanup_all(graph, plan_cleanup(graph, KEEP_1))
+    assert entry.version not in {v["version"] for v in graph.open_head(entry_of(graph, PERSON)).versions()}
+    freeze = freeze_graph(graph)
+    with pytest.raises(InvalidInput, match="unfreeze"):
+        release(graph, freeze.freeze_id)
+
+
+def test_behind_the_fence_all_branches_are_of_one_instant(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    with fenced(graph, at_most_seconds=60):
+        freeze = freeze_graph(graph)
+    assert freeze.cut.one_instant
+    assert not any(b.branch == SCHEMA_APPLY_LOCK for b in freeze.cut.branches)
+    assert check(graph).schema_apply_lock is False
+
+
+def test_plain_lance_freezes_its_branches_too(tmp_path: Path) -> None:
+    indexed(tmp_path / "items.lance", stable=True, deletions=False)
+    branch = lance.dataset(str(tmp_path / "items.lance")).create_branch("dev")
+    indexed(tmp_path / "other.lance", stable=False)
+    graph = opened(tmp_path)
+    freeze = freeze_graph(graph)
+    assert {(p.path, p.branch) for p in freeze.cut.pins if p.role == "table"} == {
+        ("items.lance", None),
+        ("items.lance", "dev"),
+        ("other.lance", None),
+    }
+    with pytest.raises(GraphFrozen):
+        optimize_all(graph)
+    with pytest.raises(GraphFrozen):
+        optimize_all(opened(tmp_path / "items.lance"))
+    append(tmp_path / "items.lance", 5000)
+    lance.dataset(branch.uri).cleanup_old_versions(retain_versions=1, error_if_tagged_old_versions=False)
+    assert verify_cut(graph, freeze) == ()
+    unfreeze(graph, freeze.freeze_id)
+    assert freeze_tags(tmp_path) == set()
+    assert all(t.error is None for t in optimize_all(graph).tables)
+
+
+def test_a_freeze_of_one_plain_dataset_leaves_its_neighbour_alone(tmp_path: Path) -> None:
+    for name in ("a.lance", "b.lance"):
+        indexed(tmp_path / name, stable=True)
+    freeze_graph(opened(tmp_path), tables=("table:a",))
+    report = {t.table_key: t for t in optimize_all(opened(tmp_path)).tables}
+    assert "frozen" in (report["table:a"].error or "")
+    assert report["table:b"].committed
+
+
+def test_the_round_of_a_freeze_from_the_shell(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
+    root = demo_graph(stamp=stamp, **SMALL).uri
+    frozen = cli("freeze --json", root, "--reason", "before the upgrade").json
+    freeze_id = frozen["freeze_id"]
+    assert_refused(cli("optimize", root), f"unfreeze {root} {freeze_id}")
+    (hold,) = cli("holds --json", root).json["holds"]
+    assert (hold["hold_id"], hold["reason"], hold["what"]) == (freeze_id, "before the upgrade", "the whole graph")
+    assert "before the upgrade" in cli("holds", root).out
+    assert cli(f"freeze --extend {freeze_id} --ttl 2h --json", root).json["expires_at"] < frozen["expires_at"]
+    listed = cli(f"files --freeze {freeze_id} --json --checksum", root).json["files"]
+    assert {"file", "normalized", "size", "checksum"} <= set(listed[0])
+    assert all(Path(f["normalized"]).stat().st_size == f["size"] for f in listed)
+    assert cli(f"files --freeze {freeze_id} --format csv", root).out.count("\n") == len(listed) + 1
+    assert_refused(cli("unfreeze", root), "--all-mine", code=2)
+    assert freeze_id in cli("unfreeze --all-mine", root).out
+    assert cli("holds --json", root).json["holds"] == []
+    assert cli("optimize --fence --fence-seconds 1m", root).code == 0
+    assert_refused(cli("optimize --fence-seconds 1m", root), "bounds --fence", code=2)
+    assert_refused(cli("freeze --ttl 31d", root), "30 days")
+    hold_id = cli(f"hold --table {PERSON} --json", root).json["hold_id"]
+    assert hold_id in cli("release", root, hold_id).out
+
+
+def test_only_ones_own_freezes_end_together(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    theirs = freeze_graph(graph, owner="ann@host")
+    mine = freeze_graph(graph, owner="me@host")
+    assert unfreeze_all(graph, "me@host").released == (mine.freeze_id,)
+    assert [h.hold_id for h in freezes(graph.storage)] == [theirs.freeze_id]
+
+
+def test_a_plan_of_optimize_is_still_shown(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze_graph(graph)
+    assert plan_optimize(graph).tables
+    assert graph.storage.list(HOLDS_DIR)

@@ -1,0 +1,227 @@
+"""The file list of a freeze: precisely these files, elsewhere, are the graph as it was, with all branches."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.freeze.checksums import listed, with_checksums
+from omnigraph_ops.freeze.files import cut_files
+from omnigraph_ops.freeze.release import unfreeze
+from omnigraph_ops.freeze.take import freeze_graph, read_freeze
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.freeze import CutFileKind
+from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.orphans import plan_orphans
+from omnigraph_ops.recovery import check
+from tests.conftest import DemoGraph
+from tests.integration.test_freeze import collect_like_an_engine
+from tests.support.converged import assert_converged
+from tests.support.freezes import copy_cut, freeze_tags
+from tests.support.orphans import KNOWS, PERSON, WEEK, age
+from tests.support.plain import answers, append, content, indexed, opened
+from tests.support.rows import rows_everywhere
+from tests.support.writers import copies, delete_first, drift, entry_of, write
+
+SMALL = {"loads": 3, "rows": 9, "node_types": 1}
+BRANCHED = {**SMALL, "lazy_branches": 1, "written_branches": 2, "deletes": 2}
+KEEP_1 = RetentionPolicy(keep_versions=1)
+
+
+def life_goes_on(graph: Graph) -> None:
+    """Loads, deletes, a rewrite and cleanups by others. Writes and destroys."""
+    for key in (PERSON, KNOWS):
+        write(graph, key, copies("late"))
+        write(graph, key, delete_first(2))
+        write(graph, key, lambda d: d.optimize.compact_files())
+    collect_like_an_engine(graph)
+
+
+def test_a_copy_elsewhere_is_the_graph_at_the_freeze(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    optimize_all(graph)
+    write(graph, PERSON, copies("more"))
+    rows, versions = rows_everywhere(graph), {b.branch: b for b in freeze_graph(graph).cut.branches}
+    freeze = read_freeze(graph, freeze_graph(graph).freeze_id)
+    life_goes_on(graph)
+    copy = copy_cut(graph, freeze, tmp_path / "elsewhere" / "a copy.omni")
+    # What still read the original would fail now.
+    Path(graph.uri).rename(tmp_path / "gone.omni")
+    assert rows_everywhere(copy) == rows
+    assert {b: copy.state(b).manifest_version for b in versions} == {b: v.manifest_version for b, v in versions.items()}
+    assert check(copy).status.exit_code == 0
+    assert freeze_tags(copy.uri) == set()
+    assert not optimize_all(copy).failed
+    assert_converged(copy)
+    cleanup_all(copy, plan_cleanup(copy, KEEP_1))
+    write(copy, PERSON, copies("after"))
+    assert {b: r for b, r in rows_everywhere(copy).items() if b} == {b: r for b, r in rows.items() if b}
+    age(copy.uri)
+    plan = plan_orphans(copy, older_than_seconds=WEEK)
+    assert (plan.skipped, plan.unknown) == ((), ())
+    assert rows_everywhere(copy_cut(copy, freeze_graph(copy), tmp_path / "third.omni")).keys() == rows.keys()
+
+
+def test_every_file_is_listed_once_with_where_it_is_and_what_it_is(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    optimize_all(graph)
+    freeze = freeze_graph(graph)
+    seen: list[tuple[int, int]] = []
+    files = with_checksums(graph, cut_files(graph, freeze), workers=2, on_progress=lambda *n: seen.append(n))
+    assert seen[-1] == (len(files), len(files))
+    assert [f.file for f in files] == sorted({f.file for f in files})
+    for row in listed(graph, freeze.freeze_id, files).files:
+        data = Path(row.normalized).read_bytes()
+        assert (row.size, row.checksum) == (len(data), f"sha256:{hashlib.sha256(data).hexdigest()}")
+    kinds = {f.kind for f in files}
+    assert kinds >= {CutFileKind.CONTRACT, CutFileKind.REFERENCE, CutFileKind.MANIFEST, CutFileKind.DATA}
+    assert kinds >= {CutFileKind.INDEX, CutFileKind.TRANSACTION}
+    assert not [f.file for f in files if "__maintenance" in f.file or "__recovery" in f.file or "hint" in f.file]
+
+
+def test_the_schema_of_the_freeze_goes_with_it(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    source = Path(graph.uri, "_schema.pg").read_text()
+    freeze = freeze_graph(graph)
+    for name in ("_schema.pg", "_schema.ir.json", "__schema_state.json"):
+        Path(graph.uri, name).write_text("another schema")
+    copy = copy_cut(graph, freeze, tmp_path / "copy.omni")
+    assert Path(copy.uri, "_schema.pg").read_text() == source
+
+
+def test_a_drifted_table_is_copied_as_it_is_published(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    drift(graph, PERSON, copies("unpublished"))
+    rows = rows_everywhere(graph)
+    copy = copy_cut(graph, freeze_graph(graph), tmp_path / "copy.omni")
+    assert copy.open_head(entry_of(copy, PERSON)).version == entry_of(graph, PERSON).version
+    assert rows_everywhere(copy) == rows
+
+
+def test_somebodys_tag_on_the_cut_is_copied_and_one_on_older_versions_is_not(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph = demo_graph(**SMALL)
+    head = graph.open_head(entry_of(graph, PERSON))
+    head.tags.create("release", head.version)
+    head.tags.create("first", 1)
+    copy = copy_cut(graph, freeze_graph(graph), tmp_path / "copy.omni")
+    assert set(copy.open_head(entry_of(copy, PERSON)).tags.list()) == {"release"}
+
+
+def test_a_file_that_is_gone_is_named(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze = freeze_graph(graph)
+    victim = next(f for f in cut_files(graph, freeze) if f.kind is CutFileKind.DATA and f.file.startswith("nodes/"))
+    Path(graph.uri, victim.source).unlink()
+    with pytest.raises(CorruptGraph, match=victim.file):
+        cut_files(graph, freeze)
+
+
+def test_a_version_that_is_gone_is_named(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze = freeze_graph(graph)
+    entry = entry_of(graph, PERSON)
+    write(graph, PERSON, copies("late"))
+    pin = next(f for f in cut_files(graph, freeze) if f.kind is CutFileKind.MANIFEST and f.file.startswith(entry.path))
+    Path(graph.uri, pin.source).unlink()
+    with pytest.raises(CorruptGraph, match=f"version {entry.version} of {PERSON} is gone"):
+        cut_files(graph, freeze)
+
+
+def test_a_copy_that_still_reads_the_original_is_not_taken_for_whole(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path
+) -> None:
+    """Copied with `cp -r`: its branches read the files of the original."""
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    shutil.copytree(graph.uri, tmp_path / "copied.omni")
+    copied = open_graph(str(tmp_path / "copied.omni"), graph.settings)
+    freeze = freeze_graph(copied)
+    with pytest.raises(CorruptGraph, match="another graph"):
+        cut_files(copied, freeze)
+
+
+def test_a_root_that_is_spelled_through_a_link_is_the_same_root(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path
+) -> None:
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    rows = rows_everywhere(graph)
+    (tmp_path / "link").symlink_to(tmp_path)
+    through = open_graph(str(tmp_path / "link" / Path(graph.uri).name), graph.settings)
+    copy = copy_cut(through, freeze_graph(through), tmp_path / "copy.omni")
+    Path(graph.uri).rename(tmp_path / "gone.omni")
+    assert rows_everywhere(copy) == rows
+
+
+def test_plain_datasets_with_branches_of_branches(tmp_path: Path) -> None:
+    home = tmp_path / "db"
+    indexed(home / "items.lance", stable=True)
+    indexed(home / "unstable.lance", stable=False)
+    item = home / "items.lance"
+    first = lance.dataset(str(item)).create_branch("team/a")
+    lance.write_dataset(first.to_table(limit=3), first, mode="append")
+    second = lance.dataset(str(item)).create_branch("deep", ("team/a", None))
+    second.delete("id < 5")
+    before = {name: content(item, name) for name in (None, ("team/a", None), ("deep", None))}
+    found = {name: answers(home / name) for name in ("items.lance", "unstable.lance")}
+    graph = opened(home)
+    freeze = freeze_graph(graph)
+    append(item, 9000)
+    lance.dataset(str(item)).optimize.compact_files()
+    lance.dataset(str(item)).cleanup_old_versions(retain_versions=1, error_if_tagged_old_versions=False)
+    copy_cut(graph, freeze, tmp_path / "moved" / "db")
+    home.rename(tmp_path / "gone")
+    moved = tmp_path / "moved" / "db"
+    assert {name: content(moved / "items.lance", name) for name in before} == before
+    assert {name: answers(moved / name) for name in found} == found
+
+
+def test_blob_side_files_belong_to_their_data_file(tmp_path: Path) -> None:
+    """Blobs above Lance's inline size are files beside the data file that names them."""
+    values = [bytes([n]) * (5 * 1024 * 1024) for n in range(2)]
+    field = lance.blob_field("payload")
+    table = pa.table(
+        [pa.array([0, 1]), lance.blob_array(values)], schema=pa.schema([pa.field("id", pa.int64()), field])
+    )
+    lance.write_dataset(table, str(tmp_path / "db" / "b.lance"), data_storage_version="2.2")
+    graph = opened(tmp_path / "db")
+    freeze = freeze_graph(graph)
+    assert [f for f in cut_files(graph, freeze) if f.file.endswith(".blob")]
+    copy_cut(graph, freeze, tmp_path / "copy")
+    (tmp_path / "db").rename(tmp_path / "gone")
+    moved = lance.dataset(str(tmp_path / "copy" / "b.lance"))
+    read = [blob.readall() for blob in moved.take_blobs("payload", indices=[0, 1])]
+    assert read == values
+
+
+def test_a_fork_point_whose_transaction_was_collected_before_is_no_loss(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path
+) -> None:
+    """Lance keeps the manifest of a version where a branch begins, and not its transaction."""
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    write(graph, PERSON, copies("more"))
+    rows = rows_everywhere(graph)
+    (fork,) = [p for p in freeze_graph(graph).cut.pins if p.role == "fork" and p.path.startswith("nodes/")]
+    (transaction,) = Path(graph.uri, fork.path, "_transactions").glob(f"{fork.version - 1}-*.txn")
+    transaction.unlink()
+    copy = copy_cut(graph, freeze_graph(graph), tmp_path / "copy.omni")
+    Path(graph.uri).rename(tmp_path / "gone.omni")
+    assert rows_everywhere(copy) == rows
+
+
+def test_unfreezing_frees_what_only_the_freeze_kept(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    freeze = freeze_graph(graph)
+    life_goes_on(graph)
+    frozen = {f.source for f in cut_files(graph, freeze)}
+    unfreeze(graph, freeze.freeze_id)
+    cleanup_all(graph, plan_cleanup(graph, KEEP_1))
+    assert [f for f in frozen if not Path(graph.uri, f).exists()]

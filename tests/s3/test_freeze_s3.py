@@ -1,0 +1,55 @@
+"""A freeze on s3://: the same cut, and a copy under another prefix that reads nothing of the original."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.errors import GraphFrozen
+from omnigraph_ops.freeze.checksums import listed, with_checksums
+from omnigraph_ops.freeze.files import cut_files
+from omnigraph_ops.freeze.listing import list_holds
+from omnigraph_ops.freeze.release import stored_tags, unfreeze
+from omnigraph_ops.freeze.relocate import relocation
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.freeze.verify import verify_cut
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.optimize import optimize_all
+from tests.support.rows import rows_everywhere
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.mark.parametrize("stamp", [6])
+def test_a_copy_under_another_prefix_is_the_graph_at_the_freeze(
+    s3_graph: Callable[[DemoSpec], str], stamp: int
+) -> None:
+    graph = open_graph(s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=2, rows=8)))
+    # Here, because a branch records the root that it was made under.
+    graph.lance.create_branch(graph.manifest(), "lazy")
+    rows = rows_everywhere(graph)
+    freeze = freeze_graph(graph, reason="backup")
+    with pytest.raises(GraphFrozen):
+        optimize_all(graph)
+    assert verify_cut(graph, freeze) == ()
+    files = with_checksums(graph, cut_files(graph, freeze))
+    assert all(f.normalized.startswith(f"{graph.uri}/") for f in listed(graph, freeze.freeze_id, files).files)
+    new_root = f"{graph.uri.rpartition('/')[0]}/copy {stamp}.omni"
+    copy = graph.storage.at(new_root)
+    moved = {r.file: r.data for r in relocation(graph, files, new_root)}
+    assert moved
+    for file in files:
+        copy.write(file.file, moved.get(file.file) or graph.storage.read(file.source))
+    assert list_holds(graph).holds[0].problems == ()
+    unfreeze(graph, freeze.freeze_id)
+    assert stored_tags(graph) == {}
+    graph.storage.delete_tree("")
+    opened = open_graph(new_root)
+    assert rows_everywhere(opened) == rows
+    assert not optimize_all(opened).failed
+    cleanup_all(opened, plan_cleanup(opened, RetentionPolicy(keep_versions=1)))
+    assert rows_everywhere(opened).keys() == rows.keys()

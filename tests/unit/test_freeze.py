@@ -1,0 +1,180 @@
+"""Pins, tags, ages and relocated manifests: what a freeze decides without looking at a graph."""
+
+from __future__ import annotations
+
+import csv
+import io
+import struct
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.edges.lance_gateway import BranchRef
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag, tag_name
+from omnigraph_ops.freeze.pins import Subject, dataset_pins, fork_points
+from omnigraph_ops.freeze.refuse import covers, frozen_text
+from omnigraph_ops.freeze.roots import recorded_roots, rename_roots
+from omnigraph_ops.freeze.take import LONGEST_TTL_SECONDS, check_ttl
+from omnigraph_ops.freeze.text import age_text, files_csv
+from omnigraph_ops.holds import FreezeTerms, Hold, HoldKind
+from omnigraph_ops.models.freeze import CutFileKind, CutFiles, ListedFile, PinRole
+
+ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def ref(name: str, parent: str | None, version: int) -> BranchRef:
+    return BranchRef(name=name, parent_branch=parent, parent_version=version, identifier=((version, name),))
+
+
+def hold(*tables: str) -> Hold:
+    return Hold(
+        hold_id=ULID,
+        kind=HoldKind.FREEZE,
+        owner="ann@host",
+        reason="backup",
+        created_at=0,
+        expires_at=1e9,
+        versions=(),
+        freeze=FreezeTerms(tables=tables),
+    )
+
+
+def test_only_our_own_tags_are_taken_for_a_freeze() -> None:
+    assert freeze_of_tag(tag_name(ULID, 12)) == ULID
+    for name in (
+        "v1",
+        ULID,
+        f"omnigraph-ops.freeze.{ULID}",
+        f"omnigraph-ops.freeze.{ULID}.x",
+        "omnigraph-ops.freeze.a.1",
+    ):
+        assert freeze_of_tag(name) is None
+    assert contract_folder(ULID) == f"__maintenance/freezes/{ULID}"
+
+
+def test_every_fork_point_down_to_main_is_part_of_a_cut() -> None:
+    refs = [ref("a", None, 3), ref("a/b", "a", 5), ref("other", None, 9)]
+    assert fork_points([("a/b", 7), (None, 12)], refs) == {("a", 5), (None, 3)}
+    assert fork_points([(None, 12)], refs) == set()
+    orphan = [ref("child", "gone", 4)]
+    assert fork_points([("child", 6)], orphan) == set()
+
+
+def test_pins_have_a_tag_each_and_remember_the_lifetime_of_their_branch() -> None:
+    subject = Subject(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
+    pins = dataset_pins(ULID, subject, {(None, 8), ("a", 5), (None, 6)}, [ref("a", None, 3)])
+    assert [(p.role, p.branch, p.version) for p in pins] == [
+        (PinRole.TABLE, None, 6),
+        (PinRole.TABLE, None, 8),
+        (PinRole.TABLE, "a", 5),
+        (PinRole.FORK, None, 3),
+    ]
+    assert len({p.tag for p in pins}) == 4
+    assert pins[2].lifetime == ((3, "a"),)
+    with pytest.raises(CorruptGraph, match="which is gone"):
+        dataset_pins(ULID, subject, {("b", 1)}, [])
+
+
+def test_a_version_that_is_published_and_a_fork_point_is_pinned_once() -> None:
+    subject = Subject(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
+    pins = dataset_pins(ULID, subject, {(None, 3), ("a", 5)}, [ref("a", None, 3)])
+    assert [(p.branch, p.version, p.role) for p in pins] == [(None, 3, PinRole.TABLE), ("a", 5, PinRole.TABLE)]
+
+
+def test_a_freeze_covers_its_tables_or_everything() -> None:
+    assert covers(hold(), None)
+    assert covers(hold(), "node:A")
+    assert covers(hold("node:A"), "node:A")
+    assert not covers(hold("node:A"), "node:B")
+    assert not covers(hold("node:A"), None)
+
+
+def test_the_refusal_names_who_why_until_when_and_the_way_out() -> None:
+    text = frozen_text("/g", hold("node:A"))
+    for part in ("node:A of /g", "ann@host", "(backup)", "2001-09-09", f"`omnigraph-ops unfreeze /g {ULID}`"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0 s"), (59.9, "59 s"), (60, "1 min"), (7199, "1 h"), (86_399, "23 h"), (200_000, "2 d")],
+)
+def test_ages_are_in_their_largest_unit(seconds: float, text: str) -> None:
+    assert age_text(seconds) == text
+
+
+@pytest.mark.parametrize("seconds", [0, -1, LONGEST_TTL_SECONDS + 1, float("inf"), float("nan")])
+def test_a_freeze_has_an_end_that_somebody_lives_to_see(seconds: float) -> None:
+    with pytest.raises(InvalidInput, match="30 days"):
+        check_ttl(seconds)
+
+
+def test_csv_of_a_file_list_survives_odd_names() -> None:
+    row = ListedFile(file='a,"b', normalized='/g/a,"b', size=3, kind=CutFileKind.DATA, records_root=True)
+    rows = list(csv.DictReader(io.StringIO(files_csv(CutFiles(uri="/g", freeze_id=ULID, files=(row,))))))
+    expected = {
+        "file": 'a,"b',
+        "normalized": '/g/a,"b',
+        "size": "3",
+        "kind": "data",
+        "records_root": "true",
+        "checksum": "",
+    }
+    assert rows == [expected]
+
+
+@pytest.fixture
+def branched(tmp_path: Path) -> Path:
+    """A dataset with an index and a branch that reads its rows."""
+    path = tmp_path / "old" / "t.lance"
+    dataset = lance.write_dataset(pa.table({"id": list(range(300))}), str(path), enable_stable_row_ids=True)
+    dataset.create_scalar_index("id", "BTREE")
+    branch = lance.dataset(str(path)).create_branch("team/a")
+    lance.write_dataset(pa.table({"id": [1000]}), branch, mode="append")
+    return path
+
+
+def newest(path: Path) -> Path:
+    return min((path / "tree/team/a/_versions").glob("*.manifest"))
+
+
+@pytest.mark.parametrize("name", ["n", "a much longer name than before, with spaces " * 4])
+def test_a_moved_branch_reads_the_moved_files(branched: Path, tmp_path: Path, name: str) -> None:
+    before = lance.dataset(str(branched)).checkout_version(("team/a", None)).to_table()
+    assert recorded_roots(newest(branched).read_bytes()) == (str(branched),)
+    moved = tmp_path / name.strip() / "t.lance"
+    moved.parent.mkdir()
+    branched.rename(moved)
+    for manifest in (moved / "tree/team/a/_versions").glob("*.manifest"):
+        manifest.write_bytes(rename_roots(manifest.read_bytes(), lambda old: old.replace(str(branched), str(moved))))
+    branch = lance.dataset(str(moved)).checkout_version(("team/a", None))
+    assert branch.to_table() == before
+    assert branch.to_table(filter="id = 17").num_rows == 1
+    lance.write_dataset(pa.table({"id": [1001]}), branch, mode="append")
+
+
+def test_an_unchanged_manifest_is_byte_for_byte_the_same(branched: Path) -> None:
+    for manifest in branched.rglob("*.manifest"):
+        data = manifest.read_bytes()
+        assert rename_roots(data, lambda old: old) == data
+    assert recorded_roots(min((branched / "_versions").glob("*.manifest")).read_bytes()) == ()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:-1],
+        lambda data: data[:-20] + data[-16:],
+        lambda data: data[:-16] + struct.pack("<QHH4s", 2**40, 0, 3, b"LANC"),
+        lambda data: data[:-17] + b"\xff" + data[-16:],
+    ],
+    ids=["empty", "no footer", "truncated", "points nowhere", "torn field"],
+)
+def test_a_damaged_manifest_is_refused(branched: Path, damage: object) -> None:
+    data = newest(branched).read_bytes()
+    with pytest.raises(CorruptGraph):
+        rename_roots(damage(data), lambda old: old)  # type: ignore[operator]
