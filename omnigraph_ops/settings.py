@@ -84,6 +84,11 @@ class Settings:
     engine_root: str | None = None
     """How the engine spells the graph's root, as its sidecars must; by default the absolute path
     (`OMNIGRAPH_OPS_ENGINE_ROOT`)."""
+    engine: str | None = None
+    """Path of the engine's binary, which deletes expired rows of graphs; see docs/row-retention.md
+    (`OMNIGRAPH_OPS_ENGINE`)."""
+    engine_timeout_seconds: float = 600.0
+    """How long one command of the engine may take before it is stopped (`OMNIGRAPH_OPS_ENGINE_TIMEOUT_SECONDS`)."""
     publish_attempts: int = 6
     """The engine's budget: five retries after the first attempt."""
 
@@ -98,6 +103,8 @@ class Settings:
             if getattr(self, name) < 0:
                 raise InvalidInput(f"{name} must not be negative, it is {getattr(self, name)}")
         self._check_policy()
+        if self.engine_timeout_seconds <= 0:
+            raise InvalidInput("the time a command of the engine may take must be positive")
         if self.lease_ttl_seconds <= 0 or self.lease_wait_seconds < 0 or self.plan_ttl_seconds <= 0:
             raise InvalidInput("lease times and the TTL of plans must be positive")
         if self.lease_ttl_seconds > LONGEST_TTL_SECONDS:
@@ -165,6 +172,8 @@ class Settings:
             binary_copy=_choice(env, prefix + "BINARY_COPY", base.binary_copy),
             exclusive=_switch(env, prefix + "EXCLUSIVE"),
             engine_root=env.get(prefix + "ENGINE_ROOT") or None,
+            engine=env.get(prefix + "ENGINE") or None,
+            engine_timeout_seconds=_number(env, prefix + "ENGINE_TIMEOUT_SECONDS", base.engine_timeout_seconds, float),
         )
 
 

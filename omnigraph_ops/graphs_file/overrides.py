@@ -14,7 +14,7 @@ from omnigraph_ops.settings import Settings
 from omnigraph_ops.sizes import parse_bytes
 
 _VARIABLES = {"concurrency": "OMNIGRAPH_MAINTENANCE_CONCURRENCY"}
-_SECONDS = {"recovery_grace", "lease_ttl", "lease_wait", "plan_ttl"}
+_SECONDS = {"recovery_grace", "lease_ttl", "lease_wait", "plan_ttl", "engine_timeout"}
 
 
 class SettingsOverrides(BaseModel):
@@ -42,6 +42,8 @@ class SettingsOverrides(BaseModel):
     binary_copy: BinaryCopy | None = None
     history_days: PositiveInt | None = None
     exclusive: bool | None = None
+    engine: Text | None = None
+    engine_timeout: Duration | None = None
     engine_root: Text | None = None
 
     @model_validator(mode="after")

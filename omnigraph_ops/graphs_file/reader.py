@@ -38,9 +38,14 @@ class Problem:
 class GraphsFileError(InvalidInput):
     """A graphs file that does not hold together; the message has a line per problem."""
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
+    def __init__(self, message: str, problems: tuple[Problem, ...] = ()) -> None:
+        super().__init__(message)
         self.problems = problems
+
+    @classmethod
+    def of(cls, problems: tuple[Problem, ...]) -> GraphsFileError:
+        """The error about these problems. Pure."""
+        return cls("\n".join(str(problem) for problem in problems), problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,7 @@ def load_graphs(path: str | Path) -> tuple[GraphEntry, ...]:
     """All graphs of the file, in its order; `GraphsFileError` when anything is wrong with it. Reads."""
     reading = read_graphs(path)
     if reading.problems:
-        raise GraphsFileError(reading.problems)
+        raise GraphsFileError.of(reading.problems)
     return reading.graphs
 
 

@@ -18,6 +18,7 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.history import Measured, RunDecision
+from omnigraph_ops.models.retention import TableRowStats
 
 
 class _Keyed(Protocol):
@@ -44,6 +45,7 @@ class TableParts:
     planned_forks: tuple[OrphanedFork, ...]
     forks: tuple[OrphanedFork, ...]
     recovered: tuple[RecoveryOutcome, ...]
+    expired: TableRowStats | None
     failures: tuple[StageFailure, ...]
     decisions: tuple[RunDecision, ...]
     """All of the run."""
@@ -60,6 +62,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
     planned_forks = _by_key(results.cleanup_plan.orphaned_forks if results.cleanup_plan else ())
     forks, failures = _by_key(results.forks), _by_key(results.failures)
     recovered = _by_key(results.recovery.outcomes if results.recovery else ())
+    expired = _by_key(results.row_retention.tables if results.row_retention else ())
     before, after = dict(results.before.tables), dict(results.after.tables)
     everything = (
         plan,
@@ -72,6 +75,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
         forks,
         failures,
         recovered,
+        expired,
     )
     return tuple(
         TableParts(
@@ -87,6 +91,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
             planned_forks=tuple(planned_forks.get(key, ())),
             forks=tuple(forks.get(key, ())),
             recovered=tuple(recovered.get(key, ())),
+            expired=_first(expired, key),
             failures=tuple(failures.get(key, ())),
             decisions=results.decisions,
         )

@@ -19,6 +19,7 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.history import Measured, RunDecision
+from omnigraph_ops.models.retention import RowRetentionReport
 
 DONE_BY_REPAIR = frozenset({RepairAction.HEALED, RepairAction.FORCED})
 DONE_BY_RECOVER = frozenset({"rolled_forward", "rolled_back", "stale"})
@@ -56,6 +57,7 @@ class RunResults:
     orphans: OrphansReport | None = None
     quarantine: QuarantineReport | None = None
     recovery: RecoverReport | None = None
+    row_retention: RowRetentionReport | None = None
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     attention: tuple[str, ...] = ()
@@ -75,4 +77,5 @@ class RunResults:
         swept = self.orphans is not None and bool(self.orphans.files_removed or self.orphans.folders_removed)
         moved = self.quarantine is not None and bool(self.quarantine.files)
         recovered = self.recovery is not None and any(o.action in DONE_BY_RECOVER for o in self.recovery.outcomes)
-        return bool(self.optimized) or repaired or cleaned or swept or moved or recovered
+        expired = self.row_retention is not None and bool(self.row_retention.rows_removed)
+        return bool(self.optimized) or repaired or cleaned or swept or moved or recovered or expired

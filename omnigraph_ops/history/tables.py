@@ -43,6 +43,8 @@ def _stages(of: TableParts) -> Iterator[str]:
         yield "repair"
     if _removed_forks(of) or (of.cleaned is not None and of.cleaned.old_versions_removed):
         yield "cleanup"
+    if of.expired is not None and of.expired.rows_removed:
+        yield "expire-rows"
 
 
 def _error(of: TableParts) -> str | None:
@@ -55,6 +57,7 @@ def _error(of: TableParts) -> str | None:
         of.plan.error if of.plan and of.optimized is None else None,
         (repaired.error or f"repair refused {repaired.classification.value} drift") if repaired and refused else None,
         of.cleaned.error if of.cleaned else None,
+        of.expired.error if of.expired else None,
         *(f"fork {f.branch}: {f.error}" for f in of.forks if f.error is not None),
     )
     return next((error for error in found if error), None)
@@ -71,6 +74,7 @@ def _reason(of: TableParts) -> str:
         plan.skipped.value if plan and plan.skipped else None,
         *(f"{d.stage} {d.answer.value}" for d in turned_down),
         cleanup.refused if cleanup else None,
+        of.expired.refused if of.expired else None,
         *(o.detail or o.action for o in waiting),
     )
     return next((reason for reason in found if reason), _NO_WORK)
@@ -123,6 +127,8 @@ def _concerns(decision: RunDecision, of: TableParts) -> bool:
     """Whether the plan that was decided about named the table. Pure."""
     if decision.stage == "repair":
         return of.previewed is not None and of.previewed.classification is not Classification.NO_DRIFT
+    if decision.stage == "expire-rows":
+        return of.expired is not None and of.expired.refused is None
     named = of.cleanup_plan is not None and bool(of.cleanup_plan.versions)
     return decision.stage == "cleanup" and (named or bool(of.planned_forks))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from omnigraph_airflow.run_report import RunFacts
     from omnigraph_ops.history.results import RunResults
 
-STAGE_ORDER = ("optimize", "repair", "cleanup", "orphans")
+STAGE_ORDER = ("optimize", "repair", "cleanup", "orphans", "expire-rows")
 
 
 def results_of(facts: RunFacts, failed: tuple[str, ...] = (), attention: tuple[str, ...] = ()) -> RunResults:
@@ -37,6 +37,7 @@ def results_of(facts: RunFacts, failed: tuple[str, ...] = (), attention: tuple[s
         cleanup=facts.cleanup,
         forks=facts.forks,
         orphans=facts.orphans,
+        row_retention=facts.rows,
         decisions=decisions_of(facts),
         failures=(*of_tables, *others),
         attention=attention,
@@ -49,6 +50,7 @@ def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
         ("repair", facts.repair_decision),
         ("cleanup", facts.cleanup_decision),
         ("orphans", facts.orphans_decision),
+        ("expire-rows", facts.row_decision),
     )
     return tuple(_decision(stage, decision) for stage, decision in asked if decision is not None)
 

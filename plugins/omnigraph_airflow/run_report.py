@@ -28,6 +28,7 @@ from omnigraph_ops.models import (
     SkipReason,
     TableStats,
 )
+from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 from omnigraph_ops.render import amplification_text
 
 _MOST_SPARED = 20
@@ -66,6 +67,9 @@ class RunFacts:
     orphans_plan: OrphansPlan | None = None
     orphans_decision: Decision | None = None
     orphans: OrphansReport | None = None
+    row_plan: RowRetentionPlan | None = None
+    row_decision: Decision | None = None
+    rows: RowRetentionReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,7 @@ def _sections(facts: RunFacts) -> Iterator[str]:
         ("repair", lambda: _repair(facts)),
         ("cleanup", lambda: _cleanup(facts)),
         ("orphans", lambda: _orphans(facts)),
+        ("expire-rows", lambda: _rows(facts)),
     )
     for stage, lines in written:
         if stage in facts.stages:
@@ -124,6 +129,7 @@ def _failed(facts: RunFacts) -> tuple[str, ...]:
     named += [f"{task}: failed, see its log" for task in silent if not _belongs(task, known)]
     named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
     named += [f"{f.path}: {f.reason}" for f in facts.orphans.failed] if facts.orphans else []
+    named += [f"{t.table_key}: {t.error}" for t in facts.rows.failed] if facts.rows else []
     told = {f.table_key for f in facts.failures}
     tables = facts.optimize.tables if facts.optimize else ()
     named += [f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told]
@@ -154,6 +160,8 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
     lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
     tables = facts.cleanup_plan.tables if facts.cleanup_plan else ()
     lines += [f"{t.table_key} was not cleaned: {t.refused}" for t in tables if t.refused]
+    expiring = facts.row_plan.tables if facts.row_plan else ()
+    lines += [f"{t.table_key} keeps its expired rows: {t.refused}" for t in expiring if t.refused]
     if facts.orphans_plan is not None:
         lines += [f"{s.path} was not searched for orphans: {s.reason}" for s in facts.orphans_plan.skipped]
         unknown = len(facts.orphans_plan.unknown)
@@ -250,6 +258,15 @@ def _orphans(facts: RunFacts) -> list[str]:
         f"{done.folders_removed:,} empty folders removed{where}."
     )
     return lines + [f"- left: {prose(f.path)}: {prose(f.reason)}" for f in done.spared[:_MOST_SPARED]]
+
+
+def _rows(facts: RunFacts) -> list[str]:
+    if facts.row_plan is None:
+        return ["Not reached."]
+    if facts.rows is None:
+        return [f"Nothing was deleted; {facts.row_plan.total_rows:,} rows were planned."]
+    cells = ((t.table_key, t.error or t.refused or f"{t.rows_removed:,} rows deleted") for t in facts.rows.tables)
+    return [_decision(facts.row_decision), *_table(("Table", "Outcome"), cells)]
 
 
 def _decision(decision: Decision | None) -> str:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "omnigraph_ops"
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "numpy"}
 STAGES = (
-    *("optimize", "cleanup", "orphans", "recovery", "evidence", "cli"),
+    *("optimize", "cleanup", "orphans", "recovery", "evidence", "cli", "retention", "freeze", "backup"),
     *("repair.py", "window.py", "observe.py", "lease.py", "journal.py"),
 )
 

@@ -33,6 +33,7 @@ from omnigraph_ops.models import (
     RepairPreview,
     RepairReport,
 )
+from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,6 +49,7 @@ _STAGES = {
     "repair": "preview_repair",
     "cleanup": "plan_cleanup",
     "orphans": "plan_orphans",
+    "expire-rows": "plan_row_retention",
 }
 """The stages, and the task by which a DAG has each."""
 
@@ -140,6 +142,9 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         orphans_plan=_kept(context, graph, OrphansPlan, "plan_orphans"),
         orphans_decision=_decision(context, "approve_orphans"),
         orphans=_one(context, OrphansReport, "remove_orphans"),
+        row_plan=_kept(context, graph, RowRetentionPlan, "plan_row_retention"),
+        row_decision=_decision(context, "approve_row_retention"),
+        rows=_one(context, RowRetentionReport, "expire_rows"),
     )
 
 

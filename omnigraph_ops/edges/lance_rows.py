@@ -1,0 +1,201 @@
+"""Rows by age: which column is a clock, what lies below a cut, and one delete of exactly that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph_ops.edges.lance_errors import lance_errors
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models.retention import EpochUnit
+
+_UNITS = {
+    "s": ("Second", 1_000_000_000),
+    "ms": ("Millisecond", 1_000_000),
+    "us": ("Microsecond", 1_000),
+    "ns": ("Nanosecond", 1),
+}
+_EPOCHS = {EpochUnit.S: 1_000_000_000, EpochUnit.MS: 1_000_000}
+_DAY = 86_400 * 1_000_000_000
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """A column that says when, as whole numbers since 1970."""
+
+    column: str
+    nanoseconds: int
+    """What one of its units lasts."""
+    sql_type: str | None
+    """Arrow's name of its type as Lance's SQL spells it; None for an integer."""
+
+    def cut_before(self, at_us: int) -> int:
+        """The largest cut that is not after a moment: all below lies wholly before it. Pure."""
+        return at_us * 1000 // self.nanoseconds
+
+    def at_us(self, value: int) -> int:
+        """A value of the column in microseconds since the epoch. Pure."""
+        return value * self.nanoseconds // 1000
+
+    def below(self, cut: int) -> str:
+        """The predicate of the rows strictly below a cut; a null is not. Pure."""
+        literal = str(cut) if self.sql_type is None else f"arrow_cast({cut}, '{self.sql_type}')"
+        return f"`{self.column}` < {literal}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """What lies below a cut at one version of a table."""
+
+    rows: int
+    """All rows of the table."""
+    expired: int
+    oldest: int | None = None
+    newest: int | None = None
+    sample: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Values of one column of some rows, as Arrow keeps them."""
+
+    values: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def to_list(self) -> list[str | int]:
+        """As Python values. Pure."""
+        listed: list[str | int] = self.values.to_pylist()
+        return listed
+
+
+def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
+    """The clock that a column is; `InvalidInput` when it is none, or its unit is missing. Reads."""
+    schema = dataset.schema
+    if "`" in column or schema.get_field_index(column) < 0:
+        raise InvalidInput(f"there is no column {column!r} in {dataset.uri}; nothing was deleted")
+    kind = schema.field(column).type
+    if pa.types.is_integer(kind):
+        if unit is None:
+            raise InvalidInput(f"{column!r} is an integer: say what it counts with unit s or ms; nothing was deleted")
+        return Clock(column=column, nanoseconds=_EPOCHS[unit], sql_type=None)
+    if unit is not None:
+        raise InvalidInput(f"{column!r} is {kind}, which knows its unit: leave the unit out; nothing was deleted")
+    if pa.types.is_date32(kind):
+        return Clock(column=column, nanoseconds=_DAY, sql_type="Date32")
+    if pa.types.is_date64(kind):
+        return Clock(column=column, nanoseconds=_EPOCHS[EpochUnit.MS], sql_type="Date64")
+    if pa.types.is_timestamp(kind) and "'" not in (kind.tz or "") and '"' not in (kind.tz or ""):
+        name, nanoseconds = _UNITS[kind.unit]
+        zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
+        return Clock(column=column, nanoseconds=nanoseconds, sql_type=f"Timestamp({name}, {zone})")
+    raise InvalidInput(f"{column!r} is {kind}: rows expire by a Date, a DateTime or an integer; nothing was deleted")
+
+
+def expired_rows(dataset: Dataset, clock: Clock, cut: int) -> Expired:
+    """Count what lies below the cut, with its ends and a few keys. Reads one column."""
+    with lance_errors(f"read {clock.column} of {dataset.uri}"):
+        rows, ends = int(dataset.count_rows()), _Ends()
+        for batch in dataset.scanner(columns=[clock.column], filter=clock.below(cut)).to_batches():
+            ends.add(_numbers(batch.column(0)))
+    sample = _sample(dataset, clock.below(cut)) if ends.rows else ()
+    return Expired(rows=rows, expired=ends.rows, oldest=ends.least, newest=ends.most, sample=sample)
+
+
+def count_below(dataset: Dataset, clock: Clock, cut: int) -> int:
+    """Rows strictly below the cut. Reads."""
+    with lance_errors(f"count the expired rows of {dataset.uri}"):
+        return int(dataset.count_rows(filter=clock.below(cut)))
+
+
+def keys_below(dataset: Dataset, clock: Clock, cut: int, column: str) -> Keys:
+    """One column of the rows strictly below the cut. Reads."""
+    with lance_errors(f"read the expired rows of {dataset.uri}"):
+        return _combined(dataset.to_table(columns=[column], filter=clock.below(cut)).column(0))
+
+
+def how_many_left(dataset: Dataset, column: str, keys: Keys) -> int:
+    """How many of those keys the open version still has. Reads one column."""
+    with lance_errors(f"look for removed rows in {dataset.uri}"):
+        batches = dataset.scanner(columns=[column]).to_batches()
+        return sum(int(pc.sum(pc.is_in(b.column(0), value_set=keys.values)).as_py() or 0) for b in batches)
+
+
+def how_many_of(keys: Keys, among: Keys) -> int:
+    """How many of these keys are among others. Pure."""
+    return int(pc.sum(pc.is_in(keys.values, value_set=among.values)).as_py() or 0)
+
+
+def touching(dataset: Dataset, columns: Sequence[str], keys: Keys) -> Keys:
+    """Ids of the edges that have one of those keys in one of the columns. Reads three columns."""
+    with lance_errors(f"look for edges in {dataset.uri}"):
+        found = [
+            batch.column("id").filter(_either([pc.is_in(batch.column(c), value_set=keys.values) for c in columns]))
+            for batch in dataset.scanner(columns=["id", *columns]).to_batches()
+        ]
+    return _combined(pa.chunked_array(found, pa.string()))
+
+
+def has_column(dataset: Dataset, column: str) -> bool:
+    """Whether the open version has a column of that name. Pure."""
+    return bool(dataset.schema.get_field_index(column) >= 0)
+
+
+def delete_below(dataset: Dataset, clock: Clock, cut: int) -> int:
+    """Mark every row of the open version below the cut as deleted, in one commit; how many. Destroys rows.
+
+    A conflict is raised and not replayed: whoever planned counts again before the next attempt.
+    """
+    with lance_errors(f"delete the expired rows of {dataset.uri}"):
+        return int(dataset.delete(clock.below(cut), conflict_retries=0)["num_deleted_rows"])
+
+
+class _Ends:
+    """Count, least and most of a stream of numbers."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.least: int | None = None
+        self.most: int | None = None
+
+    def add(self, numbers: pa.Array) -> None:
+        if len(numbers) == 0:
+            return
+        ends = pc.min_max(numbers).as_py()
+        self.rows += len(numbers)
+        self.least = ends["min"] if self.least is None else min(self.least, ends["min"])
+        self.most = ends["max"] if self.most is None else max(self.most, ends["max"])
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    """The whole numbers that a clock column stores. Pure."""
+    if pa.types.is_integer(column.type):
+        return column
+    return column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+
+
+def _sample(dataset: Dataset, predicate: str) -> tuple[str, ...]:
+    """The ids of a few rows, row ids where there is no such column. Reads."""
+    named = has_column(dataset, "id")
+    with lance_errors(f"read some expired rows of {dataset.uri}"):
+        columns = {"columns": ["id"]} if named else {"columns": [], "with_row_id": True}
+        table = dataset.scanner(filter=predicate, limit=_SHOWN, **columns).to_table()
+    return tuple(str(value) for value in table.column("id" if named else "_rowid").to_pylist())
+
+
+def _either(masks: Sequence[pa.Array]) -> pa.Array:
+    result = masks[0]
+    for mask in masks[1:]:
+        result = pc.or_(result, mask)
+    return result
+
+
+def _combined(column: pa.ChunkedArray) -> Keys:
+    values = column.combine_chunks()
+    return Keys(values=values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)

@@ -1,0 +1,94 @@
+"""Row policies as people write them: options of the shell, or entries of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from omnigraph_ops.durations import parse_duration
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy
+
+
+def _age(text: str) -> str:
+    try:
+        seconds = parse_duration(text)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+    if seconds == 0:
+        raise ValueError("the age must be more than zero")
+    return text
+
+
+class RowPolicyEntry(BaseModel):
+    """One policy in a file, as in `{table: node:Event, property: happened_at, older_than: 90d}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    table: Annotated[str, Field(min_length=1)]
+    """Table key, as in `node:Event`; `table:items` in plain Lance."""
+    property: Annotated[str, Field(min_length=1)]
+    """A Date, a DateTime or, with `unit`, an integer."""
+    older_than: Annotated[str, AfterValidator(_age)]
+    """Rows with an older value go, as in `90d`."""
+    unit: EpochUnit | None = None
+    """What an integer counts since 1970."""
+
+    def policy(self) -> RowPolicy:
+        """The policy that is meant. Pure."""
+        return RowPolicy(
+            table_key=self.table,
+            property=self.property,
+            older_than_secs=parse_duration(self.older_than),
+            unit=self.unit,
+        )
+
+
+_ENTRIES = TypeAdapter(tuple[RowPolicyEntry, ...])
+
+
+def parse_policies(data: object, where: str) -> tuple[RowPolicy, ...]:
+    """The policies of a decoded list; `InvalidInput` names the first bad field. Pure."""
+    try:
+        entries = _ENTRIES.validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "document"
+        raise InvalidInput(f"{where}: {field}: {first['msg'].removeprefix('Value error, ')}") from None
+    return distinct(entry.policy() for entry in entries)
+
+
+def read_policies(path: str) -> tuple[RowPolicy, ...]:
+    """The policies in a YAML or JSON file: a list of entries, or a mapping with one under `rows`. Reads."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidInput(f"cannot read the policies {path!r}: {reason}; nothing was deleted") from None
+    except yaml.YAMLError:
+        raise InvalidInput(f"the policies {path!r} are neither YAML nor JSON; nothing was deleted") from None
+    return parse_policies(data["rows"] if isinstance(data, dict) and set(data) == {"rows"} else data, path)
+
+
+def distinct(policies: Iterable[RowPolicy]) -> tuple[RowPolicy, ...]:
+    """The policies by table; `InvalidInput` when there is none, or two for one table. Pure."""
+    ordered = tuple(sorted(policies, key=lambda p: p.table_key))
+    if not ordered:
+        raise InvalidInput("no policy: name --table, --property and --older-than, or --policies FILE")
+    twice = {a.table_key for a, b in pairwise(ordered) if a.table_key == b.table_key}
+    if twice:
+        raise InvalidInput(f"{min(twice)} has more than one policy; nothing was deleted")
+    return ordered
+
+
+def check_bounds(bounds: RowBounds) -> None:
+    """`InvalidInput` for a share outside 0 to 1 or a negative number of rows. Pure."""
+    if not 0 < bounds.max_share <= 1:
+        raise InvalidInput(f"--max-share must be above 0 and at most 1, it is {bounds.max_share}")
+    if bounds.max_rows is not None and bounds.max_rows < 1:
+        raise InvalidInput(f"--max-rows must be at least 1, it is {bounds.max_rows}")

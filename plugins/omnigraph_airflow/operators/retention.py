@@ -1,0 +1,115 @@
+"""Row retention: plan which rows expire, ask, delete what was approved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from omnigraph_airflow import decisions
+from omnigraph_airflow.operators.ask import DECISION, ApprovePlanOperator
+from omnigraph_airflow.operators.base import (
+    OmnigraphOperator,
+    approved_plan,
+    keep_plan,
+    kept_plan,
+    note,
+    to_xcom,
+)
+from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.errors import ApprovalMissing
+from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.graph import Graph
+
+
+class PlanRowRetentionOperator(OmnigraphOperator):
+    """Counts the rows that expire; deletes nothing. Returns the kept plan's name.
+
+    :param policies: entries with `table`, `property`, `older_than` and perhaps `unit` (templated).
+    :param max_share: the share of the rows of a table that may go (templated).
+    :param branch: a branch instead of main (templated).
+    :param digest: use the kept plan of this digest instead of making one (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "policies", "max_share", "branch", "digest")
+
+    def __init__(
+        self,
+        *,
+        policies: Sequence[Mapping[str, Any]] | str,
+        max_share: float | str = 0.5,
+        branch: str | None = None,
+        digest: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.policies = policies
+        self.max_share = max_share
+        self.branch = branch
+        self.digest = digest
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.retention import parse_policies, plan_row_retention, texts
+        from omnigraph_ops.retention.apply import engine_of
+
+        plan = approved_plan(graph, RowRetentionPlan, self.digest) or plan_row_retention(
+            graph,
+            parse_policies(self.policies, "the param policies"),
+            bounds=RowBounds(max_share=float(self.max_share)),
+            branch=self.branch or None,
+            engine=engine_of(graph, None),
+        )
+        for line in texts.plan_text(plan).splitlines():
+            self.log.info(line)
+        return keep_plan(graph, plan)
+
+
+class ApproveRowRetentionOperator(ApprovePlanOperator):
+    """Asks whether expired rows may be deleted; skips when there are none. Only a digest approves in advance."""
+
+    verb = "expire-rows"
+    plan_type = RowRetentionPlan
+
+    def nothing_to_do(self, plan: RowRetentionPlan) -> str | None:
+        return None if plan.total_rows else "no rows that are older than the policies and inside the bounds"
+
+    def in_advance(self, plan: RowRetentionPlan, *, confirmed: bool) -> str | None:
+        return None
+
+    def describe(self, plan: RowRetentionPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
+        from omnigraph_ops.retention.texts import retention_body
+
+        self.subject = f"Delete {plan.total_rows:,} expired rows and {plan.total_edges:,} of their edges?"
+        self.body = retention_body(plan, answer_by=answer_by, full_plan=full_plan)
+
+
+class ExpireRowsOperator(OmnigraphOperator):
+    """Deletes what was approved and is still below the cuts, after checking the approval itself.
+
+    :param plan: name of the kept plan that was shown (templated).
+    :param approval: id of the approval task.
+    """
+
+    template_fields: Sequence[str] = ("graph", "plan")
+
+    def __init__(self, *, plan: Any, approval: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.approval = approval
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        plan = kept_plan(graph, RowRetentionPlan, self.plan)
+        decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
+        why = decisions.refusal(decision, plan.digest)
+        if decision is None or why:
+            raise ApprovalMissing(f"deleting expired rows refused: {why}")
+        from omnigraph_ops.retention import expire_rows, texts
+        from omnigraph_ops.retention.apply import engine_of
+
+        report = expire_rows(graph, plan, engine=engine_of(graph, None), say=self.log.info)
+        event = AuditEvent.FAILED if report.failed else AuditEvent.APPLIED
+        note(context, graph.storage, decision, event, verb="expire-rows", detail=texts.detail(report))
+        return to_xcom(report)

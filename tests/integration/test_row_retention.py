@@ -1,0 +1,217 @@
+"""Rows of plain datasets expire exactly: by age, inside bounds, beside other writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.errors import (
+    InvalidInput,
+    NotAGraph,
+    StalePlan,
+    UnknownTable,
+)
+from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
+from omnigraph_ops.retention import expire_rows, plain, plan_row_retention
+from tests.support.events import ITEMS, ids, items, stamps, timed
+from tests.support.plain import opened
+
+DAY = 86_400
+BY_TIME = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * DAY)
+
+
+def once_before(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], None]) -> None:
+    """Another writer commits between the count and the delete of the first attempt."""
+    real, done = plain.delete_below, []
+
+    def late(*args: Any) -> int:
+        if not done:
+            done.append(1)
+            interfere()
+        return real(*args)
+
+    monkeypatch.setattr(plain, "delete_below", late)
+
+
+def timed_again(folder: Path, column: pa.Array) -> Any:
+    table = pa.table({"id": pa.array(range(len(column)), pa.int64()), "at": column})
+    dataset = lance.write_dataset(table, str(folder / "items.lance"), mode="overwrite")
+    dataset.create_scalar_index("at", "BTREE")
+    return dataset
+
+
+def sealed_again(plan: RowRetentionPlan, table: Any) -> RowRetentionPlan:
+    from omnigraph_ops.sealed import seal
+
+    return seal(replace(plan, tables=(table,)))
+
+
+class TestPlain:
+    def test_only_what_is_older_goes_in_one_commit(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [0, 10, 29, 31, 60, None], rows_per_file=2)
+        graph = opened(root)
+        plan = plan_row_retention(graph, [BY_TIME])
+        (table,) = plan.tables
+        assert (table.rows, table.expired, table.edges, table.refused) == (6, 2, (), None)
+        assert len(table.sample) == 2
+        assert table.oldest_us is not None and table.newest_us is not None
+        assert table.oldest_us < table.newest_us < table.cut_at_us
+        before = lance.dataset(str(root / "items.lance")).version
+        (stats,) = expire_rows(graph, plan, engine=None).tables
+        assert (stats.rows_removed, stats.rows_left, stats.attempts, stats.error) == (2, 0, 1, None)
+        assert ids(root) == [0, 1, 2, 5]
+        assert lance.dataset(str(root / "items.lance")).version == before + 1
+        assert len(lance.dataset(str(root / "items.lance"), version=before).to_table()) == 6, (
+            "the version before is whole"
+        )
+
+    @pytest.mark.parametrize(
+        ("kind", "unit"),
+        [
+            *((pa.timestamp(u, tz), None) for u in ("s", "ms", "us", "ns") for tz in (None, "UTC", "Europe/Paris")),
+            (pa.date64(), None),
+            (pa.date32(), None),
+            *((kind, EpochUnit.MS) for kind in (pa.int64(), pa.uint64())),
+            *((kind, EpochUnit.S) for kind in (pa.int32(), pa.uint32(), pa.int64())),
+        ],
+        ids=str,
+    )
+    def test_the_boundary_is_exact(self, tmp_path: Path, kind: pa.DataType, unit: EpochUnit | None) -> None:
+        """A value at the cut stays, the one just below goes, a null never does; with an index too."""
+        width = pa.int32() if kind in (pa.date32(), pa.int32(), pa.uint32()) else pa.int64()
+        probe = pa.array([0], width).cast(kind) if pa.types.is_integer(kind) else pa.array([0], width).view(kind)
+        timed(tmp_path / "items.lance", {"at": pa.concat_arrays([probe, probe, probe, probe])})
+        policy = replace(BY_TIME, unit=unit)
+        cut = plan_row_retention(opened(tmp_path), [policy], bounds=RowBounds(max_share=1)).tables[0].cut
+        near = pa.array([cut - 1, cut, cut + 1, None], width)
+        column = near.cast(kind) if pa.types.is_integer(kind) else near.view(kind)
+        dataset = timed_again(tmp_path, column)
+        plan = plan_row_retention(opened(tmp_path), [policy])
+        fixed = replace(plan.tables[0], cut=cut, expired=1, max_rows=1, refused=None)
+        plan = sealed_again(plan, fixed)
+        assert expire_rows(opened(tmp_path), plan, engine=None).rows_removed == 1
+        assert ids(tmp_path) == [1, 2, 3]
+        assert dataset.count_rows() == 4
+
+    def test_an_index_on_the_column_does_not_change_what_goes(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [*range(100), None])
+        lance.dataset(str(root / "items.lance")).create_scalar_index("at", "BTREE")
+        plan = plan_row_retention(opened(root), [BY_TIME], bounds=RowBounds(max_share=0.9))
+        expire_rows(opened(root), plan, engine=None)
+        # The row of exactly 30 days was written before the plan was made.
+        assert ids(root) == [*range(30), 100]
+
+    @pytest.mark.parametrize(
+        ("column", "unit", "words"),
+        [
+            (pa.array(["2020-01-01"] * 3), None, "'at' is string"),
+            (pa.array([1.5] * 3), None, "'at' is double"),
+            (pa.array([1] * 3), None, "say what it counts"),
+            (stamps([1, 2, 3]), EpochUnit.S, "leave the unit out"),
+        ],
+    )
+    def test_other_columns_are_refused(
+        self, tmp_path: Path, column: pa.Array, unit: EpochUnit | None, words: str
+    ) -> None:
+        timed(tmp_path / "items.lance", {"at": column})
+        with pytest.raises(InvalidInput, match=words):
+            plan_row_retention(opened(tmp_path), [replace(BY_TIME, unit=unit)])
+        with pytest.raises(InvalidInput, match="no column 'other'"):
+            plan_row_retention(opened(tmp_path), [replace(BY_TIME, property="other")])
+
+    def test_an_unknown_table_and_a_branch_are_refused(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1])
+        with pytest.raises(UnknownTable, match="it has table:items"):
+            plan_row_retention(opened(root), [replace(BY_TIME, table_key="table:other")])
+        with pytest.raises(NotAGraph):
+            plan_row_retention(opened(root), [BY_TIME], branch="b")
+
+    def test_a_share_that_is_too_large_is_refused_until_it_is_said(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 60, 70, 80])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        assert "3 of 4 rows (75%)" in (plan.tables[0].refused or "")
+        assert expire_rows(opened(root), plan, engine=None).tables[0].refused
+        assert ids(root) == [0, 1, 2, 3]
+        plan = plan_row_retention(opened(root), [BY_TIME], bounds=RowBounds(max_share=0.75))
+        assert expire_rows(opened(root), plan, engine=None).rows_removed == 3
+
+    def test_more_rows_than_were_planned_are_refused(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 3, 4, 60])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        roomy = plan_row_retention(opened(root), [BY_TIME], bounds=RowBounds(max_rows=2))
+        late = pa.table({"id": pa.array([9], pa.int64()), "at": stamps([90])})
+        lance.write_dataset(late, str(root / "items.lance"), mode="append")
+        (stats,) = expire_rows(opened(root), plan, engine=None).tables
+        assert "2 rows are below the cut and at most 1 may go" in (stats.error or "")
+        assert ids(root) == [0, 1, 2, 3, 4, 9]
+        assert expire_rows(opened(root), roomy, engine=None).rows_removed == 2
+
+    def test_a_row_that_was_renewed_since_the_plan_stays(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60, 70])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        lance.dataset(str(root / "items.lance")).update({"at": "now()"}, where="id = 2")
+        assert expire_rows(opened(root), plan, engine=None).rows_removed == 1
+        assert ids(root) == [0, 1, 2]
+
+    def test_a_row_that_is_renewed_during_the_delete_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = items(tmp_path, [1, 2, 60, 70])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        path = str(root / "items.lance")
+        once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
+        monkeypatch.setattr(plain, "_PAUSE_SECONDS", 0.0)
+        (stats,) = expire_rows(opened(root), plan, engine=None).tables
+        assert (stats.rows_removed, stats.attempts) == (1, 2)
+        assert ids(root) == [0, 1, 2]
+
+    def test_old_rows_that_arrive_during_the_delete_are_for_the_next_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        late = pa.table({"id": pa.array([9], pa.int64()), "at": stamps([90])})
+        once_before(monkeypatch, lambda: lance.write_dataset(late, str(root / "items.lance"), mode="append") and None)
+        (stats,) = expire_rows(opened(root), plan, engine=None).tables
+        assert (stats.rows_removed, stats.rows_left) == (1, 1)
+        assert ids(root) == [0, 1, 9]
+
+    def test_conflicts_without_end_stop_and_delete_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = items(tmp_path, [1, 2, 60, 70])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        real = plain.delete_below
+
+        def beaten(dataset: Any, *rest: Any) -> int:
+            lance.dataset(dataset.uri).update({"at": "at"}, where="id = 2")
+            return real(dataset, *rest)
+
+        monkeypatch.setattr(plain, "delete_below", beaten)
+        monkeypatch.setattr(plain, "_PAUSE_SECONDS", 0.0)
+        (stats,) = expire_rows(opened(root), plan, engine=None).tables
+        assert "other writers were faster 5 times; nothing was deleted" in (stats.error or "")
+        assert ids(root) == [0, 1, 2, 3]
+
+    def test_a_plan_of_another_place_or_an_altered_one_is_refused(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            items(tmp_path / name, [1, 2, 60])
+        plan = plan_row_retention(opened(tmp_path / "a"), [BY_TIME])
+        with pytest.raises(StalePlan, match="is for"):
+            expire_rows(opened(tmp_path / "b"), plan, engine=None)
+        with pytest.raises(StalePlan, match="altered"):
+            expire_rows(opened(tmp_path / "a"), replace(plan, max_share=1.0), engine=None)
+
+    def test_applying_twice_deletes_once(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        assert expire_rows(opened(root), plan, engine=None).rows_removed == 1
+        version = lance.dataset(str(root / "items.lance")).version
+        assert expire_rows(opened(root), plan, engine=None).rows_removed == 0
+        assert lance.dataset(str(root / "items.lance")).version == version

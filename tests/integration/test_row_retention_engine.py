@@ -1,0 +1,178 @@
+"""Row retention on a graph, with an engine that fails as told: retries, bounds, branches that must go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.edges.engine_cli import (
+    EngineCli,
+    EngineConflict,
+    EngineFailure,
+    EngineRecovery,
+    EngineRelease,
+    EngineTimeout,
+)
+from omnigraph_ops.errors import (
+    GraphFrozen,
+    InvalidInput,
+)
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.holds import FreezeTerms, HoldKind, place_hold
+from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan
+from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.retention import expire_rows, plan_row_retention, through_engine
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.writers import copies, write
+
+DAY = 86_400
+PERSON = "node:Person"
+JOINED = RowPolicy(table_key=PERSON, property="joined", older_than_secs=DAY)
+SMALL = {"loads": 2, "rows": 12, "node_types": 2}
+
+
+class Stub(EngineCli):
+    """An engine that branches for real, does nothing else and fails when told to."""
+
+    def __init__(self, graph: Graph, failures: Mapping[str, list[EngineFailure]]) -> None:
+        version = (0, 9, 0) if graph.stamp == 6 else (0, 7, 2)
+        release = EngineRelease(version=version, stamp=graph.stamp)
+        super().__init__(path="stub", release=release, timeout_seconds=1, environment={})
+        object.__setattr__(self, "_told", (graph, {k: list(v) for k, v in failures.items()}, []))
+
+    @property
+    def calls(self) -> list[str]:
+        found: list[str] = self._told[2]  # type: ignore[attr-defined]
+        return found
+
+    def _do(self, name: str) -> Graph:
+        graph, failures, calls = self._told  # type: ignore[attr-defined]
+        calls.append(name)
+        if failures.get(name):
+            raise failures[name].pop(0)
+        return graph  # type: ignore[no-any-return]
+
+    def create_branch(self, root: str, name: str, parent: str) -> None:
+        graph = self._do("create")
+        graph.lance.create_branch(graph.manifest(), name)
+
+    def delete_branch(self, root: str, name: str) -> None:
+        graph = self._do("delete")
+        graph.lance.delete_branch(graph.manifest(), name)
+
+    def merge(self, root: str, source: str, target: str) -> None:
+        self._do("merge")
+
+    def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+        self._do("mutate")
+        return 0
+
+
+class TestThroughTheEngine:
+    @pytest.fixture(autouse=True)
+    def _no_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(through_engine, "_PAUSE_SECONDS", 0.0)
+
+    def planned(self, demo_graph: DemoGraph, stamp: int, **settings: Any) -> tuple[Graph, RowRetentionPlan]:
+        graph = demo_graph(stamp=stamp, settings=Settings(**settings), **SMALL)
+        plan = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
+        assert plan.total_rows > 0
+        return graph, plan
+
+    def test_nothing_is_merged_that_does_not_count_right(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        engine = Stub(graph, {})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert "the engine deleted 0 rows on a branch instead of" in (stats.error or "")
+        assert "nothing was merged" in (stats.error or "")
+        assert "merge" not in engine.calls
+        assert graph.branches() == ()
+
+    @pytest.mark.parametrize("step", ["create", "mutate"])
+    def test_conflicts_are_retried_from_a_fresh_branch_and_bounded(self, demo_graph: DemoGraph, step: str) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        engine = Stub(graph, {step: [EngineConflict("stale view of x")] * 9})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert "5 attempts failed, the last one because stale view of x" in (stats.error or "")
+        assert engine.calls.count(step) == 5
+        assert graph.branches() == ()
+
+    def test_an_attempt_after_a_conflict_goes_on(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        engine = Stub(graph, {"mutate": [EngineConflict("x"), EngineRecovery("y"), EngineTimeout("z")]})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert "instead of" in (stats.error or ""), "the fourth attempt got as far as counting"
+        assert engine.calls.count("create") == 4
+
+    def test_other_failures_are_not_repeated(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        engine = Stub(graph, {"mutate": [EngineFailure("cardinality violated")]})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert stats.error == "cardinality violated"
+        assert engine.calls.count("create") == 1
+
+    def test_what_a_killed_run_left_is_swept(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        for name in (f"{through_engine.BRANCH_PREFIX}dead", "theirs"):
+            graph.lance.create_branch(graph.manifest(), name)
+        expire_rows(graph, plan, engine=Stub(graph, {}))
+        assert graph.branches() == ("theirs",)
+
+    def test_a_branch_that_cannot_go_is_left_for_the_next_run(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        said: list[str] = []
+        engine = Stub(graph, {"delete": [EngineFailure("no")] * 9})
+        expire_rows(graph, plan, engine=engine, say=said.append)
+        assert any("is still there: no" in text for text in said)
+        assert [b for b in graph.branches() if b.startswith(through_engine.BRANCH_PREFIX)]
+
+    def test_something_pending_is_waited_for_and_then_refused(self, demo_graph: DemoGraph, stamp: int) -> None:
+        graph, plan = self.planned(demo_graph, stamp, lease_wait_seconds=0.3)
+        Path(graph.uri, "__recovery").mkdir(exist_ok=True)
+        Path(graph.uri, "__recovery", "01J00000000000000000000000.json").write_text("{}")
+        engine = Stub(graph, {})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert "pending recovery sidecar" in (stats.error or "")
+        assert engine.calls == []
+
+    def test_a_frozen_graph_is_left_alone(self, demo_graph: DemoGraph, stamp: int) -> None:
+        graph, plan = self.planned(demo_graph, stamp)
+        terms = FreezeTerms(tables=("edge:Knows",))
+        place_hold(graph.storage, (), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=60, freeze=terms)
+        with pytest.raises(GraphFrozen):
+            expire_rows(graph, plan, engine=Stub(graph, {}))
+        with pytest.raises(GraphFrozen):
+            plan_row_retention(graph, [JOINED])
+
+    def test_rows_that_came_since_the_plan_are_refused(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        write(graph, PERSON, copies("late-"))
+        engine = Stub(graph, {})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert "below the cut and at most" in (stats.error or "")
+        assert engine.calls == []
+
+    def test_a_drifted_table_is_refused_in_the_plan(self, demo_graph: DemoGraph, stamp: int) -> None:
+        graph = demo_graph(stamp=stamp, drift_tables=("edge:Knows",), drift_kind="delete", **SMALL)
+        (table,) = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).tables
+        assert "edge:Knows has drifted" in (table.refused or "")
+
+    def test_branches(self, demo_graph: DemoGraph, stamp: int) -> None:
+        graph = demo_graph(stamp=stamp, lazy_branches=1, **SMALL)
+        with pytest.raises(InvalidInput, match="no branch 'nowhere'"):
+            plan_row_retention(graph, [JOINED], branch="nowhere")
+        (name,) = graph.branches()
+        plan = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1), branch=name)
+        if stamp == 3:
+            with pytest.raises(InvalidInput, match="cannot write on a branch of a branch"):
+                expire_rows(graph, plan, engine=Stub(graph, {}))
+
+    def test_a_plan_is_the_same_on_an_optimized_graph(self, demo_graph: DemoGraph, stamp: int) -> None:
+        graph, plan = self.planned(demo_graph, stamp)
+        optimize_all(graph)
+        again = plan_row_retention(open_graph(graph.uri), [JOINED], bounds=RowBounds(max_share=1))
+        assert [(t.expired, t.edges) for t in again.tables] == [(t.expired, t.edges) for t in plan.tables]

@@ -1,0 +1,285 @@
+"""Row policies as written, the predicates and queries they become, and what the engine's answers mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import sealed, serde
+from omnigraph_ops.edges.engine_cli import (
+    EngineCli,
+    EngineConflict,
+    EngineFailure,
+    EngineRecovery,
+    EngineRelease,
+    classify,
+    release_of,
+    require_stamp,
+)
+from omnigraph_ops.edges.lance_rows import Clock
+from omnigraph_ops.errors import InvalidInput, StalePlan, UnsupportedStamp
+from omnigraph_ops.graph.catalog import Property, TableSpec
+from omnigraph_ops.graph.type_facts import TypeFacts
+from omnigraph_ops.models.retention import (
+    EdgeRows,
+    EpochUnit,
+    RowBounds,
+    RowPolicy,
+    RowRetentionPlan,
+    RowRetentionReport,
+    TableRowPlan,
+    TableRowStats,
+)
+from omnigraph_ops.retention import parse_policies, read_policies, texts
+from omnigraph_ops.retention.look import over_bounds
+from omnigraph_ops.retention.policy import check_bounds
+from omnigraph_ops.retention.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
+
+OLD, NEW = EngineRelease(version=(0, 7, 2), stamp=3), EngineRelease(version=(0, 9, 0), stamp=6)
+EVENTS = RowPolicy(table_key="node:Event", property="happened_at", older_than_secs=90 * 86_400)
+
+
+def prop(name: str, scalar: str, **more: bool) -> Property:
+    return Property(name=name, scalar=scalar, is_list=more.get("is_list", False), is_enum=more.get("is_enum", False))
+
+
+NODE = TableSpec(
+    table_key="node:Event",
+    path=None,
+    properties=(
+        *(prop("name", "String"), prop("happened_at", "DateTime"), prop("at_ms", "I64"), prop("note", "String")),
+        prop("days", "Date", is_list=True),
+    ),
+    indexed=(),
+)
+EDGE = TableSpec(table_key="edge:At", path=None, properties=(prop("since", "Date"), prop("at_s", "I64")), indexed=())
+KEYED = TypeFacts(name="Event", key=("name",), plain_strings=("note",))
+
+
+class TestPolicies:
+    def test_an_entry_is_a_policy(self) -> None:
+        entries = [{"table": "node:Event", "property": "happened_at", "older_than": "90d"}]
+        assert parse_policies(entries, "file") == (EVENTS,)
+
+    def test_the_order_in_the_file_does_not_matter(self) -> None:
+        entries = [
+            {"table": "node:B", "property": "at", "older_than": "1h", "unit": "ms"},
+            {"table": "node:A", "property": "at", "older_than": "2w"},
+        ]
+        first, second = parse_policies(entries, "file")
+        assert (first.table_key, first.older_than_secs, first.unit) == ("node:A", 14 * 86_400, None)
+        assert (second.table_key, second.unit) == ("node:B", EpochUnit.MS)
+
+    @pytest.mark.parametrize(
+        ("entry", "words"),
+        [
+            ({"older_than": "0s"}, "more than zero"),
+            ({"older_than": "90y"}, "unknown duration unit"),
+            ({"unit": "us"}, "unit"),
+            ({"table": ""}, "table"),
+            ({"keep": 3}, "keep"),
+        ],
+    )
+    def test_a_bad_field_is_named(self, entry: dict[str, object], words: str) -> None:
+        good = {"table": "node:Event", "property": "at", "older_than": "90d"}
+        with pytest.raises(InvalidInput, match=words):
+            parse_policies([{**good, **entry}], "file")
+
+    def test_no_policy_and_two_for_one_table_are_refused(self) -> None:
+        entry = {"table": "node:Event", "property": "at", "older_than": "90d"}
+        with pytest.raises(InvalidInput, match="no policy"):
+            parse_policies([], "file")
+        with pytest.raises(InvalidInput, match="node:Event has more than one policy"):
+            parse_policies([entry, {**entry, "property": "seen_at"}], "file")
+
+    @pytest.mark.parametrize("text", ["rows:\n- {entry}\n", "[{entry}]", '{{"rows": [{entry}]}}'])
+    def test_a_file_is_yaml_or_json(self, tmp_path: Path, text: str) -> None:
+        entry = json.dumps({"table": "node:Event", "property": "happened_at", "older_than": "90d"})
+        path = tmp_path / "rows"
+        path.write_text(text.format(entry=entry))
+        assert read_policies(str(path)) == (EVENTS,)
+
+    def test_a_file_that_is_none_is_one_sentence(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="cannot read the policies"):
+            read_policies(str(tmp_path / "none"))
+        (tmp_path / "bad").write_text("{[")
+        with pytest.raises(InvalidInput, match="neither YAML nor JSON"):
+            read_policies(str(tmp_path / "bad"))
+        (tmp_path / "word").write_text("word")
+        with pytest.raises(InvalidInput, match="document"):
+            read_policies(str(tmp_path / "word"))
+
+    @pytest.mark.parametrize("bounds", [{"max_share": 0}, {"max_share": 1.5}, {"max_rows": 0}])
+    def test_bounds_must_make_sense(self, bounds: dict[str, float]) -> None:
+        with pytest.raises(InvalidInput):
+            check_bounds(RowBounds(**bounds))  # type: ignore[arg-type]
+
+    def test_each_bound_counts_by_itself(self) -> None:
+        assert over_bounds(50, 100, max_rows=50, max_share=0.5) is None
+        assert over_bounds(51, 100, max_rows=60, max_share=0.5) == (
+            "51 of 100 rows (51%) are below the cut and at most 50% may go"
+        )
+        assert over_bounds(11, 100, max_rows=10, max_share=0.5) == "11 rows are below the cut and at most 10 may go"
+
+
+class TestCut:
+    @pytest.mark.parametrize(("nanoseconds", "cut"), [(1_000, 1_999_999), (1_000_000, 1_999), (1_000_000_000, 1)])
+    def test_it_is_rounded_down_to_what_the_column_can_say(self, nanoseconds: int, cut: int) -> None:
+        assert Clock(column="at", nanoseconds=nanoseconds, sql_type=None).cut_before(1_999_999) == cut
+
+    def test_a_day_is_older_only_when_all_of_it_is(self) -> None:
+        day = 86_400 * 1_000_000
+        clock = Clock(column="day", nanoseconds=day * 1000, sql_type="Date32")
+        assert clock.cut_before(20 * day - 1) == 19
+        assert clock.cut_before(20 * day) == 20
+        assert clock.below(20) == "`day` < arrow_cast(20, 'Date32')"
+
+
+class TestStatements:
+    def test_an_integer_is_compared_by_the_engine(self) -> None:
+        deletion = deletion_of(NODE, KEYED, "at_ms", has_edges=True, release=OLD)
+        (query,) = deletion.queries(1_700, ("e1",), "mark")
+        assert (query.text, query.params) == ("query expire() { delete Event where at_ms < 1700 }", {})
+
+    def test_a_date_is_not_so_rows_are_named_by_key(self) -> None:
+        deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=True, release=NEW)
+        (query,) = deletion.queries(1_700, ("e1", 'e"2'), "mark")
+        assert query.text == (
+            "query expire($k0: String, $k1: String) {\n"
+            "  delete Event where name = $k0\n  delete Event where name = $k1\n}"
+        )
+        assert query.params == {"k0": "e1", "k1": 'e"2'}
+
+    def test_many_keys_are_many_queries(self) -> None:
+        deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=False, release=OLD)
+        assert deletion.way is Way.KEYS
+        sizes = [q.rows for q in deletion.queries(0, [str(n) for n in range(KEYS_PER_QUERY + 1)], "mark")]
+        assert sizes == [KEYS_PER_QUERY, 1]
+
+    def test_before_090_nodes_beside_edges_are_marked_and_deleted_at_once(self) -> None:
+        deletion = deletion_of(NODE, KEYED, "happened_at", has_edges=True, release=OLD)
+        update, delete = deletion.queries(0, ("e1",), "mark-1")
+        assert 'update Event set { note: "mark-1" } where name = $k0' in update.text
+        assert delete.text == 'query expire() { delete Event where note = "mark-1" }'
+
+    @pytest.mark.parametrize(
+        ("spec", "facts", "property_name", "release", "words"),
+        [
+            (NODE, KEYED, "missing", NEW, "no single-valued property 'missing'"),
+            (NODE, KEYED, "days", NEW, "no single-valued property 'days'"),
+            (NODE, replace(KEYED, key=()), "happened_at", NEW, "no @key of one String or integer"),
+            (NODE, replace(KEYED, key=("name", "note")), "happened_at", None, "no @key of one String or integer"),
+            (NODE, replace(KEYED, key=("happened_at",)), "happened_at", NEW, "no @key of one String or integer"),
+            (NODE, replace(KEYED, plain_strings=()), "happened_at", OLD, "a plain String property to mark them"),
+            (EDGE, TypeFacts(name="At"), "since", NEW, "only an integer property can expire edges"),
+        ],
+    )
+    def test_what_the_language_cannot_say_is_refused(
+        self, spec: TableSpec, facts: TypeFacts, property_name: str, release: EngineRelease | None, words: str
+    ) -> None:
+        with pytest.raises(InvalidInput, match=words):
+            deletion_of(spec, facts, property_name, has_edges=True, release=release)
+
+    def test_edges_expire_by_an_integer(self) -> None:
+        deletion = deletion_of(EDGE, TypeFacts(name="At"), "at_s", has_edges=False, release=OLD)
+        assert deletion == Deletion(type_name="At", property="at_s", way=Way.CUT)
+
+
+class TestEngine:
+    @pytest.mark.parametrize(
+        ("said", "stamp"),
+        [("omnigraph 0.6.2", 3), ("omnigraph 0.7.2\n", 3), ("omnigraph 0.9.0", 6), ("omnigraph 0.10.1", 6)],
+    )
+    def test_releases_write_their_generation(self, said: str, stamp: int) -> None:
+        assert release_of(said, "engine").stamp == stamp
+
+    @pytest.mark.parametrize("said", ["omnigraph 0.8.0", "omnigraph 0.6.1", "omnigraph 1.0.0", "hello", ""])
+    def test_unknown_releases_are_refused(self, said: str) -> None:
+        with pytest.raises(InvalidInput, match="known are the releases"):
+            release_of(said, "engine")
+
+    def test_the_wrong_release_is_refused(self) -> None:
+        engine = EngineCli(path="engine", release=OLD, timeout_seconds=1, environment={})
+        require_stamp(engine, 3, "graph")
+        with pytest.raises(UnsupportedStamp, match=r"0\.7\.2, which writes stamp 3; graph is of stamp 6"):
+            require_stamp(engine, 6, "graph")
+
+    @pytest.mark.parametrize(
+        ("text", "kind"),
+        [
+            ("stale view of 'node:A': expected manifest table version 1 but current is 2", EngineConflict),
+            ("write authority 'graph_head:main' changed during preparation (expected a, current b)", EngineConflict),
+            ("storage: Too many concurrent writers", EngineConflict),
+            ("retryable storage commit conflict: x", EngineConflict),
+            ("storage: Concurrent modification: table version 6 already exists for edge:At", EngineConflict),
+            ("table 'node:A' has Lance HEAD version 16 ahead of manifest version 15", EngineConflict),
+            ("merge conflicts: [MergeConflict { kind: DeleteVsUpdate }]", EngineConflict),
+            ("recovery required for operation 01J: x", EngineRecovery),
+            ("write is unavailable while schema apply is in progress", EngineRecovery),
+            ("policy: denied", EngineFailure),
+        ],
+    )
+    def test_its_errors_say_what_may_be_done(self, text: str, kind: type[EngineFailure]) -> None:
+        assert classify(text) is kind
+
+
+def planned(**fields: object) -> RowRetentionPlan:
+    table = TableRowPlan(
+        policy=EVENTS,
+        table_key="node:Event",
+        cut=1_700_000_000_000,
+        cut_at_us=1_700_000_000_000_000,
+        manifest_version=4,
+        rows=200,
+        expired=20,
+        max_rows=20,
+        oldest_us=1_600_000_000_000_000,
+        newest_us=1_690_000_000_000_000,
+        sample=("e1", "<b>"),
+        edges=(EdgeRows(table_key="edge:At", rows=30),),
+    )
+    plan = RowRetentionPlan(
+        uri="/graph",
+        stamp=6,
+        branch=None,
+        planned_at_us=1,
+        expires_at_us=2**62,
+        max_share=0.5,
+        tables=(replace(table, **fields),),  # type: ignore[arg-type]
+        digest="",
+    )
+    return sealed.seal(plan)
+
+
+class TestPlan:
+    def test_it_survives_json_and_refuses_a_change(self) -> None:
+        plan = serde.from_json(RowRetentionPlan, serde.dumps(planned()))
+        sealed.verify(plan, uri="/graph", consequence="nothing was deleted")
+        with pytest.raises(StalePlan, match="altered"):
+            sealed.verify(replace(plan, max_share=1.0), uri="/graph", consequence="nothing was deleted")
+
+    def test_a_refused_table_counts_for_nothing(self) -> None:
+        plan = planned(refused="too many")
+        assert (plan.total_rows, plan.total_edges) == (0, 0)
+        assert "refused: too many" in texts.plan_text(plan)
+
+    def test_the_text_names_cut_share_ends_keys_and_edges(self) -> None:
+        text = texts.plan_text(planned())
+        for words in ("20 of 200 rows (10.0%)", "2023-11-14 22:13:20 UTC", "2020-09-13", "e1", "edge:At 30", "sha256:"):
+            assert words in text
+
+    def test_an_approval_shows_the_same_and_trusts_no_key(self) -> None:
+        plan = planned()
+        body = texts.retention_body(plan, answer_by="noon", full_plan="the log")
+        for words in ("**20 rows**", "**30 edges**", "20 of 200", "10.0%", "`<b>`", "by noon", plan.digest):
+            assert words in body
+
+    def test_a_report_says_how_the_bytes_come_back(self) -> None:
+        done = TableRowStats(table_key="node:Event", rows_removed=20, edges=planned().tables[0].edges, attempts=2)
+        report = RowRetentionReport(uri="/graph", branch=None, digest="", tables=(done,))
+        assert (report.rows_removed, report.edges_removed) == (20, 30)
+        for words in ("20 rows and 30 edges deleted", "in 2 attempts", "`optimize`", "`cleanup`"):
+            assert words in texts.report_text(report)
