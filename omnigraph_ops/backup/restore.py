@@ -1,0 +1,180 @@
+"""Make a graph of a backup at an empty place, and prove that it is the one that was backed up.
+
+The graph manifest comes last: a killed restore leaves nothing that anybody would open as a graph, and a note by which
+the next restore of the same backup goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omnigraph_ops.backup.pace import Meter, Pace, Say
+from omnigraph_ops.backup.places import backup_of, place_of, stored_at, uri_of
+from omnigraph_ops.backup.plan import tally
+from omnigraph_ops.backup.records import read_record
+from omnigraph_ops.backup.rows import compare_rows
+from omnigraph_ops.edges.copying import Expected, copy_file, copy_within
+from omnigraph_ops.edges.inventory import below_folder
+from omnigraph_ops.edges.options import AMBIENT, StoreAccess
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.freeze.checksums import checksum_of
+from omnigraph_ops.freeze.roots import rename_roots
+from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR, MANIFEST_DIR
+from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
+from omnigraph_ops.models.freeze import CutFileKind
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.recovery import check
+from omnigraph_ops.settings import Settings
+
+NOTE = f"{MAINTENANCE_DIR}/restoring.json"
+
+
+def restore_backup(
+    target: str,
+    place: str,
+    *,
+    settings: Settings | None = None,
+    access: StoreAccess = AMBIENT,
+    bytes_per_second: int | None = None,
+    on_progress: Say | None = None,
+) -> RestoreReport:
+    """Put the graph of a backup at `place`, which must be empty, and check the result. Writes there only.
+
+    Raises:
+        InvalidInput: it is no finished backup, or there is something at the place.
+        CorruptGraph: a file of the backup is not what was backed up; the restored graph has no manifest.
+    """
+    began = time.time()
+    storage, backup_id = backup_of(target, access)
+    record = read_record(storage, backup_id)
+    destination = place_of(place, access)
+    present = _claim_place(destination, record)
+    work = _Restore(
+        backup=storage,
+        destination=destination,
+        record=record,
+        present=present,
+        workers=(settings or Settings.from_env()).concurrency,
+        pace=Pace(bytes_per_second),
+        meter=Meter("restored", len(record.files), record.total_bytes, on_progress),
+    )
+    moved = work.run()
+    destination.delete(NOTE)
+    return _report(open_graph(destination.root, settings, access), record, moved, uri_of(storage, backup_id), began)
+
+
+def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
+    """Refuse a place that has something, unless this very restore was killed there; what that left. Writes a note."""
+    found = {s.path: s.size for s in below_folder(destination, "") if not s.is_folder}
+    note = record.digest.encode()
+    if found and (NOTE not in found or destination.read(NOTE) != note):
+        raise InvalidInput(
+            f"there is something at {destination.root} ({sorted(found)[0]}); nothing was written; restore to an empty "
+            "place"
+        )
+    destination.write(NOTE, note)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restore:
+    """One process's work on one restore."""
+
+    backup: Storage
+    destination: Storage
+    record: BackupRecord
+    present: dict[str, int]
+    workers: int
+    pace: Pace
+    meter: Meter
+
+    def run(self) -> int:
+        """Copy everything, the graph manifest last; how many files were relocated. Writes."""
+        for wave in _waves(self.record.files):
+            in_parallel(self._one, wave, workers=self.workers)
+        return sum(f.records_root for f in self.record.files)
+
+    def _one(self, file: BackedFile) -> None:
+        if file.records_root:
+            self._relocate(file)
+        elif not self._is_there(file):
+            self._copy(file)
+        self.meter.add(files=1)
+
+    def _is_there(self, file: BackedFile) -> bool:
+        """Whether a killed restore got it: only a checksum says that. Reads."""
+        if self.present.get(file.file) != file.size or file.checksum is None:
+            return False
+        return checksum_of(self.destination, file.file) == file.checksum
+
+    def _copy(self, file: BackedFile) -> None:
+        source = (self.backup, stored_at(self.record.backup_id, file.file))
+        target = (self.destination, file.file)
+        if file.checksum is None and copy_within(source, target, file.size, pacing=self.pace):
+            return
+        copy_file(
+            source,
+            target,
+            Expected(size=file.size, checksum=file.checksum),
+            pacing=self.pace,
+            on_bytes=lambda size: self.meter.add(size=size),
+        )
+        self._prove(file, file.checksum)
+
+    def _relocate(self, file: BackedFile) -> None:
+        """A manifest of a branch names the root of its dataset: give it the new one. Writes."""
+        data = self.backup.read(stored_at(self.record.backup_id, file.file))
+        if file.checksum not in (None, _sum(data)) or len(data) != file.size:
+            raise CorruptGraph(f"{file.file} of the backup is not what was backed up; verify the backup")
+        moved = rename_roots(data, self._new_root)
+        self.destination.write(file.file, moved)
+        self.meter.add(size=file.size)
+        self._prove(file, _sum(moved))
+
+    def _new_root(self, recorded: str) -> str:
+        place = next((r.place for r in self.record.roots if r.recorded == recorded), None)
+        if place is None:
+            raise CorruptGraph(f"the backup says nothing about the root {recorded!r} that one of its files records")
+        return f"{self.destination.root}/{place}"
+
+    def _prove(self, file: BackedFile, checksum: str | None) -> None:
+        """Read again what was written. Reads."""
+        if checksum is not None and checksum_of(self.destination, file.file) != checksum:
+            raise CorruptGraph(f"{self.destination.root}/{file.file} does not read as it was written")
+
+
+def _waves(files: Sequence[BackedFile]) -> list[list[BackedFile]]:
+    """Files, then versions of tables, then the graph manifest. Pure."""
+    waves: list[list[BackedFile]] = [[], [], []]
+    for file in files:
+        late = file.kind is CutFileKind.MANIFEST
+        waves[late + (late and file.file.startswith(f"{MANIFEST_DIR}/"))].append(file)
+    return waves
+
+
+def _sum(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _report(graph: Graph, record: BackupRecord, moved: int, backup: str, began: float) -> RestoreReport:
+    found = check(graph)
+    problems = [FileProblem(file=graph.uri, reason=text) for text in found.advice]
+    if found.status is not CheckStatus.CLEAN and not problems:
+        problems.append(FileProblem(file=graph.uri, reason=f"check says {found.status.value}"))
+    return RestoreReport(
+        backup=backup,
+        uri=graph.uri,
+        total=tally(record.files),
+        relocated=moved,
+        branches=len(record.branches),
+        tables=len({r.table_key for r in record.rows}),
+        rows=sum(r.rows for r in record.rows),
+        seconds=round(time.time() - began, 3),
+        problems=(*problems, *compare_rows(graph, record)),
+    )

@@ -1,0 +1,209 @@
+"""Backups: what one consists of, how it was made, and what verifying, restoring and listing them report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph_ops.models.freeze import CutFileKind, FrozenBranch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackedFile:
+    """One file of a backup."""
+
+    file: str
+    """Where it belongs, relative to the root of the graph, and where it is below `files/`."""
+    size: int
+    kind: CutFileKind
+    records_root: bool = False
+    """A restore under another root has to rewrite it."""
+    checksum: str | None = None
+    """`sha256:…`; None where the store copied it by itself and nobody asked for checksums."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRoot:
+    """A root that files of the backup record, and which place of the graph that is."""
+
+    recorded: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCount:
+    """How many rows one published version of a table has."""
+
+    branch: str | None
+    """The graph branch that publishes it, None for main and for plain Lance."""
+    table_key: str
+    path: str
+    lance_branch: str | None
+    version: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupStart:
+    """`started.json`: a backup that is being made. Times are seconds since the epoch."""
+
+    backup_id: str
+    uri: str
+    started_at: float
+    freeze_id: str
+    own_freeze: bool
+    """Whether the backup took that freeze by itself."""
+    tool_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupRecord:
+    """`backup.json`: written last and sealed, so that having a valid one is being finished."""
+
+    backup_id: str
+    uri: str
+    stamp: int
+    freeze_id: str
+    started_at: float
+    cut_at: float
+    """When the graph was as the backup has it."""
+    finished_at: float
+    tool_version: str
+    incremental_from: str | None
+    """Id of the backup whose files were not read again; this one is whole without it."""
+    one_instant: bool
+    branches: tuple[FrozenBranch, ...]
+    files: tuple[BackedFile, ...]
+    roots: tuple[RecordedRoot, ...]
+    rows: tuple[RowCount, ...]
+    digest: str = ""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(f.size for f in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalledFile:
+    """A file that a backup has, for whoever continues it."""
+
+    file: str
+    size: int
+    checksum: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalledFiles:
+    """One file of the journal of an unfinished backup."""
+
+    freeze_id: str
+    files: tuple[JournalledFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Files and their bytes."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupReport:
+    """What `backup` did."""
+
+    uri: str
+    backup: str
+    """Where it is: what `verify` and `restore` take."""
+    backup_id: str
+    freeze_id: str
+    incremental_from: str | None
+    resumed: bool
+    total: Tally
+    copied: Tally
+    linked: Tally
+    """Taken from the earlier backup."""
+    kept: Tally
+    """There already from an attempt that did not end."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileProblem:
+    """One thing that is wrong with a backup or with a restored graph."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What `verify` found."""
+
+    backup: str
+    uri: str
+    total: Tally
+    without_checksum: int
+    """Files of which only the size could be compared."""
+    compared_with_graph: int
+    problems: tuple[FileProblem, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.problems else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """What `restore` did, and whether the result is what was backed up."""
+
+    backup: str
+    uri: str
+    """The restored graph."""
+    total: Tally
+    relocated: int
+    """Files that recorded the old root and name the new one now."""
+    branches: int
+    tables: int
+    rows: int
+    """Over all branches."""
+    seconds: float
+    problems: tuple[FileProblem, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.problems else 0
+
+
+class BackupState(StrEnum):
+    """Whether a backup can be restored."""
+
+    FINISHED = "finished"
+    UNFINISHED = "unfinished"
+    """It is being made, or its making was killed; the next `backup` of the graph to this place continues it."""
+    DAMAGED = "damaged"
+    """Its record cannot be trusted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedBackup:
+    """One line of `backups`."""
+
+    backup_id: str
+    backup: str
+    state: BackupState
+    uri: str
+    started_at: float | None
+    age_seconds: int | None
+    """Since the cut of a finished one, since the start of another."""
+    total: Tally | None
+    incremental_from: str | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupList:
+    """The backups of one place, newest first."""
+
+    destination: str
+    backups: tuple[ListedBackup, ...]

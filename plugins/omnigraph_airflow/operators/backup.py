@@ -1,0 +1,155 @@
+"""Backups: freeze, copy, verify, and end the freeze in every outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
+from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.edges.options import StoreAccess
+    from omnigraph_ops.graph import Graph
+
+_MOST_NAMED = 5
+
+
+class FreezeOperator(OmnigraphOperator):
+    """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
+
+    :param ttl: after this the freeze ends by itself, as in `12h` (templated).
+    :param reason: shown to everybody whom the freeze stops (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "ttl", "reason")
+
+    def __init__(self, *, ttl: str = "1d", reason: str = "backup {{ run_id }}", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ttl = ttl
+        self.reason = reason
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.durations import parse_duration
+        from omnigraph_ops.freeze.take import freeze_graph
+        from omnigraph_ops.freeze.text import freeze_text
+
+        freeze = freeze_graph(
+            graph, ttl_seconds=float(parse_duration(str(self.ttl))), reason=self.reason, on_progress=self.log.info
+        )
+        self.log.info("%s", freeze_text(freeze))
+        return freeze.freeze_id
+
+
+class UnfreezeOperator(OmnigraphOperator):
+    """Ends a freeze; one that has ended already is success. The teardown of `FreezeOperator`.
+
+    :param freeze_id: what `FreezeOperator` returned (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "freeze_id")
+
+    def __init__(self, *, freeze_id: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.freeze_id = freeze_id
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.freeze.release import unfreeze
+
+        try:
+            return to_xcom(unfreeze(graph, self.freeze_id))
+        except InvalidInput as error:
+            self.log.info("%s", error)
+            return None
+
+
+class BackupOperator(OmnigraphOperator):
+    """Copies a frozen graph below a destination; a retry goes on where the attempt before it ended.
+
+    :param destination: a path or `s3://` URI, reached with the credentials of the graph (templated).
+    :param freeze_id: what to copy (templated).
+    :param incremental: take unchanged files from the newest finished backup of this graph there (templated).
+    :param checksum: a SHA-256 of every file, also where the store could copy by itself (templated).
+    :param max_bytes_per_second: as in `50MB`; empty: no bound (templated).
+    """
+
+    template_fields: Sequence[str] = (
+        "graph",
+        "destination",
+        "freeze_id",
+        "incremental",
+        "checksum",
+        "max_bytes_per_second",
+    )
+
+    def __init__(
+        self,
+        *,
+        destination: str,
+        freeze_id: Any,
+        incremental: bool | str = True,
+        checksum: bool | str = False,
+        max_bytes_per_second: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.destination = destination
+        self.freeze_id = freeze_id
+        self.incremental = incremental
+        self.checksum = checksum
+        self.max_bytes_per_second = max_bytes_per_second
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.backup.listing import newest_finished
+        from omnigraph_ops.backup.take import BackupOptions, backup_graph
+        from omnigraph_ops.backup.text import backup_text
+        from omnigraph_ops.sizes import parse_bytes
+
+        if not self.destination:
+            raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
+        access = _access(self.graph)
+        earlier = newest_finished(self.destination, graph.target, access) if self.incremental else None
+        options = BackupOptions(
+            freeze_id=self.freeze_id,
+            incremental_from=earlier,
+            need_checksums=bool(self.checksum),
+            bytes_per_second=parse_bytes(self.max_bytes_per_second) if self.max_bytes_per_second else None,
+            access=access,
+        )
+        report = backup_graph(graph, self.destination, options, on_progress=self.log.info)
+        self.log.info("%s", backup_text(report))
+        return to_xcom(report)
+
+
+class VerifyBackupOperator(OmnigraphOperator):
+    """Reads a backup again, all of it; fails with what is wrong.
+
+    :param backup: what `BackupOperator` returned (templated).
+    """
+
+    template_fields: Sequence[str] = ("graph", "backup")
+
+    def __init__(self, *, backup: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.backup = backup
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.backup.text import verify_text
+        from omnigraph_ops.backup.verify import verify_backup
+
+        report = verify_backup(self.backup["backup"], access=_access(self.graph), on_progress=self.log.info)
+        self.log.info("%s", verify_text(report))
+        if report.problems:
+            named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
+            raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+        return to_xcom(report)
+
+
+def _access(graph: str) -> StoreAccess:
+    """The store as the graph's connection reaches it. Reads the connection."""
+    from omnigraph_ops.edges.options import StoreAccess
+
+    return StoreAccess(variables=OmnigraphHook(graph).address().store)

@@ -1,0 +1,57 @@
+"""The DAG that backs a graph up: nothing stays frozen, whatever fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.backup.restore import restore_backup
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.holds import freezes
+from omnigraph_ops.settings import Settings
+from tests.support.freezes import freeze_tags
+from tests.support.rows import rows_everywhere
+from tests.support.runs import Finished
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    spec = DemoSpec(node_types=1, loads=2, rows=20, written_branches=1)
+    write_demo_graph(tmp_path / "graph", spec)
+    return open_graph(str(tmp_path / "graph"))
+
+
+def run(dags: Any, graph: Graph, **params: Any) -> Finished:
+    return Finished(dags["omnigraph_backup"].test(run_conf={"graph": graph.uri, **params}))
+
+
+def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_path: Path) -> None:
+    done = run(dags, graph, destination=str(tmp_path / "backups"))
+    assert done.state == "success"
+    made = done.xcom("copy")
+    assert done.xcom("freeze") == made["freeze_id"]
+    assert done.xcom("verify")["problems"] == []
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+    again = run(dags, graph, destination=str(tmp_path / "backups"))
+    assert again.xcom("copy")["incremental_from"] == made["backup_id"]
+    assert again.xcom("copy")["linked"]["files"] > 0
+    assert not restore_backup(made["backup"], str(tmp_path / "restored"), settings=Settings()).problems
+    assert rows_everywhere(open_graph(str(tmp_path / "restored"))) == rows_everywhere(graph)
+
+
+def test_a_copy_that_fails_leaves_nothing_frozen(dags: Any, graph: Graph, tmp_path: Path) -> None:
+    done = run(dags, graph, destination=f"{graph.uri}/inside")
+    assert (done.of("copy"), done.of("verify"), done.of("unfreeze")) == (["failed"], ["upstream_failed"], ["success"])
+    assert done.state == "failed"
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+
+
+def test_a_destination_is_needed(dags: Any, graph: Graph) -> None:
+    done = run(dags, graph)
+    assert done.of("copy") == ["failed"]
+    assert done.of("unfreeze") == ["success"]

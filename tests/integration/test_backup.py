@@ -1,0 +1,387 @@
+"""Backups: whole, resumable, incremental, verifiable; restored they are the cut; nothing stays frozen."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import lance
+import pytest
+
+from omnigraph_ops.backup import kept, take, transfer
+from omnigraph_ops.backup.listing import list_backups
+from omnigraph_ops.backup.restore import NOTE, restore_backup
+from omnigraph_ops.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.backup.verify import verify_backup
+from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.freeze.release import sweep_ended, unfreeze
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.holds import freezes, write_hold
+from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.backup import BackupReport, BackupState
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support import plain
+from tests.support.backups import hide, killed_backup, restored
+from tests.support.freezes import freeze_tags
+from tests.support.rows import rows_everywhere, tree_of
+from tests.support.shell import Cli, assert_refused, runner
+from tests.support.writers import Change, copies, delete_first, write
+
+PERSON = "node:Person"
+SPEC: dict[str, Any] = {
+    "node_types": 1,
+    "loads": 2,
+    "rows": 12,
+    "deletes": 2,
+    "lazy_branches": 1,
+    "written_branches": 1,
+}
+CHANGES: tuple[Callable[[int], Change], ...] = (
+    lambda number: copies(f"late-{number}-"),
+    lambda _number: delete_first(),
+    lambda _number: lambda dataset: dataset.optimize.compact_files(),
+)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+def assert_released(graph: Graph) -> None:
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+
+
+def files_of(report: BackupReport) -> dict[str, str]:
+    return {name: kind for name, kind in tree_of(f"{report.backup}/files").items() if kind != "folder"}
+
+
+def test_a_restored_graph_is_the_cut_although_everything_went_on(
+    demo_graph: DemoGraph, tmp_path: Path, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **SPEC)
+    rows = rows_everywhere(graph)
+    copied, busy = transfer.copy_file, itertools.count()
+
+    def while_others_work(*arguments: Any, **named: Any) -> str:
+        if (number := next(busy)) < 6:
+            write(graph, PERSON, CHANGES[number % 3](number))
+            place = next(e.path for e in graph.state().entries if e.table_key == PERSON)
+            lance.dataset(f"{graph.uri}/{place}").cleanup_old_versions(
+                older_than=timedelta(0), error_if_tagged_old_versions=False
+            )
+        return copied(*arguments, **named)
+
+    monkeypatch.setattr(transfer, "copy_file", while_others_work)
+    one = open_graph(graph.uri, Settings(concurrency=1))
+    report = backup_graph(one, str(tmp_path / "backups"))
+    assert rows_everywhere(graph) != rows
+    assert_released(graph)
+    assert verify_backup(report.backup, graph=graph).problems == ()
+    hide(graph)
+    again = restored(report.backup, tmp_path / "restored")
+    assert rows_everywhere(again) == rows
+    write(again, PERSON, copies("on-"))
+    assert not cleanup_all(again, plan_cleanup(again, RetentionPolicy(keep_versions=1))).failed
+
+
+def test_plain_lance(tmp_path: Path) -> None:
+    root = plain.database(tmp_path / "db")
+    rows = {
+        name: (plain.content(root / name), plain.answers(root / name)) for name in ("stable.lance", "unstable.lance")
+    }
+    lance.dataset(str(root / "stable.lance")).create_branch("work")
+    report = backup_graph(plain.opened(root), str(tmp_path / "backups"))
+    again = restored(report.backup, tmp_path / "restored")
+    assert_released(again)
+    place = tmp_path / "restored"
+    (tmp_path / "db").rename(tmp_path / "hidden")
+    assert {name: (plain.content(place / name), plain.answers(place / name)) for name in rows} == rows
+    assert list(lance.dataset(str(place / "stable.lance")).branches.list()) == ["work"]
+
+
+def test_an_incremental_backup_reads_only_what_is_new(demo_graph: DemoGraph, tmp_path: Path, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SPEC)
+    first = backup_graph(graph, str(tmp_path / "backups"))
+    before = files_of(first)
+    write(graph, PERSON, copies("later-"))
+    rows = rows_everywhere(graph)
+    options = BackupOptions(incremental_from=first.backup)
+    second = backup_graph(graph, str(tmp_path / "backups"), options)
+    lasting = {f for f in files_of(second) if "/data/" in f or "/_indices/" in f or "_deletions" in f or ".txn" in f}
+    assert second.linked.files == len(lasting & set(before))
+    assert second.copied.files == len(files_of(second)) - second.linked.files
+    assert second.copied.bytes < first.copied.bytes
+    assert files_of(first) == before
+    assert verify_backup(second.backup).problems == ()
+    shutil.rmtree(first.backup)
+    assert rows_everywhere(restored(second.backup, tmp_path / "restored")) == rows, "whole without the earlier one"
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [("copy", 2), ("fsync", 20), ("copy", 30), ("write_record", 1)],
+)
+def test_a_killed_backup_is_never_restored_and_goes_on(
+    demo_graph: DemoGraph, tmp_path: Path, point: str, number: int
+) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    rows = rows_everywhere(graph)
+    killed_backup(graph.uri, target, point, number)
+    (left,) = list_backups(str(target)).backups
+    assert left.state is BackupState.UNFINISHED
+    with pytest.raises(InvalidInput, match="unfinished and is never restored"):
+        restore_backup(left.backup, str(tmp_path / "no"))
+    assert not (tmp_path / "no").exists()
+    (hold,) = freezes(graph.storage)
+    there = {p: p.stat().st_ino for p in (target / left.backup_id / "files").rglob("*") if p.is_file()}
+    write(graph, PERSON, copies("later-"))
+    report = backup_graph(graph, str(target))
+    assert (report.backup_id, report.resumed, report.freeze_id) == (left.backup_id, True, hold.hold_id)
+    lasting = {p: inode for p, inode in there.items() if p.suffix == ".lance"}
+    assert {p: p.stat().st_ino for p in lasting} == lasting, "what was there was not copied again"
+    assert report.kept.files >= len(lasting)
+    assert not list(target.rglob("*.part"))
+    assert_released(graph)
+    assert verify_backup(report.backup).problems == ()
+    assert rows_everywhere(restored(report.backup, tmp_path / "restored")) == rows, "the cut of the killed attempt"
+
+
+def test_a_backup_that_was_killed_before_it_began_is_taken_over(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    killed_backup(graph.uri, target, "fsync", 2)
+    report = backup_graph(graph, str(target))
+    assert [b.backup_id for b in list_backups(str(target)).backups] == [report.backup_id]
+    assert verify_backup(report.backup).problems == ()
+    sweep_ended(graph)
+    assert_released(graph)
+
+
+def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    killed_backup(graph.uri, target, "copy", 25)
+    (hold,) = freezes(graph.storage)
+    assert hold.expires_at - time.time() <= kept.OWN_TTL_SECONDS
+    write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
+    assert sweep_ended(graph) == (hold.hold_id,)
+    assert_released(graph)
+    write(graph, PERSON, copies("later-"))
+    rows = rows_everywhere(graph)
+    report = backup_graph(graph, str(target))
+    assert report.resumed
+    assert report.freeze_id != hold.hold_id
+    assert report.kept.files > 0
+    assert verify_backup(report.backup).problems == ()
+    assert rows_everywhere(restored(report.backup, tmp_path / "restored")) == rows
+
+
+@pytest.mark.parametrize("error", [StorageError("disk full"), KeyboardInterrupt()], ids=["failed", "interrupted"])
+def test_the_freeze_ends_with_a_backup_that_fails(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    graph = demo_graph(**SPEC)
+
+    def fail(*_arguments: Any, **_named: Any) -> str:
+        raise error
+
+    monkeypatch.setattr(transfer, "copy_file", fail)
+    with pytest.raises(type(error)):
+        backup_graph(graph, str(tmp_path / "backups"))
+    assert_released(graph)
+    assert [b.state for b in list_backups(str(tmp_path / "backups")).backups] == [BackupState.UNFINISHED]
+
+
+def test_its_own_freeze_lasts_as_long_as_it_works(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, ends = demo_graph(**SPEC), list[float]()
+    count = take.rows_of_cut
+
+    def slow(*arguments: Any) -> Any:
+        ends.append(freezes(graph.storage)[0].expires_at)
+        while freezes(graph.storage)[0].expires_at == ends[0]:
+            time.sleep(0.05)
+        return count(*arguments)
+
+    monkeypatch.setattr(take, "rows_of_cut", slow)
+    backup_graph(graph, str(tmp_path / "backups"), BackupOptions(own_ttl_seconds=6.0))
+    assert ends
+    assert_released(graph)
+
+
+def test_the_callers_freeze_stays(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    freeze = freeze_graph(graph)
+    report = backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=freeze.freeze_id))
+    assert report.freeze_id == freeze.freeze_id
+    assert [h.hold_id for h in freezes(graph.storage)] == [freeze.freeze_id]
+    unfreeze(graph, freeze.freeze_id)
+    with pytest.raises(InvalidInput, match="has no freeze"):
+        backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=freeze.freeze_id))
+    part = freeze_graph(graph, tables=(PERSON,))
+    with pytest.raises(InvalidInput, match="node:Person only"):
+        backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=part.freeze_id))
+    assert len(list_backups(str(tmp_path / "backups")).backups) == 1
+
+
+def test_a_branch_that_somebody_deletes_meanwhile_is_named(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SPEC)
+    entry = next(e for name in graph.branches() for e in graph.state(name).entries if e.branch is not None)
+    branch = str(entry.branch)
+    prove: Callable[..., Any] = take.rows_of_cut
+
+    def deleted(*arguments: Any) -> Any:
+        counted = prove(*arguments)  # the last that reads the graph: only the look at the end can tell
+        # As the engine does: Lance refuses to delete a branch with tags, the engine removes its files.
+        place = Path(graph.table_uri(entry))
+        (place / "_refs" / "branches" / f"{quote(branch, safe='')}.json").unlink()
+        shutil.rmtree(place / "tree" / branch)
+        return counted
+
+    monkeypatch.setattr(take, "rows_of_cut", deleted)
+    with pytest.raises(CorruptGraph, match=f"branch {branch} of {entry.path} .*its branch was deleted"):
+        backup_graph(graph, str(tmp_path / "backups"))
+    assert_released(graph)
+    assert [b.state for b in list_backups(str(tmp_path / "backups")).backups] == [BackupState.UNFINISHED]
+
+
+def test_a_copy_that_is_gone_before_the_end_is_no_backup(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, count = demo_graph(**SPEC), take.rows_of_cut
+
+    def lost(*arguments: Any) -> Any:
+        next((tmp_path / "backups").rglob("data/*.lance")).unlink()
+        return count(*arguments)
+
+    monkeypatch.setattr(take, "rows_of_cut", lost)
+    with pytest.raises(CorruptGraph, match="is not in the backup as it was copied"):
+        backup_graph(graph, str(tmp_path / "backups"))
+    assert [b.state for b in list_backups(str(tmp_path / "backups")).backups] == [BackupState.UNFINISHED]
+
+
+def test_verify_names_every_file_that_is_not_as_backed_up(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    graph = demo_graph(**SPEC)
+    report = backup_graph(graph, str(tmp_path / "backups"))
+    assert cli("verify", report.backup).code == 0
+    base = Path(report.backup, "files")
+    flipped, gone, longer = [f for f in sorted(files_of(report)) if f.endswith(".lance")][:3]
+    data = bytearray((base / flipped).read_bytes())
+    data[len(data) // 2] ^= 1
+    (base / flipped).write_bytes(data)
+    (base / gone).unlink()
+    with (base / longer).open("ab") as handle:
+        handle.write(b"!")
+    (base / "stray").write_bytes(b"?")
+    outcome = cli("verify --json", report.backup)
+    assert outcome.code == 1
+    found = {p["file"]: p["reason"] for p in outcome.json["problems"]}
+    assert set(found) == {flipped, gone, longer, "stray"}
+    assert "checksum" in found[flipped]
+    assert found[gone] == "is missing"
+    assert "bytes instead of" in found[longer]
+    with pytest.raises(CorruptGraph, match="instead of"):
+        restore_backup(report.backup, str(tmp_path / "restored"), settings=Settings())
+    assert not (tmp_path / "restored" / "__manifest" / "_versions").exists(), "nobody takes it for a graph"
+
+
+def test_verify_reads_what_the_graph_still_has(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    report = backup_graph(graph, str(tmp_path / "backups"))
+    name = next(f for f in sorted(files_of(report)) if f.endswith(".lance"))
+    place = Path(graph.uri, name)
+    data = bytearray(place.read_bytes())
+    data[-1] ^= 1
+    place.write_bytes(data)
+    (problem,) = verify_backup(report.backup, graph=graph).problems
+    assert problem.file == name
+    assert problem.reason.startswith("in the graph it has the checksum")
+
+
+def test_a_restore_goes_to_an_empty_place_only(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    graph = demo_graph(**SPEC)
+    report = backup_graph(graph, str(tmp_path / "backups"))
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "mine").write_text("keep")
+    assert_refused(cli("restore", report.backup, str(place)), "there is something at")
+    assert tree_of(place) == {"mine": tree_of(place)["mine"]}
+    (place / "mine").unlink()
+    assert cli("restore", report.backup, str(place)).code == 0
+    assert_refused(cli("restore", report.backup, str(place)), "there is something at")
+
+
+def test_a_killed_restore_goes_on(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    report = backup_graph(graph, str(tmp_path / "backups"))
+    place = tmp_path / "place"
+    again = restored(report.backup, place)
+    rows = rows_everywhere(again)
+    note = json.loads(Path(report.backup, "backup.json").read_text())["digest"]
+    again.storage.write(NOTE, note.encode())
+    for lost in [*place.glob("__manifest/_versions/*"), *place.rglob("*.lance/_versions/*")]:
+        lost.unlink()
+    next(p for p in place.rglob("data/*.lance")).write_bytes(b"torn")
+    assert rows_everywhere(restored(report.backup, place)) == rows
+    assert not (place / NOTE).exists()
+
+
+def test_a_backup_is_no_part_of_its_graph(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SPEC)
+    assert_refused(cli("backup", graph.uri, f"{graph.uri}/backups"), "is inside the graph")
+    assert_released(graph)
+
+
+def test_two_at_once_do_not_share_a_folder(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, target = demo_graph(**SPEC), str(tmp_path / "backups")
+    finish, inner = take.write_record, list[BackupReport]()
+
+    def meanwhile(*arguments: Any) -> Any:
+        if not inner:
+            monkeypatch.setattr(take, "write_record", finish)
+            inner.append(backup_graph(graph, target))
+        return finish(*arguments)
+
+    monkeypatch.setattr(take, "write_record", meanwhile)
+    outer = backup_graph(graph, target)
+    assert inner[0].backup_id != outer.backup_id
+    assert not inner[0].resumed
+    assert_released(graph)
+
+
+def test_the_list_and_the_shell(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    done = cli("backup", graph.uri, str(target), "--json", "--max-bytes-per-second", "1GB")
+    assert done.code == 0
+    first = done.json["backup"]
+    assert "copied" in done.err
+    assert cli("backup", graph.uri, str(target), "--quiet", "--incremental-from", first).err == ""
+    killed_backup(graph.uri, target, "copy", 3)
+    Path(first, "backup.json").write_text("{}")
+    found = {b["backup_id"]: b for b in cli("backups --json", str(target)).json["backups"]}
+    assert [found[i]["state"] for i in sorted(found)] == ["damaged", "finished", "unfinished"]
+    assert found[sorted(found)[1]]["incremental_from"] == done.json["backup_id"]
+    text = cli("backups", str(target)).out
+    assert "unfinished" in text
+    assert f"after {done.json['backup_id']}" in text
+    assert_refused(cli("verify", str(target)), "is not a backup")
+    assert_refused(cli("backup", graph.uri), "a graph and a destination", code=2)
+    assert_refused(cli("backup", graph.uri, str(target), "--max-bytes-per-second", "0"), "at least 1", code=2)
+    assert_refused(cli("backup", graph.uri, str(target), "--incremental-from", str(target / "x")), "is not a backup")

@@ -1,0 +1,106 @@
+"""Backups to, within and from an object store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.backup import transfer
+from omnigraph_ops.backup.listing import list_backups
+from omnigraph_ops.backup.restore import restore_backup
+from omnigraph_ops.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.backup.verify import verify_backup
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.edges import copying
+from omnigraph_ops.edges.copying import Expected, copy_file
+from omnigraph_ops.edges.options import s3fs_options
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.holds import freezes
+from omnigraph_ops.models.backup import BackupState
+from omnigraph_ops.settings import Settings
+from tests.support.backups import restored
+from tests.support.rows import rows_everywhere
+from tests.support.s3 import s3_client
+from tests.support.writers import copies, write
+
+pytestmark = pytest.mark.s3
+SPEC = DemoSpec(node_types=1, loads=1, rows=6, written_branches=1)
+
+
+@pytest.fixture
+def bucket(s3: str) -> str:
+    """The URI of a new bucket."""
+    name = f"b{os.urandom(6).hex()}"
+    s3_client().create_bucket(Bucket=name)
+    return f"s3://{name}"
+
+
+def test_from_disk_to_s3_and_back(bucket: str, tmp_path: Path) -> None:
+    write_demo_graph(str(tmp_path / "graph"), SPEC)
+    graph = open_graph(str(tmp_path / "graph"), Settings())
+    rows = rows_everywhere(graph)
+    first = backup_graph(graph, f"{bucket}/backups")
+    assert verify_backup(first.backup).without_checksum == 0
+    write(graph, "node:Person", copies("later-"))
+    later = rows_everywhere(graph)
+    second = backup_graph(graph, f"{bucket}/backups", BackupOptions(incremental_from=first.backup))
+    assert second.linked.files > second.copied.files > 0
+    assert verify_backup(second.backup).problems == ()
+    (tmp_path / "graph").rename(tmp_path / "hidden")
+    assert rows_everywhere(restored(first.backup, tmp_path / "one")) == rows
+    assert rows_everywhere(restored(second.backup, tmp_path / "two")) == later
+
+
+def test_within_a_store_the_server_copies(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_demo_graph(str(tmp_path / "graph"), SPEC)
+    on_disk = backup_graph(open_graph(str(tmp_path / "graph"), Settings()), str(tmp_path / "backups"))
+    assert restore_backup(on_disk.backup, f"{bucket}/graphs/kb.omni", settings=Settings()).problems == ()
+    graph = open_graph(f"{bucket}/graphs/kb.omni", Settings())
+    rows = rows_everywhere(graph)
+    streamed: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(transfer, "copy_file", lambda source, *_a, **_n: streamed.append(source[1]))
+        first = backup_graph(graph, f"{bucket}/backups")
+    assert streamed == []
+    report = verify_backup(first.backup, graph=graph)
+    assert (report.problems, report.without_checksum) == ((), first.total.files)
+    summed = backup_graph(graph, f"{bucket}/backups", BackupOptions(need_checksums=True, incremental_from=first.backup))
+    assert (summed.linked.files, verify_backup(summed.backup).without_checksum) == (0, 0)
+    assert freezes(graph.storage) == ()
+    again = restore_backup(first.backup, f"{bucket}/restored", settings=Settings())
+    assert again.problems == ()
+    with pytest.raises(InvalidInput, match="there is something at"):
+        restore_backup(first.backup, f"{bucket}/restored", settings=Settings())
+    s3 = graph.storage.filesystem
+    s3.rm(graph.uri, recursive=True)
+    assert rows_everywhere(open_graph(f"{bucket}/restored", Settings())) == rows
+    s3.rm_file(f"{first.backup}/backup.json")
+    assert [b.state for b in list_backups(f"{bucket}/backups").backups] == [
+        BackupState.FINISHED,
+        BackupState.UNFINISHED,
+    ]
+
+
+def test_a_large_upload_that_fails_leaves_no_object(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Small:
+        chunk = 1024 * 1024
+
+        def wait_for(self, size: int) -> None:
+            """Never."""
+
+    (tmp_path / "large").write_bytes(b"x" * (12 * 1024 * 1024))
+    disk, store = Storage(str(tmp_path)), Storage(bucket, s3fs_options(bucket))
+    monkeypatch.setattr(copying, "_PART", 5 * 1024 * 1024)
+    with pytest.raises(CorruptGraph, match="instead of"):
+        copy_file((disk, "large"), (store, "large"), Expected(size=13 * 1024 * 1024), pacing=Small())
+    assert not store.exists("large")
+    assert not s3_client().list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads")
+    checksum = copy_file((disk, "large"), (store, "large"), Expected(size=12 * 1024 * 1024), pacing=Small())
+    back = Expected(size=12 * 1024 * 1024, checksum=checksum)
+    assert copy_file((store, "large"), (disk, "back"), back, pacing=Small()) == checksum

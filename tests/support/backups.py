@@ -1,0 +1,67 @@
+"""Backups for tests: a process that is killed at a chosen copy, and restored graphs to look at."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from omnigraph_ops.backup.restore import restore_backup
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.settings import Settings
+
+_KILLED = """
+import os, signal, sys, threading
+from omnigraph_ops.backup import take, transfer
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.settings import Settings
+
+graph, destination, point, number = sys.argv[1:5]
+count, lock = 0, threading.Lock()
+
+def killing(real):
+    def call(*arguments, **named):
+        global count
+        with lock:
+            count += 1
+            if count == int(number):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return real(*arguments, **named)
+    return call
+
+if point == "copy":
+    transfer.copy_file = killing(transfer.copy_file)
+elif point == "fsync":
+    os.fsync = killing(os.fsync)
+else:
+    setattr(take, point, killing(getattr(take, point)))
+take.backup_graph(open_graph(graph, Settings(concurrency=2)), destination)
+"""
+
+
+def killed_backup(graph: str, destination: Path, point: str, number: int = 1) -> None:
+    """Back up in a process of its own, which is killed before the so-manyeth call of `point`. Writes."""
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, graph, str(destination), point, str(number)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def restored(backup: str, place: Path) -> Graph:
+    """The graph of a backup at a new place, proven by the restore itself. Writes."""
+    report = restore_backup(backup, str(place), settings=Settings())
+    assert report.problems == ()
+    return open_graph(str(place), Settings())
+
+
+def hide(graph: Graph) -> Path:
+    """Move a graph away: whatever still reads its files fails from here on. Writes."""
+    hidden = Path(graph.uri).with_suffix(".hidden")
+    shutil.move(graph.uri, hidden)
+    return hidden
