@@ -21,7 +21,7 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, base_path
 from omnigraph_airflow.operators.base import kept_plan, note
 from omnigraph_ops import sealed, serde
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import ApprovalMissing, OpsError
 from omnigraph_ops.graph.ids import now_us
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ DECISION = "decision"
 """XCom key of the decision; `return_value` is absent after a Reject."""
 ASKED = "asked_digest"
 LEAST_WAIT = timedelta(minutes=5)
+
+
+def approved(context: Context, approval: str, digest: str, *, what: str) -> Decision:
+    """The decision of the approval task, if it allows exactly this plan; `ApprovalMissing` otherwise. Reads.
+
+    A skip that did not travel, or a task that somebody marked a success, is no approval.
+    """
+    decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=approval, key=DECISION))
+    why = decisions.refusal(decision, digest)
+    if decision is None or why:
+        raise ApprovalMissing(f"{what} refused: {why}")
+    return decision
 
 
 class ApprovePlanOperator(ApprovalOperator):

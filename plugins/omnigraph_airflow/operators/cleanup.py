@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow import decisions
 from omnigraph_airflow.links import ASKED
-from omnigraph_airflow.operators.ask import DECISION
+from omnigraph_airflow.operators.ask import approved
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, log_files, to_xcom
 from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_ops import render, serde
-from omnigraph_ops.errors import ApprovalMissing, StorageError
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lots import deal
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
 
@@ -115,9 +114,7 @@ class CleanupTablesOperator(LotOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         self._approved = kept_plan(graph, CleanupPlan, self.plan)
-        decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
-        if why := decisions.refusal(decision, self._approved.digest):
-            raise ApprovalMissing(f"cleanup of {self.label} refused: {why}")
+        approved(context, self.approval, self._approved.digest, what=f"cleanup of {self.label}")
         return super().run_stage(graph, context)
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from omnigraph_airflow import decisions
 from omnigraph_airflow.links import ASKED
-from omnigraph_airflow.operators.ask import DECISION
+from omnigraph_airflow.operators.ask import approved
 from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
     approved_plan,
@@ -18,7 +17,6 @@ from omnigraph_airflow.operators.base import (
     to_xcom,
 )
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.models import OrphansPlan
 
 if TYPE_CHECKING:
@@ -74,10 +72,7 @@ class RemoveOrphansOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         plan = kept_plan(graph, OrphansPlan, self.plan)
-        decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
-        why = decisions.refusal(decision, plan.digest)
-        if decision is None or why:
-            raise ApprovalMissing(f"removal of orphans refused: {why}")
+        decision = approved(context, self.approval, plan.digest, what="removal of orphans")
         from omnigraph_ops.orphans import apply_orphans
 
         report = apply_orphans(graph, plan, quarantine=bool(self.quarantine), on_progress=self.log.info)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from omnigraph_airflow import decisions
 from omnigraph_airflow.links import ASKED
-from omnigraph_airflow.operators.ask import DECISION
+from omnigraph_airflow.operators.ask import approved
 from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
     approved_plan,
@@ -18,7 +17,6 @@ from omnigraph_airflow.operators.base import (
 )
 from omnigraph_ops import render
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview, RepairReport
 
 if TYPE_CHECKING:
@@ -80,10 +78,7 @@ class ApplyRepairOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         preview = kept_plan(graph, RepairPreview, self.preview)
-        decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
-        why = decisions.refusal(decision, preview.digest)
-        if decision is None or why:
-            raise ApprovalMissing(f"repair refused: {why}")
+        decision = approved(context, self.approval, preview.digest, what="repair")
         from omnigraph_ops.repair import apply_repair
 
         report = apply_repair(graph, preview, force=decision.force)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from omnigraph_airflow import decisions
-from omnigraph_airflow.operators.ask import DECISION, ApprovePlanOperator
+from omnigraph_airflow.operators.ask import ApprovePlanOperator, approved
 from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
     approved_plan,
@@ -16,7 +15,6 @@ from omnigraph_airflow.operators.base import (
     to_xcom,
 )
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan
 
 if TYPE_CHECKING:
@@ -102,10 +100,7 @@ class ExpireRowsOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         plan = kept_plan(graph, RowRetentionPlan, self.plan)
-        decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=self.approval, key=DECISION))
-        why = decisions.refusal(decision, plan.digest)
-        if decision is None or why:
-            raise ApprovalMissing(f"deleting expired rows refused: {why}")
+        decision = approved(context, self.approval, plan.digest, what="deleting expired rows")
         from omnigraph_ops.retention import expire_rows, texts
         from omnigraph_ops.retention.apply import engine_of
 
