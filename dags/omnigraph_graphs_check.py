@@ -10,4 +10,4 @@ from omnigraph_airflow.graphs import read_graphs_file
 from omnigraph_ops.graphs_file import GraphsFileError
 
 if (reading := read_graphs_file()) and reading.problems:
-    raise GraphsFileError(reading.problems)
+    raise GraphsFileError.of(reading.problems)

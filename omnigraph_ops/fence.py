@@ -137,11 +137,14 @@ def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
             f"the fence of {graph.uri} cannot be raised: the schema-apply lock is held; nothing was written; "
             "wait for the schema apply, or see `omnigraph-ops unlock --help`"
         )
-    with contextlib.suppress(LanceFailure):
+    try:
         graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    except LanceFailure:
+        # Whatever lock is there now may be a schema apply's that was faster: it is not ours to note.
+        raise _not_raised(graph) from None
     lock = current_lock(graph)
     if lock is None:
-        raise RecoveryPending(f"the fence of {graph.uri} could not be raised; nothing was written; try again")
+        raise _not_raised(graph)
     now = time.time()
     note = FenceNote(
         identifier=lock.identifier,
@@ -151,8 +154,17 @@ def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
         pid=os.getpid(),
         machine=this_machine(),
     )
-    graph.storage.write(_NOTE, serde.dumps(note).encode())
+    try:
+        graph.storage.write(_NOTE, serde.dumps(note).encode())
+    except BaseException:
+        with contextlib.suppress(OpsError):
+            _release(graph, note)
+        raise
     return note
+
+
+def _not_raised(graph: Graph) -> RecoveryPending:
+    return RecoveryPending(f"the fence of {graph.uri} could not be raised; nothing was written; try again")
 
 
 def _drain(graph: Graph, seconds: float) -> None:
@@ -188,4 +200,7 @@ def _release(graph: Graph, note: FenceNote) -> None:
     lock = current_lock(graph)
     if lock is not None and lock.identifier == note.identifier:
         graph.lance.delete_branch(graph.manifest(), lock.name)
-    graph.storage.delete(_NOTE)
+    # One that was lifted in time may end late, when the note is already of somebody's next fence.
+    current = read_note(graph)
+    if current is None or current.identifier == note.identifier:
+        graph.storage.delete(_NOTE)

@@ -34,6 +34,7 @@ _SKIP_TEXT = {
     SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",
     SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
     SkipReason.AUTO_OFF: "automatic optimisation is off",
+    SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
@@ -13,11 +16,12 @@ STARTED = "started.json"
 LEASE = "lease.json"
 JOURNAL = "journal"
 FILES = "files"
+_PLACE = re.compile(r"/|s3://[^/]")
 
 
 def place_of(target: str, access: StoreAccess = AMBIENT) -> Storage:
     """The store below a path or URI; `InvalidInput` for what is neither. Reads the working directory."""
-    root = locate(target).root
+    root = _root(target)
     return Storage(root, access.s3fs(root))
 
 
@@ -27,14 +31,28 @@ def backup_of(target: str, access: StoreAccess = AMBIENT) -> tuple[Storage, str]
     Raises:
         InvalidInput: it is not the folder of a backup; backups below it are named.
     """
-    root = locate(target).root
+    root = _root(target)
     parent, _, backup_id = root.rpartition("/")
-    if is_ulid(backup_id):
+    if is_ulid(backup_id) and _PLACE.match(parent):
         return Storage(parent, access.s3fs(parent)), backup_id
     raise InvalidInput(
         f"{root} is not a backup: give the folder of one, named by its id; `omnigraph-ops backups {root}` lists "
         "those below a destination"
     )
+
+
+def is_inside(place: Storage, root: str) -> bool:
+    """Whether a place is a graph's or backup's root, or below it, however either is spelled. Reads links."""
+    one, other = (os.path.realpath(p) if not p.startswith("s3://") else p for p in (place.root, root))
+    return f"{one}/".startswith(f"{other}/")
+
+
+def _root(target: str) -> str:
+    """The one spelling of a place; a URI without a bucket is none, and would be a local folder `s3:`. Reads."""
+    root = locate(target).root
+    if _PLACE.match(root) is None:
+        raise InvalidInput(f"{target} is neither a path nor an s3:// URI with a bucket; nothing was written")
+    return root
 
 
 def stored_at(backup_id: str, file: str) -> str:

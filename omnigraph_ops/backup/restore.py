@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.backup.pace import Meter, Pace, Say
-from omnigraph_ops.backup.places import backup_of, place_of, stored_at, uri_of
+from omnigraph_ops.backup.places import backup_of, is_inside, place_of, stored_at, uri_of
 from omnigraph_ops.backup.plan import tally
 from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.rows import compare_rows
-from omnigraph_ops.edges.copying import Expected, copy_file, copy_within
-from omnigraph_ops.edges.inventory import below_folder
+from omnigraph_ops.backup.take import present_files
+from omnigraph_ops.edges.copying import Expected, copy_file, copy_within, is_half_written
+from omnigraph_ops.edges.inventory import below_folder, remove_files
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.freeze.checksums import checksum_of
 from omnigraph_ops.freeze.roots import rename_roots
 from omnigraph_ops.graph.graph import Graph, open_graph
@@ -54,6 +55,9 @@ def restore_backup(
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
     destination = place_of(place, access)
+    if is_inside(destination, uri_of(storage, backup_id)):
+        raise InvalidInput(f"{destination.root} is inside the backup; nothing was written; restore to another place")
+    _refuse_incomplete(storage, record)
     present = _claim_place(destination, record)
     work = _Restore(
         backup=storage,
@@ -69,16 +73,33 @@ def restore_backup(
     return _report(open_graph(destination.root, settings, access), record, moved, uri_of(storage, backup_id), began)
 
 
+def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:
+    """Refuse a backup of which a file is missing or has another size, before anything is written. Reads."""
+    present = present_files(backup, record.backup_id)
+    file = next((f for f in record.files if present.get(f.file) != f.size), None)
+    if file is not None:
+        what = f"has {present[file.file]} bytes instead of {file.size}" if file.file in present else "is missing"
+        raise CorruptGraph(
+            f"{file.file} of the backup {uri_of(backup, record.backup_id)} {what}; nothing was written; "
+            "verify the backup"
+        )
+
+
 def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
     """Refuse a place that has something, unless this very restore was killed there; what that left. Writes a note."""
     found = {s.path: s.size for s in below_folder(destination, "") if not s.is_folder}
-    note = record.digest.encode()
-    if found and (NOTE not in found or destination.read(NOTE) != note):
+    note, half = record.digest.encode(), [path for path in found if is_half_written(path)]
+    ours = {path for path in half if path.startswith(NOTE)}
+    if NOTE in found and destination.read(NOTE) == note:
+        # What a kill leaves; anything else came after the graph was opened here.
+        ours = {NOTE, *half, *(f.file for f in record.files)}
+    if foreign := sorted(set(found) - ours):
         raise InvalidInput(
-            f"there is something at {destination.root} ({sorted(found)[0]}); nothing was written; restore to an empty "
-            "place"
+            f"there is something at {destination.root} ({foreign[0]}); nothing was written; restore to an empty place"
         )
     destination.write(NOTE, note)
+    for fault in remove_files(destination, half)[:1]:
+        raise StorageError(f"cannot remove {fault.path} of a restore that did not end: {fault.reason}")
     return found
 
 

@@ -17,7 +17,7 @@ from omnigraph_ops.backup.claim import Claim, claimed
 from omnigraph_ops.backup.journal import Journal, read_journal
 from omnigraph_ops.backup.kept import OWN_TTL_SECONDS, end_of_before, given_freeze, own_freeze
 from omnigraph_ops.backup.pace import Meter, Pace, Say
-from omnigraph_ops.backup.places import FILES, JOURNAL, backup_of, place_of, uri_of
+from omnigraph_ops.backup.places import FILES, JOURNAL, backup_of, is_inside, place_of, uri_of
 from omnigraph_ops.backup.plan import CopyPlan, Earlier, plan_copy, tally
 from omnigraph_ops.backup.records import read_record, write_record, write_start
 from omnigraph_ops.backup.rows import rows_of_cut
@@ -64,7 +64,7 @@ def backup_graph(
     """
     options, say = options or BackupOptions(), on_progress or (lambda _text: None)
     destination = place_of(target, options.access)
-    if f"{destination.root}/".startswith(f"{graph.uri}/"):
+    if is_inside(destination, graph.uri):
         raise InvalidInput(f"{destination.root} is inside the graph {graph.uri}; back up to another place")
     if options.freeze_id is not None:
         given_freeze(graph, options.freeze_id)
@@ -92,7 +92,8 @@ def _kept(graph: Graph, claim: Claim, options: BackupOptions, say: Say) -> Itera
         with own_freeze(graph, claim.backup_id, claim.before, say, options.own_ttl_seconds) as freeze:
             yield freeze
     else:
-        end_of_before(graph, claim.before, say)
+        if claim.before is None or claim.before.freeze_id != options.freeze_id:
+            end_of_before(graph, claim.before, say)
         yield given_freeze(graph, options.freeze_id)
 
 

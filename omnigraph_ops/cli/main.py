@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from omnigraph_ops.cli.parser import build_parser
 from omnigraph_ops.errors import OpsError
@@ -19,7 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from omnigraph_ops.cli.verbs import VERBS
 
     try:
-        return recorded(arguments, VERBS[arguments.verb])
+        with _ended_by_sigterm():
+            return recorded(arguments, VERBS[arguments.verb])
     except OpsError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
@@ -33,6 +37,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, SystemExit):
             raise
         return _unexpected(error)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that freezes, fences and leases are given back. Sets the handler."""
+    main_thread = threading.current_thread() is threading.main_thread()
+    if not main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _unexpected(error: BaseException) -> int:

@@ -13,6 +13,7 @@ from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
+    EXPIRY_BRANCH_PREFIX,
     INTERNAL_DATASETS,
     MANIFEST_DIR,
     ROOT_FILES,
@@ -103,11 +104,15 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> Look | None:
 
 
 def _heads(graph: Graph) -> _Heads:
-    """Branches before main: what a branch reads on main's chains is then never ahead of main. Reads."""
-    versions = [(name, int(graph.manifest(name).version)) for name in graph.branches()]
+    """Branches before main: what a branch reads on main's chains is then never ahead of main. Reads.
+
+    Branches on which row retention deletes are scratch that goes in any outcome: they are no part of a cut.
+    """
+    names = [name for name in graph.branches() if not name.startswith(EXPIRY_BRANCH_PREFIX)]
+    versions = [(name, int(graph.manifest(name).version)) for name in names]
     main = int(graph.manifest().version)
-    names = sorted(n for n in graph.storage.list("") if n in ROOT_FILES and not n.endswith(STAGING_SUFFIX))
-    contract = tuple((name, graph.storage.read(name)) for name in names)
+    files = sorted(n for n in graph.storage.list("") if n in ROOT_FILES and not n.endswith(STAGING_SUFFIX))
+    contract = tuple((name, graph.storage.read(name)) for name in files)
     return _Heads(branches=((None, main), *versions), contract=contract)
 
 

@@ -46,7 +46,7 @@ def freeze_graph(
     """Keep the graph (or these tables) as it is now readable until the freeze ends. Writes tags and a hold.
 
     Raises:
-        InvalidInput: the time is not positive or too long.
+        InvalidInput: the time is not positive or too long, or was over before the freeze was taken.
         RecoveryPending: a schema apply is under way; nothing is frozen.
         LeaseHeld: a unit of maintenance did not finish in time; nothing is frozen.
         UnknownTable: a named table is not live; nothing is frozen.
@@ -102,6 +102,7 @@ def _take(graph: Graph, hold: Hold, say: Say) -> Freeze:
     tables = hold.freeze.tables if hold.freeze is not None else ()
     with committer_turn(graph, f"freeze {hold.hold_id}") as keeper:
         sweep_ended_here(graph)
+        _refuse_ended(graph, hold)
         look = observe_cut(graph, hold.hold_id, tables)
         versions = tuple(HeldVersion(table_path=p.path, version=p.version, branch=p.branch) for p in look.cut.pins)
         hold = replace(hold, versions=versions, freeze=FreezeTerms(tables=tables, cut=look.cut))
@@ -113,8 +114,19 @@ def _take(graph: Graph, hold: Hold, say: Say) -> Freeze:
         freeze = _freeze_of(graph, hold, look.cut)
         _prove(graph, freeze)
         keeper.assert_held()
+        _refuse_ended(graph, hold)
         write_hold(graph.storage, replace(hold, pid=0, machine=""))
     return freeze
+
+
+def _refuse_ended(graph: Graph, hold: Hold) -> None:
+    """Somebody may have ended it while it waited, or its time was over: it is not brought back. Reads."""
+    current = read_hold(graph.storage, hold.hold_id)
+    if current is None or not is_active(current):
+        raise InvalidInput(
+            f"freeze {hold.hold_id} of {graph.target} ended before it was taken; nothing stays frozen; freeze again, "
+            "perhaps for a longer time"
+        )
 
 
 def _keep_contract(graph: Graph, hold: Hold, look: Look) -> None:

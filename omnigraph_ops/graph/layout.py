@@ -32,6 +32,7 @@ GRAPH_FOLDERS = (*INTERNAL_DATASETS, RECOVERY_DIR)
 
 STAMP_KEY = "omnigraph:internal_schema_version"
 SCHEMA_APPLY_LOCK = "__schema_apply_lock__"
+EXPIRY_BRANCH_PREFIX = "omnigraph-ops-expire-"
 
 _MAX_U64 = 2**64 - 1
 _MANIFEST_NAME = re.compile(r"(\d{20})\.manifest")

@@ -15,8 +15,8 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.location import locate
 from omnigraph_ops.sizes import parse_bytes
 
-NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
-"""What a graph may be called: it becomes part of DAG ids, asset URIs and links."""
+NAME = r"[a-z][a-z0-9_-]{0,63}"
+"""What a graph may be called: it becomes part of DAG ids, asset URIs and links. Templates make numbers of digits."""
 _CLASS = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
@@ -27,7 +27,7 @@ _CRON_FIELDS: tuple[tuple[str, int, int, list[str], int], ...] = (
     ("month", 1, 12, _MONTHS, 1),
     ("day of week", 0, 7, _DAYS, 0),
 )
-_CRON_PART = re.compile(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?")
+_CRON_PART = re.compile(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", re.ASCII)
 _CRON_PRESETS = {"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"}
 _WINDOW = re.compile(r"(\d\d:\d\d)-(\d\d:\d\d)")
 
@@ -100,6 +100,8 @@ def _check_place(text: str) -> None:
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
+"""What Airflow takes as a tag: a longer one would cost every graph of the file its DAG."""
 Place = Annotated[Text, _checked(_check_place)]
 ClassPath = Annotated[str, StringConstraints(pattern=f"^{_CLASS}$")]
 AssetUri = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:\S+$|^[^\s:]+$")]

@@ -15,6 +15,7 @@ from omnigraph_ops.graphs_file.kinds import (
     Cron,
     Duration,
     Hours,
+    Label,
     Name,
     Place,
     Size,
@@ -205,7 +206,7 @@ class Defaults(Block):
     triggered_by: tuple[AssetUri, ...] = ()
     """Assets of load pipelines: an update of any of them starts a run, beside the schedule."""
     owner: Text = "omnigraph"
-    tags: tuple[Text, ...] = ()
+    tags: tuple[Label, ...] = ()
     description: Text | None = None
     retention: Retention = Retention(keep=10, older_than="7d")
     approvals: Approvals = Approvals()

@@ -89,7 +89,8 @@ def run_within(graph: Graph, plan: OptimizePlan, one: Callable[[str], TableStats
     def start(table: TablePlan) -> TableStats:
         return late(table) if too_late(plan.not_after_us) else one(table.table_key)
 
-    ended = [t for t in plan.tables if t.table_key in left and t.decision in {Decision.NO_OP, Decision.SKIPPED}]
+    idle = [t for t in plan.tables if t.decision in {Decision.NO_OP, Decision.SKIPPED}]
+    ended = [t for t in idle if t.table_key in left and t.skipped is not SkipReason.FROZEN]
     done = in_parallel(start, (*plan.in_turn(), *ended), workers=graph.settings.concurrency)
     by_key = {row.table_key: row for row in done}
     rows = tuple(by_key.get(t.table_key) or untouched(t) for t in plan.tables)

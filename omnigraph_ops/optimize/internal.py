@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention
 from omnigraph_ops.edges.lance_tables import commit_results, execute_task, plan_tasks
-from omnigraph_ops.errors import PublishConflict
+from omnigraph_ops.errors import GraphFrozen, PublishConflict
 from omnigraph_ops.fence import INTERNAL_COMPACTION
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lease import committer_turn
@@ -25,14 +27,20 @@ def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
         PublishConflict: somebody else did publish, again and again.
     """
     keys = graph.format.internal_tables(graph.context)
-    beside_others = tuple(TableStats(table_key=key, skipped=SkipReason.NOT_EXCLUSIVE) for key, _ in keys)
     if not _is_alone(graph):
-        return beside_others
+        return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
     with committer_turn(graph, INTERNAL_COMPACTION):
-        refuse_pending(graph)
+        try:
+            refuse_pending(graph)
+        except GraphFrozen:
+            return _skipped(keys, SkipReason.FROZEN)
         if not _is_alone(graph):  # a fence was lifted meanwhile
-            return beside_others
+            return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
         return tuple(_compact(graph, key, path) for key, path in keys)
+
+
+def _skipped(keys: Sequence[tuple[str, str]], reason: SkipReason) -> tuple[TableStats, ...]:
+    return tuple(TableStats(table_key=key, skipped=reason) for key, _ in keys)
 
 
 def _is_alone(graph: Graph) -> bool:

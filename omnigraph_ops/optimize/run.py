@@ -9,10 +9,19 @@ from functools import partial
 
 from omnigraph_ops.edges.lance_errors import CommitConflict
 from omnigraph_ops.errors import DriftFound, OpsError, RecoveryPending, StalePlan
+from omnigraph_ops.freeze.refuse import active_freezes, why_frozen
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models import Decision, OptimizePlan, OptimizeReport, TablePlan, TableStats, UnitWindow
+from omnigraph_ops.models import (
+    Decision,
+    OptimizePlan,
+    OptimizeReport,
+    SkipReason,
+    TablePlan,
+    TableStats,
+    UnitWindow,
+)
 from omnigraph_ops.optimize.accounting import accounted
 from omnigraph_ops.optimize.budget import Budget, late_internal, run_within, too_late, under_budget, untouched
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
@@ -41,8 +50,12 @@ def plan_optimize(
     state = graph.state()
     policy = policy_of(graph, spark_threshold_bytes)
     entries = select_entries(graph, state, tables)
+    freezes = active_freezes(graph.storage)
 
     def one(entry: TableEntry) -> TablePlan:
+        frozen = why_frozen(graph, freezes, entry.table_key)
+        if frozen is not None:
+            return _frozen(entry, frozen)
         try:
             return plan_table(observe_table(graph, entry, policy), policy)
         except OpsError as error:
@@ -168,6 +181,18 @@ def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
         published_version=after.version if after else None,
     )
     return accounted(graph, entry, after, effort, stats)
+
+
+def _frozen(entry: TableEntry, why: str) -> TablePlan:
+    """The plan of a table that somebody keeps as it is: nobody looks into it. Pure."""
+    return TablePlan(
+        table_key=entry.table_key,
+        decision=Decision.SKIPPED,
+        skipped=SkipReason.FROZEN,
+        read_version=entry.version,
+        lance_head_version=entry.version,
+        reason=why,
+    )
 
 
 def _unplannable(entry: TableEntry, error: OpsError) -> TablePlan:

@@ -20,6 +20,7 @@ from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.type_facts import read_type_facts
 from omnigraph_ops.lease import committer_turn
@@ -31,7 +32,7 @@ from omnigraph_ops.retention.plain import ATTEMPTS, refuse_over_bounds
 from omnigraph_ops.retention.statements import Deletion, Way, deletion_of
 from omnigraph_ops.window import refuse_pending
 
-BRANCH_PREFIX = "omnigraph-ops-expire-"
+BRANCH_PREFIX = EXPIRY_BRANCH_PREFIX
 _MAIN = "main"
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.2

@@ -43,6 +43,13 @@ def is_name(graph: str) -> bool:
     return re.fullmatch(NAME, graph) is not None
 
 
+def approvers_of(root: str) -> tuple[str, ...]:
+    """Who may answer about the graph that lies there, however it was addressed; empty: everybody. Reads."""
+    reading = read_graphs_file()
+    found = [entry for entry in (reading.graphs if reading else ()) if entry.root == root]
+    return found[0].approvals.approvers if found else ()
+
+
 def entry_named(graph: str) -> GraphEntry | None:
     """The graph of that name; None when it is no name, or the deployment has no file. Reads.
 

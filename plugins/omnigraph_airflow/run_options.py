@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph.ids import now_us
 
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ def budget_from(max_bytes: Any, max_tables: Any, deadline: Any) -> Budget | None
         None if max_tables is None else int(max_tables),
         None if deadline is None else str(deadline),
     )
+
+
+def frozen_since(graph: Graph, table_key: str) -> str | None:
+    """Who froze the table since it was planned, as a sentence; None when nobody did. Reads."""
+    from omnigraph_ops.freeze.refuse import refuse_frozen
+
+    try:
+        refuse_frozen(graph, table_key)
+    except GraphFrozen as error:
+        return str(error)
+    return None
 
 
 def is_late(not_after: Any) -> bool:

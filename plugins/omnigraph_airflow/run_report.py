@@ -5,6 +5,7 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -43,6 +44,12 @@ class Failure:
     task_id: str
     table_key: str | None
     message: str
+    map_index: int = -1
+
+    @property
+    def instance(self) -> str:
+        """The task as `RunFacts.states` calls it. Pure."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +132,8 @@ def _failed(facts: RunFacts) -> tuple[str, ...]:
     named = [_sentence(f) for f in facts.failures]
     # A task that died without leaving a sentence (killed, lost worker) still makes the run red.
     silent = [task for task, state in facts.states.items() if state == "failed"]
-    known = {f.task_id for f in facts.failures}
-    named += [f"{task}: failed, see its log" for task in silent if not _belongs(task, known)]
+    known = {f.instance for f in facts.failures}
+    named += [f"{task}: failed, see its log" for task in silent if task not in known]
     named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
     named += [f"{f.path}: {f.reason}" for f in facts.orphans.failed] if facts.orphans else []
     named += [f"{t.table_key}: {t.error}" for t in facts.rows.failed] if facts.rows else []
@@ -136,10 +143,6 @@ def _failed(facts: RunFacts) -> tuple[str, ...]:
     if not named and any(state in BAD_STATES for state in facts.states.values()):
         named.append("a task before this one did not finish")
     return tuple(named)
-
-
-def _belongs(task: str, known: Iterable[str]) -> bool:
-    return any(task == k or (task.startswith(f"{k}_") and task[len(k) + 1 :].isdigit()) for k in known)
 
 
 def _sentence(failure: Failure) -> str:
@@ -158,6 +161,7 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
     ]
     late = facts.optimize.deferred if facts.optimize else ()
     lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
+    lines += _frozen(facts.optimize_plan)
     tables = facts.cleanup_plan.tables if facts.cleanup_plan else ()
     lines += [f"{t.table_key} was not cleaned: {t.refused}" for t in tables if t.refused]
     expiring = facts.row_plan.tables if facts.row_plan else ()
@@ -167,6 +171,13 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
         unknown = len(facts.orphans_plan.unknown)
         lines += [f"{unknown} unknown file(s) lie in the graph; they are never removed"] if unknown else []
     return tuple(lines)
+
+
+def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
+    """One line per freeze, however many tables it covers. Pure."""
+    frozen = Counter(t.reason for t in plan.tables if t.skipped is SkipReason.FROZEN) if plan else {}
+    for why, tables in frozen.items():
+        yield f"{tables} table{'s' * (tables != 1)} not optimized: {why}"
 
 
 def _optimize(report: OptimizeReport | None) -> list[str]:

@@ -37,7 +37,7 @@ def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_p
     assert done.xcom("freeze") == made["freeze_id"]
     assert done.xcom("verify")["problems"] == []
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
-    again = run(dags, graph, destination=str(tmp_path / "backups"))
+    again = run(dags, graph, destination=str(tmp_path / "backups"), max_bytes_per_second="900000000")
     assert again.xcom("copy")["incremental_from"] == made["backup_id"]
     assert again.xcom("copy")["linked"]["files"] > 0
     assert not restore_backup(made["backup"], str(tmp_path / "restored"), settings=Settings()).problems

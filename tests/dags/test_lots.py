@@ -21,6 +21,7 @@ class Instance:
     """Takes what a task pushes."""
 
     task_id = "optimize_table"
+    map_index = 3
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
@@ -68,7 +69,9 @@ def test_a_table_that_fails_stops_no_other_and_is_named_alone(run: Any) -> None:
     assert isinstance(error, AirflowFailException)
     assert str(error) == "1 of 3 tables failed, the others are done: b: b is broken"
     assert pushed["done"] == ["row of a", "row of c"]
-    assert pushed["failure"] == [{"task_id": "optimize_table", "table_key": "b", "message": "b is broken"}]
+    assert pushed["failure"] == [
+        {"task_id": "optimize_table", "table_key": "b", "message": "b is broken", "map_index": 3}
+    ]
 
 
 def test_what_may_succeed_later_is_tried_once_more(run: Any) -> None:
@@ -95,6 +98,29 @@ def test_a_table_alone_leaves_the_retry_to_airflow(run: Any) -> None:
     assert pushed["failure"][0]["table_key"] == "a"
 
 
+def test_the_settings_of_a_graph_decide_which_tables_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.operators.optimize import SelectTablesOperator
+
+    from omnigraph_ops import serde
+    from omnigraph_ops.models import Decision, Executor, OptimizePlan, TablePlan
+
+    listed = tmp_path / "graphs.yaml"
+    listed.write_text("version: 1\ngraphs:\n  people:\n    target: /g\n    settings: {small_table_bytes: 0}\n")
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
+    tables = tuple(
+        TablePlan(table_key=f"node:{n}", decision=Decision.OPTIMIZE, read_version=1, lance_head_version=1)
+        for n in range(TABLES)
+    )
+    plan = serde.to_json(OptimizePlan(uri="/g", stamp=6, graph_version=1, tables=tables))
+
+    def lots(graph: str) -> int:
+        select = SelectTablesOperator(task_id="light", plan=plan, runs_on=Executor.IN_PROCESS, graph=graph)
+        return len(select.execute({}))
+
+    assert lots("/g") == SHARED_LOTS
+    assert lots("people") == TABLES
+
+
 def test_many_tables_share_tasks_and_each_has_its_row(dag: Any, answer_hitl: Any, tmp_path: Path) -> None:
     write_demo_graph(tmp_path / "g", DemoSpec(node_types=TABLES - 3, loads=3, rows=4))
     answer_hitl("approve_cleanup", "Approve")
@@ -105,4 +131,4 @@ def test_many_tables_share_tasks_and_each_has_its_row(dag: Any, answer_hitl: Any
     assert sum(row["committed"] for row in rows.values()) == TABLES
     assert all(row["error"] is None for row in rows.values())
     assert night.of("cleanup_table") == ["success"] * SHARED_LOTS
-    assert night.report["outcome"] == "done"
+    assert night.report["outcome"] == "succeeded"

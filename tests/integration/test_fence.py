@@ -15,7 +15,9 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.cli import main
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.errors import ApprovalMissing, RecoveryPending
+from omnigraph_ops.edges.lance_errors import CommitConflict
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
 from omnigraph_ops.fence import INTERNAL_COMPACTION, current_lock, drop_stale_fence, fenced, read_note, unlock
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
@@ -170,4 +172,43 @@ def test_a_live_fence_of_ours_is_left_alone_until_it_is_overdue(graph: Graph) ->
         assert note is not None
         graph.storage.write("__maintenance/fence.json", serde.dumps(replace(note, until=time.time() - 3600)).encode())
         assert drop_stale_fence(other)
+    assert current_lock(graph) is None
+
+
+def test_a_lock_that_a_schema_apply_makes_first_is_not_taken_for_ours(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody held it when we looked; ours fails, and the one that is there is somebody else's."""
+    create = graph.lance.create_branch
+
+    def beaten(dataset: Dataset, name: str) -> None:
+        create(dataset, name)
+        raise CommitConflict("branch exists")
+
+    monkeypatch.setattr(graph.lance, "create_branch", beaten)
+    with pytest.raises(RecoveryPending, match="could not be raised"), fenced(graph):
+        pass
+    assert current_lock(graph) is not None
+    assert read_note(graph) is None
+
+
+def test_a_fence_that_cannot_be_noted_is_not_left_behind(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: str, _data: bytes) -> None:
+        raise StorageError("no space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(StorageError, match="no space"):
+        patched.setattr(graph.storage, "write", full)
+        with fenced(graph):
+            pass
+    assert current_lock(graph) is None
+
+
+def test_a_fence_that_ends_late_leaves_the_note_of_the_next_one(graph: Graph) -> None:
+    with fenced(graph):
+        graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+        theirs = fenced(open_graph(graph.uri))
+        theirs.__enter__()
+    note, lock = read_note(graph), current_lock(graph)
+    assert note is not None and lock is not None and note.identifier == lock.identifier
+    theirs.__exit__(None, None, None)
     assert current_lock(graph) is None

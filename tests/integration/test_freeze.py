@@ -25,9 +25,10 @@ from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.holds import HOLDS_DIR, active_holds, freezes, hold_path, read_hold, write_hold
 from omnigraph_ops.lease import committer_turn
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models import Decision, RetentionPolicy, SkipReason
 from omnigraph_ops.models.freeze import Freeze, HoldState
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
@@ -120,6 +121,14 @@ def test_a_freeze_is_counted_and_named(demo_graph: DemoGraph, stamp: int) -> Non
     assert_no_leftovers(graph)
 
 
+def test_internal_tables_of_a_frozen_graph_are_skipped_not_failed(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    freeze_graph(graph)
+    alone = open_graph(graph.uri, replace(graph.settings, exclusive=True))
+    assert {t.skipped for t in optimize_internal(alone)} == {SkipReason.FROZEN}
+    assert {t.skipped for t in plan_optimize(alone).tables} == {SkipReason.FROZEN}
+
+
 def test_nobodys_cleanup_takes_a_frozen_version(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
     rows = rows_everywhere(graph)
@@ -145,7 +154,10 @@ def test_a_freeze_of_a_table_leaves_the_others_to_maintenance(demo_graph: DemoGr
     graph = demo_graph(stamp=stamp, **SMALL)
     freeze = freeze_graph(graph, tables=(PERSON,), reason="one table")
     report = {t.table_key: t for t in optimize_all(graph).tables}
-    assert "one table" in (report[PERSON].error or "")
+    assert (report[PERSON].skipped, report[PERSON].error) == (SkipReason.FROZEN, None)
+    (skipped,) = (t for t in plan_optimize(graph).tables if t.table_key == PERSON)
+    assert (skipped.decision, skipped.skipped) == (Decision.SKIPPED, SkipReason.FROZEN)
+    assert "one table" in skipped.reason
     assert report[KNOWS].committed
     plan = plan_cleanup(graph, KEEP_1)
     refused = {t.table_key: t.refused for t in plan.tables}

@@ -29,7 +29,7 @@ def test_every_failure_of_the_report_is_in_the_record_once() -> None:
         graph="/g",
         optimize=BROKEN,
         failures=(
-            Failure(task_id="optimize_table", table_key="node:A", message="a file is missing"),
+            Failure(task_id="optimize_table", table_key="node:A", message="a file is missing", map_index=0),
             Failure(task_id="plan_cleanup", table_key=None, message="denied"),
         ),
         states={"optimize_table_0": "failed", "plan_cleanup": "failed", "preview_repair": "failed"},

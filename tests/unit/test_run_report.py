@@ -8,13 +8,16 @@ from omnigraph_airflow.run_report import Failure, RunFacts, build
 from omnigraph_ops.models import (
     Classification,
     CleanupStats,
+    OptimizePlan,
     OptimizeReport,
     RepairAction,
     RepairPreview,
     RepairRow,
     SkipReason,
+    TablePlan,
     TableStats,
 )
+from omnigraph_ops.models import Decision as Decision_
 
 DRIFTED = RepairRow(
     table_key="node:B",
@@ -55,7 +58,7 @@ def test_what_waits_and_what_it_cost_is_in_the_report() -> None:
 
 
 def test_a_failed_table_is_named_once_with_its_sentence() -> None:
-    failure = Failure(task_id="optimize_table", table_key="node:A", message="a data file is missing")
+    failure = Failure(task_id="optimize_table", table_key="node:A", message="a data file is missing", map_index=0)
     report = build(
         RunFacts(
             graph="/g",
@@ -66,6 +69,38 @@ def test_a_failed_table_is_named_once_with_its_sentence() -> None:
     )
     assert report.outcome == "failed"
     assert report.failed == ("optimize_table node:A: a data file is missing",)
+
+
+def test_a_lot_that_died_silently_is_named_beside_one_that_left_its_sentence() -> None:
+    failure = Failure(task_id="cleanup_table", table_key="node:A", message="no space", map_index=0)
+    states = {"cleanup_table_0": "failed", "cleanup_table_1": "failed", "cleanup_table_2": "success"}
+    report = build(RunFacts(graph="/g", failures=(failure,), states=states))
+    assert report.failed == ("cleanup_table node:A: no space", "cleanup_table_1: failed, see its log")
+
+
+def test_a_freeze_is_told_once_however_many_tables_it_covers() -> None:
+    keys = ("node:A", "node:B")
+    plan = OptimizePlan(
+        uri="/g",
+        stamp=6,
+        graph_version=1,
+        tables=tuple(
+            TablePlan(
+                table_key=key,
+                decision=Decision_.SKIPPED,
+                skipped=SkipReason.FROZEN,
+                read_version=1,
+                lance_head_version=1,
+                reason="/g is frozen by ann",
+            )
+            for key in keys
+        ),
+    )
+    done = OptimizeReport(uri="/g", tables=tuple(TableStats(table_key=k, skipped=SkipReason.FROZEN) for k in keys))
+    report = build(RunFacts(graph="/g", optimize_plan=plan, optimize=done))
+    assert report.outcome == "nothing_to_do"
+    assert report.attention == ("2 tables not optimized: /g is frozen by ann",)
+    assert "| node:B | skipped: frozen |" in report.markdown
 
 
 def test_a_task_that_died_silently_fails_the_run() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.graphs_file import GraphEntry
+    from omnigraph_ops.settings import Settings
 
 GRAPH = "{{ params.graph or var.value.get('omnigraph_graph', '') }}"
 """Default of every operator's `graph`: the run's param, else the Airflow Variable `omnigraph_graph`."""
@@ -67,14 +68,17 @@ class OmnigraphHook(BaseHook):
         from omnigraph_ops.edges.options import StoreAccess
         from omnigraph_ops.graph import open_graph
         from omnigraph_ops.graph.cluster import resolve_cluster
-        from omnigraph_ops.settings import Settings
 
         address = self.address()
         access = StoreAccess(variables=address.store)
         place = address.place
         if address.graph_id is not None:
             place = resolve_cluster(place, address.graph_id, access)
-        return open_graph(place, Settings.from_env({**os.environ, **address.settings}), access)
+        return open_graph(place, _settings(address), access)
+
+    def settings(self) -> Settings:
+        """The deployment's settings as they are for this graph. Reads."""
+        return _settings(self.address())
 
     def address(self) -> Address:
         """Where the graph is and how it is reached. Reads."""
@@ -120,3 +124,9 @@ class OmnigraphHook(BaseHook):
 
     def _connection(self, conn_id: str | None) -> Connection | None:
         return None if conn_id is None else self.get_connection(conn_id)
+
+
+def _settings(address: Address) -> Settings:
+    from omnigraph_ops.settings import Settings
+
+    return Settings.from_env({**os.environ, **address.settings})

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
+from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, base_path
 from omnigraph_airflow.operators.base import kept_plan, note
@@ -56,7 +57,8 @@ class ApprovePlanOperator(ApprovalOperator):
     :param confirmed: the person who triggered the run confirmed, within bounds (templated).
     :param digest: the plan that this person approved by its digest (templated).
     :param only_confirmed: a run that nobody confirmed stops here, at the preview.
-    :param approvers: the users who may answer; empty: everybody who may act on the DAG.
+    :param approvers: the users who may answer, or approve in the trigger form; empty: those whom the graphs file
+        names for the graph, else everybody who may act on the DAG.
     """
 
     verb: ClassVar[str]
@@ -77,14 +79,14 @@ class ApprovePlanOperator(ApprovalOperator):
         approvers: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        users = [{"id": name, "name": name} for name in approvers]
-        super().__init__(subject="", defaults="Reject", assigned_users=users or None, **kwargs)
+        super().__init__(subject="", defaults="Reject", assigned_users=_users(approvers), **kwargs)
         self.plan = plan
         self.answer_within = answer_within
         self.graph = graph
         self.confirmed = confirmed
         self.digest = digest
         self.only_confirmed = only_confirmed
+        self.approvers = tuple(approvers)
 
     def nothing_to_do(self, plan: Any) -> str | None:
         """Why there is nothing to ask about, None when there is. Pure."""
@@ -106,18 +108,23 @@ class ApprovePlanOperator(ApprovalOperator):
         """Skip, approve in advance, or ask."""
         with airflow_errors():
             graph = OmnigraphHook(self.graph).get_conn()
+            if not self.approvers:
+                self.approvers = approvers_of(graph.uri)
+                self.assigned_users = _users(self.approvers)
             plan = kept_plan(graph, self.plan_type, self.plan)
             why_not = self.nothing_to_do(plan)
             if why_not:
                 raise AirflowSkipException(why_not)
-            confirmed = bool(self.confirmed) and by_hand(context)
-            if self.only_confirmed and not confirmed:
+            wanted = bool(self.confirmed) and by_hand(context)
+            if self.only_confirmed and not wanted:
                 raise AirflowSkipException(
                     f"previewed, nothing was changed; trigger again with the param confirm, and with "
                     f"digest={plan.digest} to apply exactly this plan"
                 )
+            confirmed = wanted and self.may_approve(context)
             who = self._named(context, plan) if confirmed else None
-            who = who or self.in_advance(plan, confirmed=confirmed)
+            if who is None and self.may_approve(context):
+                who = self.in_advance(plan, confirmed=confirmed)
             if who:
                 return self._approve_in_advance(context, graph, plan.digest, who)
             self.describe(
@@ -139,6 +146,10 @@ class ApprovePlanOperator(ApprovalOperator):
         )
         self._record(context, decision)
         return super().execute_complete(context, event)
+
+    def may_approve(self, context: Context) -> bool:
+        """Whether the params of this run may approve anything: a form that anybody may fill in is no approver. Pure."""
+        return not by_hand(context) or not self.approvers or triggered_by(context) in self.approvers
 
     def _named(self, context: Context, plan: Any) -> str | None:
         """Who named this very plan by its digest when they triggered the run. Pure."""
@@ -174,6 +185,10 @@ class ApprovePlanOperator(ApprovalOperator):
         started = context["dag_run"].start_date or now
         self.response_timeout = max(started + self.answer_within - now, LEAST_WAIT)
         return f"{now + self.response_timeout:%Y-%m-%d %H:%M} UTC"
+
+
+def _users(names: Sequence[str]) -> list[Any] | None:
+    return [{"id": name, "name": name} for name in names] or None
 
 
 def where_in_full(context: Context, plan: sealed.Sealable) -> str:

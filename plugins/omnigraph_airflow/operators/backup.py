@@ -116,7 +116,7 @@ class BackupOperator(OmnigraphOperator):
             freeze_id=self.freeze_id,
             incremental_from=earlier,
             need_checksums=bool(self.checksum),
-            bytes_per_second=parse_bytes(self.max_bytes_per_second) if self.max_bytes_per_second else None,
+            bytes_per_second=parse_bytes(str(self.max_bytes_per_second)) if self.max_bytes_per_second else None,
             access=access,
         )
         report = backup_graph(graph, self.destination, options, on_progress=self.log.info)

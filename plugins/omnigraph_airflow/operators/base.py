@@ -96,8 +96,15 @@ def push_failure(context: Context, table_key: str | None, message: str) -> None:
     context["ti"].xcom_push(key=FAILURE, value=_failure(context, table_key, message))
 
 
-def _failure(context: Context, table_key: str | None, message: str) -> dict[str, str | None]:
-    return {"task_id": context["ti"].task_id, "table_key": table_key, "message": message}
+def _failure(context: Context, table_key: str | None, message: str) -> dict[str, Any]:
+    index = map_index_of(context)
+    return {"task_id": context["ti"].task_id, "table_key": table_key, "message": message, "map_index": index}
+
+
+def map_index_of(context: Context) -> int:
+    """Which of its mapped instances a task is; -1: it is not mapped. Pure."""
+    index = context["ti"].map_index
+    return -1 if index is None else int(index)
 
 
 def pull_list(context: Context, task_id: str, key: str = RETURNED) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow.errors import airflow_errors
-from omnigraph_airflow.operators.base import OmnigraphOperator
+from omnigraph_airflow.operators.base import OmnigraphOperator, map_index_of
 from omnigraph_ops.errors import StorageError, TransientError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LotOperator(OmnigraphOperator):
         if len(self.lot) == 1:
             raise next(iter(failed.values()))
         context["ti"].xcom_push(key=DONE, value=rows)
-        raise LotFailed(context["ti"].task_id, failed, len(self.lot))
+        raise LotFailed(context["ti"].task_id, failed, len(self.lot), map_index_of(context))
 
     def _round(
         self, graph: Graph, tables: Sequence[str], context: Context, done: dict[str, Any]
@@ -92,9 +92,12 @@ class LotOperator(OmnigraphOperator):
 class LotFailed(AirflowFailException):
     """Tables of a lot failed; the others are done."""
 
-    def __init__(self, task_id: str, failed: dict[str, Exception], tables: int) -> None:
+    def __init__(self, task_id: str, failed: dict[str, Exception], tables: int, map_index: int) -> None:
         super().__init__(
             f"{len(failed)} of {tables} tables failed, the others are done: "
             + "; ".join(f"{key}: {error}" for key, error in failed.items())
         )
-        self.failures = [{"task_id": task_id, "table_key": key, "message": str(error)} for key, error in failed.items()]
+        self.failures = [
+            {"task_id": task_id, "table_key": key, "message": str(error), "map_index": map_index}
+            for key, error in failed.items()
+        ]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, pull_list, to_xcom
 from omnigraph_airflow.operators.lots import DONE, LotOperator
-from omnigraph_airflow.run_options import apply_policy, budget_from, is_late
+from omnigraph_airflow.run_options import apply_policy, budget_from, frozen_since, is_late
 from omnigraph_ops import serde
 from omnigraph_ops.lots import MOST_LOTS, lots_of
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
-from omnigraph_ops.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -81,7 +81,7 @@ class SelectTablesOperator(OmnigraphOperator):
     :param runs_on: `in_process` or `spark`.
     """
 
-    template_fields: Sequence[str] = ("plan",)
+    template_fields: Sequence[str] = ("graph", "plan")
 
     def __init__(self, *, plan: Any, runs_on: Executor, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -89,10 +89,11 @@ class SelectTablesOperator(OmnigraphOperator):
         self.runs_on = runs_on
 
     def execute(self, context: Context) -> list[list[str]] | list[str]:
-        """The lots of this executor, or its tables, those with the most benefit per byte first. Pure."""
+        """The lots of this executor, or its tables, those with the most benefit per byte first. Reads."""
         tables = serde.from_json(OptimizePlan, self.plan).in_turn(self.runs_on)
         if self.runs_on is Executor.IN_PROCESS:
-            return [list(lot) for lot in lots_of(tables, small_bytes=Settings.from_env().small_table_bytes)]
+            settings = OmnigraphHook(self.graph).settings()
+            return [list(lot) for lot in lots_of(tables, small_bytes=settings.small_table_bytes)]
         if len(tables) > MOST_LOTS:
             raise AirflowFailException(
                 f"{len(tables)} tables would go to Spark, and a run submits at most {MOST_LOTS}; nothing was written; "
@@ -131,6 +132,10 @@ class OptimizeTablesOperator(LotOperator):
         if is_late(self.not_after):
             self.log.info("%s: the deadline has passed, it waits for another run", table_key)
             return to_xcom(TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET))
+        frozen = frozen_since(graph, table_key)
+        if frozen:
+            self.log.info("%s: %s", table_key, frozen)
+            return to_xcom(TableStats(table_key=table_key, skipped=SkipReason.FROZEN))
         apply_policy(graph, self.policy, self.cutoff, self.auto)
         stats = optimize_table(graph, table_key, on_progress=self.log.info)
         self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)

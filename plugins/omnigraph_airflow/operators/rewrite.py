@@ -16,7 +16,7 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, Address, OmnigraphHook
 from omnigraph_airflow.hooks.store_variables import SECRETS
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import push_failure, to_xcom
-from omnigraph_airflow.run_options import is_late, policy_arguments
+from omnigraph_airflow.run_options import frozen_since, is_late, policy_arguments
 from omnigraph_ops import serde
 from omnigraph_ops.models import SkipReason, TableStats
 from omnigraph_ops.rewrites.outcome import SubmitOutcome
@@ -94,6 +94,10 @@ class SubmitRewriteOperator(SparkSubmitOperator):
         hook = OmnigraphHook(self.graph)
         graph, self._address = hook.get_conn(), hook.address()
         uri, storage = graph.uri, graph.storage
+        frozen = frozen_since(graph, self.table_key)
+        if frozen:
+            self.log.info("%s: %s", self.table_key, frozen)
+            return TableStats(table_key=self.table_key, skipped=SkipReason.FROZEN)
         self.application_args = [
             "--graph",
             graph.target,

@@ -1,0 +1,116 @@
+"""Places that a backup or a restore must not take, and what of an interrupted one is nobody's loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.backup.places import backup_of
+from omnigraph_ops.backup.records import read_record
+from omnigraph_ops.backup.restore import NOTE, restore_backup
+from omnigraph_ops.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.holds import freezes
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.backups import killed_backup
+from tests.support.freezes import freeze_tags
+from tests.support.rows import tree_of
+from tests.support.shell import Cli, assert_refused, runner
+
+SMALL = {"node_types": 1, "loads": 2, "rows": 12}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+@pytest.mark.parametrize("target", ["s3://", "s3:///", "S3://bucket/x"])
+def test_a_uri_without_a_bucket_is_not_a_local_folder(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, target: str
+) -> None:
+    graph = demo_graph(**SMALL)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert_refused(cli("backup", graph.uri, target), "with a bucket")
+    assert_refused(cli("verify", f"{target}/01ARZ3NDEKTSV4RRFFQ69G5FAV"), "")
+    assert_refused(cli("backups", target), "with a bucket")
+    assert sorted(tmp_path.iterdir()) == before
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+
+
+def test_a_destination_that_a_link_leads_into_the_graph_is_refused(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    (tmp_path / "link").symlink_to(graph.uri)
+    with pytest.raises(InvalidInput, match="is inside the graph"):
+        backup_graph(graph, str(tmp_path / "link" / "backups"))
+
+
+def test_a_restore_does_not_go_into_its_backup(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+    before = tree_of(made.backup)
+    for place in (made.backup, f"{made.backup}/files/graph"):
+        with pytest.raises(InvalidInput, match="is inside the backup"):
+            restore_backup(made.backup, place, settings=Settings())
+    assert tree_of(made.backup) == before
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_a_backup_that_lost_a_file_is_refused_before_anything_is_written(
+    demo_graph: DemoGraph, tmp_path: Path, damage: str
+) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+    victim = next(Path(made.backup, "files", "nodes").rglob("data/*.lance"))
+    if damage == "missing":
+        victim.unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:-1])
+    said = {"missing": "is missing", "short": "bytes instead of"}[damage]
+    with pytest.raises(CorruptGraph, match=f"{victim.name} of the backup .* {said}"):
+        restore_backup(made.backup, str(tmp_path / "place"), settings=Settings())
+    assert not (tmp_path / "place").exists()
+
+
+def interrupted(backup: str, place: Path, digest: str) -> None:
+    """What a restore leaves that is killed when all is copied and its note is still there. Writes."""
+    restore_backup(backup, str(place), settings=Settings())
+    (place / NOTE).parent.mkdir(exist_ok=True)
+    (place / NOTE).write_text(digest)
+
+
+def test_a_restore_goes_on_only_where_nobody_has_written_since(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+    place = tmp_path / "place"
+    interrupted(made.backup, place, _digest(made.backup))
+    schema, theirs = place / "_schema.pg", place / "__manifest" / "_versions" / "1.manifest"
+    schema.write_text("changed by a schema apply")
+    theirs.write_text("a version that was published since")
+    with pytest.raises(InvalidInput, match=r"there is something at .*1\.manifest"):
+        restore_backup(made.backup, str(place), settings=Settings())
+    assert schema.read_text() == "changed by a schema apply"
+
+
+def test_halves_of_files_do_not_stay_in_a_restored_graph(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+    place = tmp_path / "place"
+    interrupted(made.backup, place, _digest(made.backup))
+    halves = [place / f"_schema.pg.{'0' * 32}.{end}" for end in ("part", "tmp")]
+    for half in halves:
+        half.write_text("half")
+    assert restore_backup(made.backup, str(place), settings=Settings()).problems == ()
+    assert not any(half.exists() for half in halves)
+
+
+def test_the_freeze_of_a_killed_backup_is_not_ended_for_who_names_it(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    killed_backup(graph.uri, tmp_path / "backups", "copy", 5)
+    (left,) = freezes(graph.storage)
+    made = backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=left.hold_id))
+    assert (made.resumed, made.freeze_id) == (True, left.hold_id)
+    assert [h.hold_id for h in freezes(graph.storage)] == [left.hold_id]
+
+
+def _digest(backup: str) -> str:
+    return read_record(*backup_of(backup)).digest

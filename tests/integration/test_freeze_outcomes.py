@@ -1,0 +1,86 @@
+"""A freeze that ended before it was taken stays ended, SIGTERM ends it; scratch branches are in no cut."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.freeze import take
+from omnigraph_ops.freeze.release import unfreeze
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.freeze.verify import verify_cut
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.holds import freezes, write_hold
+from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.retention.through_engine import BRANCH_PREFIX
+from tests.conftest import DemoGraph
+from tests.support.freezes import freeze_tags
+
+SMALL = {"loads": 2, "rows": 9, "node_types": 1}
+
+
+def unfrozen(graph: Graph) -> None:
+    """Somebody ends every freeze by its name. Destroys."""
+    for hold in freezes(graph.storage):
+        unfreeze(graph, hold.hold_id)
+
+
+def over(graph: Graph) -> None:
+    """The time of every freeze is over. Writes."""
+    for hold in freezes(graph.storage):
+        write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
+
+
+@pytest.mark.parametrize("end", [unfrozen, over])
+def test_a_freeze_that_ended_while_it_waited_is_not_brought_back(
+    demo_graph: DemoGraph, end: Callable[[Graph], None]
+) -> None:
+    graph = demo_graph(**SMALL)
+    with pytest.raises(InvalidInput, match="ended before it was taken"):
+        freeze_graph(graph, on_progress=lambda text: end(graph) if "announced" in text else None)
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+
+
+def test_a_freeze_whose_time_is_over_when_it_is_tagged_is_none(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, tag_all = demo_graph(**SMALL), take._tag_all
+
+    def slow(*arguments: object) -> None:
+        tag_all(*arguments)  # type: ignore[arg-type]
+        over(graph)
+
+    monkeypatch.setattr(take, "_tag_all", slow)
+    with pytest.raises(InvalidInput, match="ended before it was taken"):
+        freeze_graph(graph)
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+
+
+def test_sigterm_gives_everything_back(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    command = [sys.executable, "-m", "omnigraph_ops", "freeze", graph.uri]
+    with committer_turn(graph, "optimize node:Person"):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert any("waiting for running maintenance" in line for line in process.stderr)
+        assert len(freezes(graph.storage)) == 1
+        process.terminate()
+        assert process.wait(timeout=60) == 128 + 15
+    process.stderr.close()
+    assert freezes(graph.storage) == ()
+
+
+def test_a_branch_on_which_rows_expire_is_in_no_cut(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, lazy_branches=1, **SMALL)
+    (theirs,) = graph.branches()
+    graph.lance.create_branch(graph.manifest(), f"{BRANCH_PREFIX}x")
+    freeze = freeze_graph(graph)
+    assert {b.branch for b in freeze.cut.branches} == {None, theirs}
+    graph.lance.delete_branch(graph.manifest(), f"{BRANCH_PREFIX}x")
+    assert verify_cut(graph, freeze) == ()
