@@ -38,8 +38,11 @@ def translated(action: str, path: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, FileExistsError):
         raise
-    except (OSError, ValueError) as error:
-        raise StorageError(f"cannot {action} {path}: {error}") from error
+    except Exception as error:
+        # botocore's own, missing credentials for one, are no OSError; a local graph never imports it.
+        if isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith("botocore."):
+            raise StorageError(f"cannot {action} {path}: {error}") from error
+        raise
 
 
 class Storage:

@@ -49,6 +49,8 @@ def airflow_environment(home: Path, port: int, graph: Path, java: dict[str, str]
         "CORE__DAGS_FOLDER": PROJECT / "dags",
         "CORE__PLUGINS_FOLDER": PROJECT / "plugins",
         "CORE__LOAD_EXAMPLES": False,
+        # On a busy machine the first import of Airflow itself takes longer than the 30 s it gives a DAG file.
+        "CORE__DAGBAG_IMPORT_TIMEOUT": 120,
         "CORE__PARALLELISM": 4,
         "CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",

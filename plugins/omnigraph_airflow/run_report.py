@@ -216,7 +216,7 @@ def _repair(facts: RunFacts) -> list[str]:
     if not facts.preview.drifted:
         return ["No table has drifted."]
     return [
-        _decision(facts.repair_decision),
+        _decision(facts.repair_decision, facts.preview.digest),
         *_table(("Table", "Published → newest", "Evidence", "Outcome"), _repair_rows(facts)),
     ]
 
@@ -235,22 +235,18 @@ def _cleanup(facts: RunFacts) -> list[str]:
         return ["Not reached."]
     if not plan.total_versions and not plan.orphaned_forks:
         return ["Nothing to remove."]
-    lines = [_decision(facts.cleanup_decision)]
+    lines = [_decision(facts.cleanup_decision, plan.digest)]
     rows = [s for s in facts.cleanup if s.old_versions_removed or s.error]
-    lines += _table(
-        ("Table", "Versions removed", "Bytes", "Kept since protected"),
-        (
-            (
-                s.table_key,
-                s.error or ranges(s.versions),
-                human_bytes(s.bytes_removed),
-                ranges(s.skipped_since_protected),
-            )
-            for s in rows
-        ),
-    )
+    lines += _table(("Table", "Versions removed", "Bytes", "Kept since protected"), map(_cleanup_cells, rows))
     lines += [f"Removed the orphaned fork {prose(f.branch)} of {prose(f.table_key)}." for f in facts.forks]
-    return lines if rows or facts.forks else [*lines, "Nothing was removed."]
+    if rows or facts.forks:
+        return lines
+    return [*lines, f"Nothing was removed; {plan.total_versions:,} versions were planned."]
+
+
+def _cleanup_cells(stats: CleanupStats) -> tuple[str, ...]:
+    removed, kept = ranges(stats.versions), ranges(stats.skipped_since_protected)
+    return stats.table_key, stats.error or removed, human_bytes(stats.bytes_removed), kept
 
 
 def _orphans(facts: RunFacts) -> list[str]:
@@ -259,7 +255,7 @@ def _orphans(facts: RunFacts) -> list[str]:
         return ["Not reached."]
     if not plan.files and not plan.folders:
         return ["Nothing to remove."]
-    lines = [_decision(facts.orphans_decision)]
+    lines = [_decision(facts.orphans_decision, plan.digest)]
     if facts.orphans is None:
         return [*lines, f"Nothing was removed; {len(plan.files):,} files were planned."]
     done = facts.orphans
@@ -272,17 +268,19 @@ def _orphans(facts: RunFacts) -> list[str]:
 
 
 def _rows(facts: RunFacts) -> list[str]:
-    if facts.row_plan is None:
+    plan = facts.row_plan
+    if plan is None:
         return ["Not reached."]
+    decision = _decision(facts.row_decision, plan.digest)
     if facts.rows is None:
-        return [f"Nothing was deleted; {facts.row_plan.total_rows:,} rows were planned."]
+        return [decision, f"Nothing was deleted; {plan.total_rows:,} rows were planned."]
     cells = ((t.table_key, t.error or t.refused or f"{t.rows_removed:,} rows deleted") for t in facts.rows.tables)
-    return [_decision(facts.row_decision), *_table(("Table", "Outcome"), cells)]
+    return [decision, *_table(("Table", "Outcome"), cells)]
 
 
-def _decision(decision: Decision | None) -> str:
+def _decision(decision: Decision | None, digest: str) -> str:
     if decision is None:
-        return "Nobody was asked, or nobody answered."
+        return f"Nobody was asked, or nobody answered. The digest of the plan is `{digest}`."
     if decision.timed_out:
         return "Nobody answered in time, which counts as Reject."
     when = f" at {moment(decision.decided_at_us)}" if decision.decided_at_us else ""

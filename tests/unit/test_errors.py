@@ -16,6 +16,7 @@ from omnigraph_ops.edges.lance_errors import (
     IncompatibleCommit,
     LanceFailure,
 )
+from omnigraph_ops.edges.storage import translated
 
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.OpsError)]
 LANCE = [c for c in vars(lance_errors).values() if isinstance(c, type) and issubclass(c, LanceFailure)]
@@ -82,3 +83,17 @@ def test_a_panic_is_a_failure_and_an_interrupt_is_not() -> None:
         raise panic("index out of bounds")
     with pytest.raises(KeyboardInterrupt), lance_errors.lance_errors("do it"):
         raise KeyboardInterrupt
+
+
+def test_what_a_store_raises_is_a_storage_error_and_a_bug_stays_one() -> None:
+    from botocore.exceptions import NoCredentialsError
+
+    with (
+        pytest.raises(errors.StorageError, match=r"cannot read s3://b/x: .*credentials"),
+        translated("read", "s3://b/x"),
+    ):
+        raise NoCredentialsError
+    with pytest.raises(KeyError), translated("read", "x"):
+        raise KeyError("a bug")
+    with pytest.raises(FileNotFoundError), translated("read", "x"):
+        raise FileNotFoundError

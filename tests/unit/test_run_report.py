@@ -127,6 +127,10 @@ def test_rejected_drift_needs_attention() -> None:
     assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown
 
 
+def test_a_preview_that_nobody_was_asked_about_names_its_digest() -> None:
+    assert "The digest of the plan is `sha256:1`." in build(RunFacts(graph="/g", preview=PREVIEW)).markdown
+
+
 def test_names_from_a_graph_are_only_text_in_the_report() -> None:
     evil = "node:<script>|`**x**"
     tables = OptimizeReport(uri="/g", tables=(TableStats(table_key=evil, error=f"{evil} is broken"),))

@@ -57,7 +57,8 @@ class PlanRowRetentionOperator(OmnigraphOperator):
             graph,
             parse_policies(self.policies, "the param policies"),
             bounds=RowBounds(max_share=float(self.max_share)),
-            branch=self.branch or None,
+            # A rendered param may be a number; the main branch has no name.
+            branch=None if self.branch in {None, "", "main"} else str(self.branch),
             engine=engine_of(graph, None),
         )
         for line in texts.plan_text(plan).splitlines():
