@@ -22,6 +22,7 @@ class Instance:
     """Keeps what the task pushes."""
 
     task_id = "submit_rewrite"
+    map_index = -1
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
