@@ -26,7 +26,6 @@ from omnigraph_ops.lease import is_running, lease_is_alive, process_name, read_l
 
 INTERNAL_COMPACTION = "compact internal tables"
 """Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""
-DEFAULT_BOUND = "10m"
 _NOTE = f"{MAINTENANCE_DIR}/fence.json"
 _POLL_SECONDS = 0.2
 # A holder that is alive lifts its fence by itself; this long after its time it is taken for dead.

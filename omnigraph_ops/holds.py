@@ -74,6 +74,11 @@ class Hold:
     """Where `pid` means something; empty when the hold outlives its process."""
     freeze: FreezeTerms | None = None
 
+    @property
+    def starting(self) -> bool:
+        """Whether it is a freeze that is being taken: not all of its tags are there yet. Pure."""
+        return self.freeze is not None and bool(self.pid)
+
     def label(self) -> str:
         """The hold in a few words, for a list of reasons. Pure."""
         return f"{self.kind} hold {self.hold_id} of {self.owner}: {self.reason}"

@@ -107,7 +107,7 @@ def committer_lease(
         LeaseHeld: another live holder kept it for longer than `wait_seconds`.
         StorageError: the object store cannot create exclusively.
     """
-    refuse_unsafe_store(storage, MAINTENANCE_DIR)
+    refuse_unsafe_store(storage)
     keeper = _acquire(storage, place, purpose, ttl_seconds, time.monotonic() + wait_seconds)
     try:
         yield keeper

@@ -15,6 +15,12 @@ from omnigraph_ops.models.optimize import BinaryCopy, RewritePolicy
 MIB = 1024 * 1024
 LONGEST_TTL_SECONDS = 3600.0
 """A lease that ends further away than this is damage, not a holder."""
+_NOT_NEGATIVE = (
+    *("small_table_bytes", "spark_threshold_bytes", "recovery_grace_seconds", "commit_batch_tasks"),
+    *("max_concurrent_rewrites", "max_rewrite_bytes_per_second", "max_deletes_per_second"),
+)
+_OFF, _ON = ("", "0", "false", "no", "off"), ("1", "true", "yes", "on")
+_SWITCH = dict.fromkeys(_OFF, False) | dict.fromkeys(_ON, True)
 N = TypeVar("N", int, float)
 C = TypeVar("C", bound=StrEnum)
 
@@ -96,10 +102,7 @@ class Settings:
         for name in ("concurrency", "publish_attempts", "target_rows_per_fragment", "history_days"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("small_table_bytes", "spark_threshold_bytes", "recovery_grace_seconds", "commit_batch_tasks"):
-            if getattr(self, name) < 0:
-                raise InvalidInput(f"{name} must not be negative, it is {getattr(self, name)}")
-        for name in ("max_concurrent_rewrites", "max_rewrite_bytes_per_second", "max_deletes_per_second"):
+        for name in _NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise InvalidInput(f"{name} must not be negative, it is {getattr(self, name)}")
         self._check_policy()
@@ -184,7 +187,10 @@ def _engine_concurrency(env: Mapping[str, str]) -> int:
 
 
 def _switch(env: Mapping[str, str], name: str) -> bool:
-    return env.get(name, "").strip().lower() in {"1", "true", "yes", "on"}
+    text = env.get(name, "").strip()
+    if text.lower() not in _SWITCH:
+        raise InvalidInput(f"{name} must be on or off (1 or 0, true or false, yes or no), it is {text!r}")
+    return _SWITCH[text.lower()]
 
 
 def _choice(env: Mapping[str, str], name: str, default: C) -> C:

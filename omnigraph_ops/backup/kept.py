@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from omnigraph_ops.backup.pace import Say
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.freeze.release import unfreeze
-from omnigraph_ops.freeze.take import extend_freeze, freeze_graph, read_freeze
+from omnigraph_ops.freeze.take import active_freeze, extend_freeze, freeze_graph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.holds import is_active, read_hold
+from omnigraph_ops.holds import read_hold
 from omnigraph_ops.models.backup import BackupStart
 from omnigraph_ops.models.freeze import Freeze
 
@@ -23,11 +23,9 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
     """A freeze that somebody else took and ends. Reads.
 
     Raises:
-        InvalidInput: there is none, it has ended, or it is about some tables only.
+        InvalidInput: there is none, it is still being taken, it has ended, or it is about some tables only.
     """
-    freeze, hold = read_freeze(graph, freeze_id), read_hold(graph.storage, freeze_id)
-    if hold is None or not is_active(hold):
-        raise InvalidInput(f"freeze {freeze_id} of {graph.target} has ended; freeze again; nothing was copied")
+    freeze = active_freeze(graph, freeze_id)
     if freeze.tables:
         raise InvalidInput(
             f"freeze {freeze_id} is about {', '.join(freeze.tables)} only, a backup is of the whole graph; nothing was "

@@ -73,5 +73,6 @@ def _age(since: float) -> int:
 
 def newest_finished(target: str, uri: str, access: StoreAccess = AMBIENT) -> str | None:
     """The newest finished backup of that graph below a destination, None when there is none. Reads."""
-    found = list_backups(target, access).backups
+    destination = place_of(target, access)
+    found = (_listed(destination, backup_id) for backup_id in backup_ids(destination))
     return next((b.backup for b in found if b.state is BackupState.FINISHED and b.uri == uri), None)

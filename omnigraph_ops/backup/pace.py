@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.freeze.text import age_text
 from omnigraph_ops.sizes import human_bytes
 
@@ -23,6 +24,7 @@ class Pace:
         self._rate = bytes_per_second
         self._next = 0.0
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
 
     @property
     def chunk(self) -> int:
@@ -32,13 +34,25 @@ class Pace:
         return min(max(self._rate // _PIECES_PER_SECOND, _SMALLEST_CHUNK), _CHUNK)
 
     def wait_for(self, size: int) -> None:
-        """Wait until so many bytes may go. Sleeps."""
+        """Wait until so many bytes may go. Sleeps.
+
+        Raises:
+            OpsError: the copy was stopped.
+        """
+        if self._stopped.wait(self._delay(size)):
+            raise OpsError("the copy was stopped")
+
+    def stop(self) -> None:
+        """Let every thread that asks, or waits, end: nobody waits for the rest of a large file. Pure."""
+        self._stopped.set()
+
+    def _delay(self, size: int) -> float:
         if self._rate is None:
-            return
+            return 0
         with self._lock:
             start = max(time.monotonic(), self._next)
             self._next = start + size / self._rate
-        time.sleep(max(start - time.monotonic(), 0))
+        return max(start - time.monotonic(), 0)
 
 
 class Meter:

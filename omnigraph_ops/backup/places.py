@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.location import locate
 
 RECORD = "backup.json"
@@ -45,6 +47,23 @@ def is_inside(place: Storage, root: str) -> bool:
     """Whether a place is a graph's or backup's root, or below it, however either is spelled. Reads links."""
     one, other = (os.path.realpath(p) if not p.startswith("s3://") else p for p in (place.root, root))
     return f"{one}/".startswith(f"{other}/")
+
+
+def graph_around(place: Storage, *, itself: bool) -> str | None:
+    """The graph that a place is inside of, or also is; None where none is to be seen. Reads."""
+    root = os.path.realpath(place.root) if place.is_local else place.root
+    for parent in [root, *_above(root)] if itself else _above(root):
+        with contextlib.suppress(StorageError):
+            if place.at(parent).list(f"{MANIFEST_DIR}/_versions"):
+                return parent
+    return None
+
+
+def _above(root: str) -> list[str]:
+    """Every folder above a path, every prefix above a key down to the bucket; nearest first. Pure."""
+    scheme = "s3://" if root.startswith("s3://") else ""
+    parts = root.removeprefix(scheme).split("/")
+    return [scheme + "/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1) if parts[n - 1]]
 
 
 def _root(target: str) -> str:

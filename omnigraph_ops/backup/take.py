@@ -17,7 +17,7 @@ from omnigraph_ops.backup.claim import Claim, claimed
 from omnigraph_ops.backup.journal import Journal, read_journal
 from omnigraph_ops.backup.kept import OWN_TTL_SECONDS, end_of_before, given_freeze, own_freeze
 from omnigraph_ops.backup.pace import Meter, Pace, Say
-from omnigraph_ops.backup.places import FILES, JOURNAL, backup_of, is_inside, place_of, uri_of
+from omnigraph_ops.backup.places import FILES, JOURNAL, backup_of, graph_around, is_inside, place_of, stored_at, uri_of
 from omnigraph_ops.backup.plan import CopyPlan, Earlier, plan_copy, tally
 from omnigraph_ops.backup.records import read_record, write_record, write_start
 from omnigraph_ops.backup.rows import rows_of_cut
@@ -60,12 +60,10 @@ def backup_graph(
     Raises:
         InvalidInput: the freeze or the earlier backup cannot be used, or the target is inside the graph.
         CorruptGraph: something of the cut went while it was copied: named; the backup stays unfinished.
-        GraphFrozen, LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
+        LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
     """
     options, say = options or BackupOptions(), on_progress or (lambda _text: None)
-    destination = place_of(target, options.access)
-    if is_inside(destination, graph.uri):
-        raise InvalidInput(f"{destination.root} is inside the graph {graph.uri}; back up to another place")
+    destination = _place_outside(graph, target, options.access)
     if options.freeze_id is not None:
         given_freeze(graph, options.freeze_id)
     earlier = _earlier(options)
@@ -84,6 +82,16 @@ def backup_graph(
             began=time.time(),
         )
         return attempt.run()
+
+
+def _place_outside(graph: Graph, target: str, access: StoreAccess) -> Storage:
+    """The destination; `InvalidInput` inside of this or any other graph, whose orphans the backups would be. Reads."""
+    destination = place_of(target, access)
+    # A dataset that was addressed by itself may have its backups beside it.
+    around = graph.target if is_inside(destination, graph.target) else graph_around(destination, itself=True)
+    if around is not None:
+        raise InvalidInput(f"{destination.root} is inside the graph {around}; back up to another place")
+    return destination
 
 
 @contextlib.contextmanager
@@ -137,6 +145,7 @@ class _Attempt:
         done = self._of_cut(lambda: self._copy(files))
         record = self._of_cut(lambda: self._record(done, started_at))
         self._prove(record)
+        self.destination.sync_names(stored_at(self._id, f.file) for f in record.files)
         self.claim.keeper.assert_held()
         write_record(self.destination, record)
         self.destination.delete_tree(f"{self._id}/{JOURNAL}")

@@ -72,7 +72,7 @@ class Transfer:
         return Transferred(copied=tuple(copied), linked=taken, kept=tuple(kept))
 
     def _each(self, work: Callable[[CutFile], R], files: tuple[CutFile, ...]) -> list[R]:
-        return in_parallel(work, files, workers=self.workers)
+        return in_parallel(work, files, workers=self.workers, on_error=self.pace.stop)
 
     def _remove(self, plan: CopyPlan) -> None:
         paths = [stored_at(self.backup_id, file) for file in plan.remove]
@@ -100,16 +100,18 @@ class Transfer:
             return False
         storage, backup_id = self.earlier
         source, target = (storage, stored_at(backup_id, file.file)), self._target(file)
-        if not (link_file(source, target) or copy_within(source, target, file.size, pacing=self.pace)):
-            return False
+        try:
+            if not (link_file(source, target) or copy_within(source, target, file.size, pacing=self.pace)):
+                return False
+        except FileNotFoundError:
+            return False  # somebody deletes the earlier backup
         self.meter.add(size=file.size)
         self._done(file)
         return True
 
     def _prove(self, file: CutFile) -> CutFile:
         """Only a checksum of the original says what the copy that is there has to be. Reads the original."""
-        self.pace.wait_for(file.size)
-        checksum = checksum_of(self.source, file.source)
+        checksum = checksum_of(self.source, file.source, self.pace)
         self.meter.add(size=file.size)
         return self._done(replace(file, checksum=checksum))
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-
-AddVerb = Callable[[str, str], argparse.ArgumentParser]
 
 
 def add_backup(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 
 from omnigraph_ops.backup.listing import list_backups
@@ -12,7 +11,7 @@ from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.backup.text import backup_text, backups_text, restore_text, verify_text
 from omnigraph_ops.backup.verify import verify_backup
-from omnigraph_ops.cli.output import echo_target, emit, open_target
+from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.graph import open_graph
 from omnigraph_ops.sizes import parse_bytes
@@ -26,7 +25,7 @@ def backup_verb(args: argparse.Namespace) -> int:
         need_checksums=args.checksum,
         bytes_per_second=_pace(args),
     )
-    report = backup_graph(open_target(args), destination, options, on_progress=_say(args))
+    report = backup_graph(open_target(args), destination, options, on_progress=progress(args))
     emit(args, report, backup_text(report))
     return 0
 
@@ -35,7 +34,7 @@ def verify_verb(args: argparse.Namespace) -> int:
     pace = _pace(args)
     echo_target(args, uri_of(*backup_of(args.backup)))
     graph = open_graph(args.graph) if args.graph is not None else None
-    report = verify_backup(args.backup, graph=graph, bytes_per_second=pace, on_progress=_say(args))
+    report = verify_backup(args.backup, graph=graph, bytes_per_second=pace, on_progress=progress(args))
     emit(args, report, verify_text(report))
     return report.exit_code
 
@@ -43,7 +42,7 @@ def verify_verb(args: argparse.Namespace) -> int:
 def restore_verb(args: argparse.Namespace) -> int:
     pace = _pace(args)
     echo_target(args, args.destination)
-    report = restore_backup(args.backup, args.destination, bytes_per_second=pace, on_progress=_say(args))
+    report = restore_backup(args.backup, args.destination, bytes_per_second=pace, on_progress=progress(args))
     emit(args, report, restore_text(report))
     return report.exit_code
 
@@ -70,10 +69,6 @@ def _pace(args: argparse.Namespace) -> int | None:
     if found < 1:
         raise UsageError("--max-bytes-per-second must be at least 1; nothing was done")
     return found
-
-
-def _say(args: argparse.Namespace) -> Callable[[str], None] | None:
-    return None if args.quiet else lambda text: print(f"  {text}", file=sys.stderr, flush=True)
 
 
 BACKUP_VERBS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from omnigraph_ops import audit_log, serde
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.freeze_options import DEFAULT_TTL
-from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.freeze.checksums import listed, with_checksums
@@ -91,7 +91,7 @@ def _taken(args: argparse.Namespace, ttl: float) -> Freeze:
     graph = open_target(args)
     with fence_of(args, graph):
         return freeze_graph(
-            graph, tables=tuple(args.tables), ttl_seconds=ttl, reason=args.reason, on_progress=_say(args)
+            graph, tables=tuple(args.tables), ttl_seconds=ttl, reason=args.reason, on_progress=progress(args)
         )
 
 
@@ -107,10 +107,6 @@ def _hold_id(args: argparse.Namespace) -> str | None:
         args.hold_id, args.graph = args.graph, None
     found: str | None = args.hold_id
     return found
-
-
-def _say(args: argparse.Namespace) -> Callable[[str], None] | None:
-    return None if args.quiet else lambda text: print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def _progress(done: int, total: int) -> None:

@@ -18,6 +18,8 @@ def add_orphans_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fence",
+        "--keep-writers-away",
+        dest="fence",
         action="store_true",
         help="hold the engine's schema-apply lock meanwhile; allows an age below one hour",
     )

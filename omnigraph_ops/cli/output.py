@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli import recording
@@ -27,6 +28,11 @@ def open_target(args: argparse.Namespace) -> Graph:
     graph = open_graph(target)
     recording.opened(args, graph)
     return graph
+
+
+def progress(args: argparse.Namespace) -> Callable[[str], None] | None:
+    """What long work says it is doing, on stderr; None with `--quiet`. Pure."""
+    return None if args.quiet else lambda text: print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def emit(args: argparse.Namespace, value: object, text: str) -> None:

@@ -120,7 +120,7 @@ def _optimize(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="nobody else publishes meanwhile: compact the internal tables too",
     )
     add_fence_options(
-        parser, "hold the engine's schema-apply lock meanwhile, so that its writers wait outside (implies --exclusive)"
+        parser, "hold the engine's schema-apply lock meanwhile, so that its writers are refused (implies --exclusive)"
     )
 
 

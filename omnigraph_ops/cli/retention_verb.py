@@ -9,7 +9,7 @@ from omnigraph_ops import audit_log, sealed
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.cli.retention_options import DEFAULT_SHARE
 from omnigraph_ops.errors import OpsError, UsageError
@@ -62,7 +62,7 @@ def _apply(args: argparse.Namespace, graph: Graph, plan: RowRetentionPlan) -> Ro
     actor = audit_log.shell_actor()
     engine = engine_of(graph, args.engine)
     with audit_log.failures_logged(graph.storage, verb="expire-rows", actor=actor, digest=plan.digest):
-        report = expire_rows(graph, plan, engine=engine, say=None if args.quiet else _progress)
+        report = expire_rows(graph, plan, engine=engine, say=progress(args))
     if report.rows_removed or report.failed:
         audit_log.append(
             graph.storage,
@@ -114,7 +114,3 @@ def _check_options(args: argparse.Namespace) -> None:
     own = (*one, args.policies, args.branch, args.max_share, args.max_rows, args.save_plan)
     if args.plan is not None and any(v is not None for v in own):
         raise UsageError("--plan carries its own policies, branch and bounds; leave their options out")
-
-
-def _progress(text: str) -> None:
-    print(f"  {text}", file=sys.stderr, flush=True)

@@ -142,11 +142,6 @@ def touching(dataset: Dataset, columns: Sequence[str], keys: Keys) -> Keys:
     return _combined(pa.chunked_array(found, pa.string()))
 
 
-def has_column(dataset: Dataset, column: str) -> bool:
-    """Whether the open version has a column of that name. Pure."""
-    return bool(dataset.schema.get_field_index(column) >= 0)
-
-
 def delete_below(dataset: Dataset, clock: Clock, cut: int) -> int:
     """Mark every row of the open version below the cut as deleted, in one commit; how many. Destroys rows.
 
@@ -182,7 +177,7 @@ def _numbers(column: pa.Array) -> pa.Array:
 
 def _sample(dataset: Dataset, predicate: str) -> tuple[str, ...]:
     """The ids of a few rows, row ids where there is no such column. Reads."""
-    named = has_column(dataset, "id")
+    named = dataset.schema.get_field_index("id") >= 0
     with lance_errors(f"read some expired rows of {dataset.uri}"):
         columns = {"columns": ["id"]} if named else {"columns": [], "with_row_id": True}
         table = dataset.scanner(filter=predicate, limit=_SHOWN, **columns).to_table()

@@ -10,9 +10,10 @@ import contextlib
 import os
 import posixpath
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 import fsspec
@@ -138,6 +139,15 @@ class Storage:
         """Remove a folder and everything below it; a missing one is success. Destroys."""
         with translated("delete", folder), contextlib.suppress(FileNotFoundError):
             self._fs.rm(self.full(folder), recursive=True)
+
+    def sync_names(self, paths: Iterable[str]) -> None:
+        """Make the names of these files last through a power cut, with every folder above them. Writes."""
+        if not self.is_local:
+            return  # an object that is there lasts
+        folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+        with translated("sync the folders of", self.root):
+            for folder in sorted(folders):
+                _sync_folder(self.full("" if folder == "." else folder))
 
     def _temporary(self, path: str, data: bytes) -> str:
         # The suffix keeps half-written files out of every `*.json` listing, the engine's included.

@@ -9,25 +9,26 @@ from concurrent.futures import ThreadPoolExecutor
 
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import StorageError
+from omnigraph_ops.graph.layout import PROBE_PREFIX
 
 _ROUNDS, _RACERS = 3, 8
 
 
-def refuse_unsafe_store(storage: Storage, folder: str) -> None:
-    """Race exclusive creates below `folder`; raise `StorageError` unless exactly one wins each time. Writes.
+def refuse_unsafe_store(storage: Storage) -> None:
+    """Race exclusive creates below `__maintenance/`; raise `StorageError` unless exactly one wins each time. Writes.
 
     Local file systems link atomically and are not raced. A store that passed is not asked again by
     this process; its keys are deleted.
     """
     if not storage.is_local:
-        _race(storage.root, storage, folder)
+        _race(storage)
 
 
-def _race(root: str, storage: Storage, folder: str) -> None:
-    if root in _passed():
+def _race(storage: Storage) -> None:
+    if storage.root in _passed():
         return
     for _ in range(_ROUNDS):
-        key = f"{folder}/probe-{uuid.uuid4().hex}"
+        key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
         try:
             with ThreadPoolExecutor(max_workers=_RACERS) as pool:
                 bodies = [f"racer {n}".encode() for n in range(_RACERS)]
@@ -37,11 +38,11 @@ def _race(root: str, storage: Storage, folder: str) -> None:
                 storage.delete(key)
         if winners != 1:
             raise StorageError(
-                f"the object store of {root} let {winners} of {_RACERS} writers create the same object: it does not "
-                "honour conditional puts (If-None-Match), so commits would be lost without an error; nothing was "
-                "written; use a store that does"
+                f"the object store of {storage.root} let {winners} of {_RACERS} writers create the same object: it "
+                "does not honour conditional puts (If-None-Match), so commits would be lost without an error; nothing "
+                "was written; use a store that does"
             )
-    _passed().add(root)
+    _passed().add(storage.root)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from omnigraph_ops.edges.copying import Pacing
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
@@ -30,7 +31,10 @@ def with_checksums(
 
     def one(file: CutFile) -> CutFile:
         nonlocal done
-        summed = replace(file, checksum=checksum_of(graph.storage, file.source))
+        try:
+            summed = replace(file, checksum=checksum_of(graph.storage, file.source))
+        except FileNotFoundError:
+            raise CorruptGraph(f"{file.source} of the cut is gone; the freeze cannot be copied") from None
         with lock:
             done += 1
             if on_progress is not None:
@@ -40,14 +44,17 @@ def with_checksums(
     return tuple(in_parallel(one, files, workers=workers))
 
 
-def checksum_of(storage: Storage, path: str) -> str:
-    """`sha256:` of one stored file, read in chunks. Reads."""
+def checksum_of(storage: Storage, path: str, pacing: Pacing | None = None) -> str:
+    """`sha256:` of one stored file, read in chunks, no faster than `pacing` lets it. Reads.
+
+    Raises:
+        FileNotFoundError: it is gone.
+    """
     found = hashlib.sha256()
-    try:
-        for chunk in storage.chunks(path, _CHUNK):
-            found.update(chunk)
-    except FileNotFoundError:
-        raise CorruptGraph(f"{path} of the cut is gone; the freeze cannot be copied") from None
+    for chunk in storage.chunks(path, pacing.chunk if pacing is not None else _CHUNK):
+        if pacing is not None:
+            pacing.wait_for(len(chunk))
+        found.update(chunk)
     return f"sha256:{found.hexdigest()}"
 
 

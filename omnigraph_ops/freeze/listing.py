@@ -32,11 +32,10 @@ def list_holds(graph: Graph) -> HoldList:
 
 
 def _listed(graph: Graph, hold: Hold) -> ListedHold:
-    starting = hold.freeze is not None and bool(hold.pid)
     return ListedHold(
         hold_id=hold.hold_id,
         kind=hold.kind.value,
-        state=HoldState.STARTING if starting else HoldState.ACTIVE,
+        state=HoldState.STARTING if hold.starting else HoldState.ACTIVE,
         owner=hold.owner,
         reason=hold.reason,
         what=_what(hold),
@@ -44,7 +43,7 @@ def _listed(graph: Graph, hold: Hold) -> ListedHold:
         created_at=hold.created_at,
         expires_at=hold.expires_at,
         age_seconds=max(int(time.time() - hold.created_at), 0),
-        problems=() if starting else _problems(graph, hold),
+        problems=() if hold.starting else _problems(graph, hold),
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.edges.lance_errors import DatasetMissing
 from omnigraph_ops.edges.lance_tags import delete_tag
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, StorageError
 from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
 from omnigraph_ops.freeze.refuse import active_freezes
 from omnigraph_ops.graph.graph import Graph
@@ -22,6 +23,7 @@ from omnigraph_ops.models.freeze import UnfreezeReport
 TagsByFreeze = dict[str, list[tuple[str, str]]]
 """Freeze to the (dataset path, tag name) of its tags."""
 _TABLE_FOLDERS = ("nodes", "edges")
+_LOG = logging.getLogger(__name__)
 
 
 def unfreeze(graph: Graph, freeze_id: str) -> UnfreezeReport:
@@ -61,20 +63,30 @@ def end_freeze(graph: Graph, hold: Hold) -> int:
 
 
 def sweep_ended(graph: Graph) -> tuple[str, ...]:
-    """End what expired or was killed; does nothing while another run works. Returns the ids. Destroys ended freezes."""
+    """End what expired or was killed; does nothing while another run works. Returns the ids. Destroys ended freezes.
+
+    An account that may not is told so and goes on: an ended freeze stops nobody, its tags only keep versions.
+    """
     if all(is_active(h) for h in freezes(graph.storage)):
         return ()
-    with contextlib.suppress(LeaseHeld), committer_turn(graph, "end freezes", wait_seconds=0):
+    with (
+        _left_to_others("ended freezes"),
+        contextlib.suppress(LeaseHeld),
+        committer_turn(graph, "end freezes", wait_seconds=0),
+    ):
         return sweep_ended_here(graph)
     return ()
 
 
 def sweep_ended_here(graph: Graph) -> tuple[str, ...]:
     """The same for a caller that holds the committer lease. Destroys ended freezes."""
-    ended = [h for h in freezes(graph.storage) if not is_active(h)]
-    for hold in ended:
-        end_freeze(graph, hold)
-    return tuple(h.hold_id for h in ended)
+    swept: list[str] = []
+    for hold in freezes(graph.storage):
+        if not is_active(hold):
+            with _left_to_others(f"ended freeze {hold.hold_id}"):
+                end_freeze(graph, hold)
+                swept.append(hold.hold_id)
+    return tuple(swept)
 
 
 def stored_tags(graph: Graph) -> TagsByFreeze:
@@ -86,6 +98,15 @@ def stored_tags(graph: Graph) -> TagsByFreeze:
             if freeze_id is not None:
                 found.setdefault(freeze_id, []).append((path, name.removesuffix(".json")))
     return found
+
+
+@contextlib.contextmanager
+def _left_to_others(what: str) -> Iterator[None]:
+    """Go on when the store refuses, with a line in the log. Pure."""
+    try:
+        yield
+    except StorageError as error:
+        _LOG.warning("%s: tags stay until a run that may delete them comes by; %s", what, error)
 
 
 def _datasets(graph: Graph) -> list[str]:

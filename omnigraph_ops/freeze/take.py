@@ -63,8 +63,8 @@ def freeze_graph(
         owner=owner or audit_log.shell_actor(),
         freeze=FreezeTerms(tables=tuple(tables)),
     )
-    say(f"freeze {hold.hold_id} announced, waiting for running maintenance")
     try:
+        say(f"freeze {hold.hold_id} announced, waiting for running maintenance")
         return _take(graph, hold, say)
     except BaseException:
         # What a kill would leave, too: the next stage that comes by ends it then.
@@ -81,21 +81,40 @@ def extend_freeze(graph: Graph, freeze_id: str, ttl_seconds: float) -> Freeze:
     """
     check_ttl(ttl_seconds)
     with committer_turn(graph, f"extend freeze {freeze_id}"):
-        freeze = read_freeze(graph, freeze_id)
-        hold = read_hold(graph.storage, freeze_id)
-        if hold is None or not is_active(hold):
-            raise InvalidInput(f"freeze {freeze_id} of {graph.target} has ended; freeze again")
-        write_hold(graph.storage, replace(hold, expires_at=time.time() + ttl_seconds))
-        return replace(freeze, expires_at=time.time() + ttl_seconds)
+        hold, cut = _active(graph, freeze_id)
+        hold = replace(hold, expires_at=time.time() + ttl_seconds)
+        write_hold(graph.storage, hold)
+        return _freeze_of(graph, hold, cut)
 
 
 def read_freeze(graph: Graph, freeze_id: str) -> Freeze:
     """The freeze of that id, ended or not; `InvalidInput` when there is none that was finished. Reads."""
+    return _freeze_of(graph, *_taken(graph, freeze_id))
+
+
+def active_freeze(graph: Graph, freeze_id: str) -> Freeze:
+    """The freeze of that id; `InvalidInput` when there is none, or it has ended. Reads."""
+    return _freeze_of(graph, *_active(graph, freeze_id))
+
+
+def _active(graph: Graph, freeze_id: str) -> tuple[Hold, FrozenCut]:
+    hold, cut = _taken(graph, freeze_id)
+    if not is_active(hold):
+        raise InvalidInput(f"freeze {freeze_id} of {graph.target} has ended; freeze again")
+    return hold, cut
+
+
+def _taken(graph: Graph, freeze_id: str) -> tuple[Hold, FrozenCut]:
     hold = read_hold(graph.storage, freeze_id)
     if hold is None or hold.freeze is None or hold.freeze.cut is None:
         known = ", ".join(h.hold_id for h in active_freezes(graph.storage)) or "none"
         raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; its freezes: {known}")
-    return _freeze_of(graph, hold, hold.freeze.cut)
+    if hold.starting:
+        raise InvalidInput(
+            f"freeze {freeze_id} of {graph.target} is still being taken, or its process died meanwhile; "
+            "`omnigraph-ops holds` shows it; wait, or freeze again"
+        )
+    return hold, hold.freeze.cut
 
 
 def _take(graph: Graph, hold: Hold, say: Say) -> Freeze:

@@ -112,7 +112,7 @@ class Approvals(Block):
     notify: tuple[Notifier, ...] = ()
     """Told when a question is asked, and again by the reminder."""
     remind_after: Duration | None = None
-    """Remind when the run is still open so long after its start."""
+    """Remind when the run is still open so long after it was queued."""
 
     @model_validator(mode="after")
     def _reminded(self) -> Approvals:

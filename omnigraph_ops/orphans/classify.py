@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from omnigraph_ops.freeze.names import FREEZES_DIR
 from omnigraph_ops.graph.ids import is_ulid
-from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, RECOVERY_DIR
+from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, PROBE_PREFIX, RECOVERY_DIR
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.orphans.layout import (
     LanceFile,
@@ -23,7 +23,7 @@ from omnigraph_ops.orphans.references import References
 from omnigraph_ops.rewrites.journal import table_path_of
 
 QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
-_OWN = re.compile(rf"{MAINTENANCE_DIR}/(?:lease|fence)\.json|{MAINTENANCE_DIR}/probe-[0-9a-f]{{32}}")
+_OWN = re.compile(rf"{MAINTENANCE_DIR}/(?:(?:lease|fence)\.json|restoring\.lease)|{PROBE_PREFIX}[0-9a-f]{{32}}")
 _OWN_FOLDER = re.compile(rf"{MAINTENANCE_DIR}/(?P<folder>[a-z_-]+)/(?P<name>[^/]+)\.json")
 _OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "throttle"})
 _REWRITE = re.compile(

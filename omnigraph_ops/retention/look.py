@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
 from omnigraph_ops.edges.lance_rows import Keys, touching
 from omnigraph_ops.errors import InvalidInput, OpsError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.graph.type_facts import TypeFacts
+from omnigraph_ops.parallel import in_parallel
 
 _LOOKS, _LOOK_SECONDS = 5, 0.2
 
@@ -52,6 +53,13 @@ def entry_in(graph: Graph, state: BranchState, table_key: str) -> TableEntry:
 def dataset_in(graph: Graph, state: BranchState, table_key: str) -> Dataset:
     """A table of a state at its published version. Reads."""
     return graph.open_pinned(entry_in(graph, state, table_key))
+
+
+def rows_in(graph: Graph, state: BranchState) -> dict[str, int]:
+    """How many rows every table of a state has. Reads manifests."""
+    entries = graph.maintained(state)
+    counts = in_parallel(lambda e: live_rows(graph.open_pinned(e)), entries, workers=graph.settings.concurrency)
+    return dict(zip((e.table_key for e in entries), counts, strict=True))
 
 
 def edges_at(graph: Graph, state: BranchState, ends: tuple[EdgeEnds, ...], ids: Keys) -> dict[str, Keys]:

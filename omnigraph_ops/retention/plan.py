@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from omnigraph_ops.edges.engine_cli import EngineCli
 from omnigraph_ops.edges.lance_gateway import Dataset
@@ -84,14 +84,12 @@ class _Planner:
         if cut < 0:
             raise InvalidInput(f"{policy.table_key}: the cut is before 1970; nothing was deleted")
         found = expired_rows(dataset, clock, cut)
-        return replace(
-            TableRowPlan(
-                policy=policy,
-                table_key=policy.table_key,
-                cut=cut,
-                cut_at_us=clock.at_us(cut),
-                manifest_version=entry.version,
-            ),
+        return TableRowPlan(
+            policy=policy,
+            table_key=policy.table_key,
+            cut=cut,
+            cut_at_us=clock.at_us(cut),
+            manifest_version=entry.version,
             rows=found.rows,
             expired=found.expired,
             max_rows=self._most(found.expired),

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.edges.engine_cli import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
-from omnigraph_ops.edges.lance_gateway import live_rows
 from omnigraph_ops.edges.lance_rows import Keys, clock_of, count_below, how_many_left, how_many_of, keys_below
 from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
@@ -27,12 +26,20 @@ from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.optimize.observe import spec_of
 from omnigraph_ops.recovery import recover
-from omnigraph_ops.retention.look import EdgeEnds, dataset_in, edges_at, edges_of, entry_in, lasting_drift, state_of
+from omnigraph_ops.retention.look import (
+    EdgeEnds,
+    dataset_in,
+    edges_at,
+    edges_of,
+    entry_in,
+    lasting_drift,
+    rows_in,
+    state_of,
+)
 from omnigraph_ops.retention.plain import ATTEMPTS, refuse_over_bounds
 from omnigraph_ops.retention.statements import Deletion, Way, deletion_of
 from omnigraph_ops.window import refuse_pending
 
-BRANCH_PREFIX = EXPIRY_BRANCH_PREFIX
 _MAIN = "main"
 _PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.2
@@ -47,10 +54,16 @@ Say = Callable[[str], None]
 class _Base:
     """What expires on a fresh branch, before anything was deleted there."""
 
-    rows: int
+    rows: dict[str, int]
+    """Of every table."""
     ids: Keys
     keys: Keys
     edges: dict[str, Keys]
+
+    def rows_after(self, table_key: str) -> dict[str, int]:
+        """How many rows every table has when precisely these are gone. Pure."""
+        gone = {table_key: len(self.ids), **{key: len(edges) for key, edges in self.edges.items()}}
+        return {key: rows - gone.get(key, 0) for key, rows in self.rows.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +118,7 @@ class ExpiringTable:
     def _attempt(self, stats: TableRowStats) -> TableRowStats:
         """Branch, delete, prove, merge; the branch goes in every outcome. Destroys rows."""
         self._refuse_drift()
-        name = f"{BRANCH_PREFIX}{new_ulid().lower()}"
+        name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
         with self._branch(name):
             base = self._base(name)
             self.say(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
@@ -141,7 +154,7 @@ class ExpiringTable:
         ids = keys_below(dataset, clock, cut, "id")
         by_key = self.deletion.way is not Way.CUT
         return _Base(
-            rows=live_rows(dataset),
+            rows=rows_in(self.graph, state),
             ids=ids,
             keys=keys_below(dataset, clock, cut, self.deletion.key) if by_key else ids,
             edges=edges_at(self.graph, state, self.ends, ids),
@@ -161,13 +174,17 @@ class ExpiringTable:
         state = state_of(self.graph, name)
         dataset = dataset_in(self.graph, state, self.table.table_key)
         clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
-        gone = base.rows - live_rows(dataset)
         left = count_below(dataset, clock, self.table.cut)
         dangling = sum(len(e) for e in edges_at(self.graph, state, self.ends, base.ids).values())
-        if gone != len(base.ids) or left or dangling:
+        found, wanted = rows_in(self.graph, state), base.rows_after(self.table.table_key)
+        wrong = [
+            f"{key} {found.get(key, 0):,} instead of {wanted[key]:,}" for key in wanted if found.get(key) != wanted[key]
+        ]
+        if wrong or left or dangling:
             raise EngineFailure(
-                f"{self.table.table_key}: the engine deleted {gone:,} rows on a branch instead of {len(base.ids):,}, "
-                f"{left:,} expired rows and {dangling:,} of their edges are left there; nothing was merged"
+                f"{self.table.table_key}: the engine deleted something else on its branch (rows left: "
+                f"{', '.join(wrong) or 'as many as should be'}), {left:,} expired rows and {dangling:,} of their edges "
+                "are left there; nothing was merged"
             )
 
     def _counted(self, stats: TableRowStats, base: _Base) -> TableRowStats:
@@ -183,15 +200,14 @@ class ExpiringTable:
         clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
         if how_many_of(keys_below(dataset, clock, self.table.cut, "id"), base.ids):
             raise EngineConflict(f"the merge of {self.table.table_key} is not in effect")
-        edges = {e.table_key: e.rows for e in stats.edges}
-        dangling = []
+        edges, dangling = {}, []
         for key, ids in base.edges.items():
             left = how_many_left(dataset_in(self.graph, state, key), "id", ids)
-            edges[key] = edges.get(key, 0) + len(ids) - left
+            edges[key] = len(ids) - left
             dangling += [f"{left:,} of {key}"] if left else []
         return replace(
             stats,
-            rows_removed=stats.rows_removed + len(base.ids) - how_many_left(dataset, "id", base.ids),
+            rows_removed=len(base.ids) - how_many_left(dataset, "id", base.ids),
             edges=tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items())),
             error=_DANGLING.format(edges=", ".join(dangling)) if dangling else None,
         )
@@ -267,5 +283,5 @@ def sweep_branches(graph: Graph, engine: EngineCli, say: Say) -> None:
     """Delete what runs that were killed left behind; whoever calls this is alone. Destroys."""
     entries = graph.state().entries
     for name in graph.branches():
-        if name.startswith(BRANCH_PREFIX) and entries:
+        if name.startswith(EXPIRY_BRANCH_PREFIX) and entries:
             drop_branch(graph, engine, engine_root(graph, entries[0]), name, say)

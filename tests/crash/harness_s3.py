@@ -10,11 +10,12 @@ from typing import Any
 
 from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.graph.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import COMMITS_DIR, MAINTENANCE_DIR, MANIFEST_DIR
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from tests.crash.conftest import Stage
 from tests.crash.harness_kill import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT, Killer
 from tests.crash.harness_scenarios import Scenario
-from tests.crash.harness_state import QUICK, observed_rows
+from tests.crash.harness_state import QUICK
+from tests.support.rows import rows_everywhere
 from tests.support.s3 import s3_client, upload_graph
 
 BRANCH = "lazy-1"
@@ -58,13 +59,16 @@ def build_s3_stage(folder: Path, scenario: Scenario, stamp: int) -> Stage:
     graph = open_graph(uri, QUICK)
     _branch(graph)
     # Done once per process: in the first run it would be calls that the next does not make.
-    refuse_unsafe_store(graph.storage, MAINTENANCE_DIR)
+    refuse_unsafe_store(graph.storage)
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     return Stage(
-        scenario=scenario,
         root=uri,
-        rows=observed_rows(graph),
+        rows=rows_everywhere(graph),
+        settings=scenario.settings,
+        run=scenario.run,
+        again=scenario.again,
         reset=partial(_restore, bucket, _contents(bucket)),
+        look=partial(_keys, bucket),
         killer=partial(RemoteKiller, root=Path(bucket) / key),
     )
 

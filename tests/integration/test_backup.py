@@ -131,7 +131,7 @@ def test_an_incremental_backup_reads_only_what_is_new(demo_graph: DemoGraph, tmp
 
 @pytest.mark.parametrize(
     ("point", "number"),
-    [("copy", 2), ("fsync", 20), ("copy", 30), ("write_record", 1)],
+    [("copy_file", 2), ("fsync", 20), ("copy_file", 30), ("write_record", 1)],
 )
 def test_a_killed_backup_is_never_restored_and_goes_on(
     demo_graph: DemoGraph, tmp_path: Path, point: str, number: int
@@ -172,7 +172,7 @@ def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
     demo_graph: DemoGraph, tmp_path: Path
 ) -> None:
     graph, target = demo_graph(**SPEC), tmp_path / "backups"
-    killed_backup(graph.uri, target, "copy", 25)
+    killed_backup(graph.uri, target, "copy_file", 25)
     (hold,) = freezes(graph.storage)
     assert hold.expires_at - time.time() <= kept.OWN_TTL_SECONDS
     write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
@@ -376,7 +376,7 @@ def test_the_list_and_the_shell(demo_graph: DemoGraph, tmp_path: Path, cli: Cli)
     first = done.json["backup"]
     assert "copied" in done.err
     assert cli("backup", graph.uri, str(target), "--quiet", "--incremental-from", first).err == ""
-    killed_backup(graph.uri, target, "copy", 3)
+    killed_backup(graph.uri, target, "copy_file", 3)
     Path(first, "backup.json").write_text("{}")
     found = {b["backup_id"]: b for b in cli("backups --json", str(target)).json["backups"]}
     assert [found[i]["state"] for i in sorted(found)] == ["damaged", "finished", "unfinished"]

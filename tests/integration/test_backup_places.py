@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
 
+from omnigraph_ops.backup import restore
 from omnigraph_ops.backup.places import backup_of
 from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.restore import NOTE, restore_backup
 from omnigraph_ops.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.edges.copying import copy_file
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
+from omnigraph_ops.graph import open_graph
 from omnigraph_ops.holds import freezes
+from omnigraph_ops.models.backup import BackedFile
+from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.backups import killed_backup
@@ -105,7 +113,7 @@ def test_halves_of_files_do_not_stay_in_a_restored_graph(demo_graph: DemoGraph, 
 
 def test_the_freeze_of_a_killed_backup_is_not_ended_for_who_names_it(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SMALL)
-    killed_backup(graph.uri, tmp_path / "backups", "copy", 5)
+    killed_backup(graph.uri, tmp_path / "backups", "copy_file", 5)
     (left,) = freezes(graph.storage)
     made = backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=left.hold_id))
     assert (made.resumed, made.freeze_id) == (True, left.hold_id)
@@ -114,3 +122,97 @@ def test_the_freeze_of_a_killed_backup_is_not_ended_for_who_names_it(demo_graph:
 
 def _digest(backup: str) -> str:
     return read_record(*backup_of(backup)).digest
+
+
+def test_neither_a_backup_nor_a_restore_goes_into_another_graph(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, other = demo_graph(**SMALL), demo_graph(name="other", **SMALL)
+    made = backup_graph(graph, str(tmp_path / "backups"))
+    before = tree_of(other.uri)
+    for place in (other.uri, f"{other.uri}/backups"):
+        with pytest.raises(InvalidInput, match=rf"inside the graph {other.uri}; back up"):
+            backup_graph(graph, place)
+    with pytest.raises(InvalidInput, match=rf"inside the graph {other.uri}; nothing was written"):
+        restore_backup(made.backup, f"{other.uri}/a/b", settings=Settings())
+    assert tree_of(other.uri) == before
+
+
+def test_two_restores_to_one_place_exclude_each_other(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+    place = str(tmp_path / "place")
+    refused = []
+
+    def copying(*arguments: Any, **named: Any) -> str:
+        monkeypatch.setattr(restore, "copy_file", copy_file)
+        with pytest.raises(LeaseHeld, match="holds the restore"):
+            restore_backup(made.backup, place, settings=Settings())
+        refused.append(True)
+        return copy_file(*arguments, **named)
+
+    monkeypatch.setattr(restore, "copy_file", copying)
+    assert restore_backup(made.backup, place, settings=Settings(concurrency=1)).problems == ()
+    assert refused == [True]
+    assert not any("restoring" in path for path in tree_of(place))
+
+
+def test_one_plain_dataset_may_have_its_backups_beside_it(tmp_path: Path) -> None:
+    place = tmp_path / "plain" / "people.lance"
+    lance.write_dataset(pa.table({"id": [1, 2]}), place)
+    made = backup_graph(open_graph(str(place)), str(tmp_path / "plain" / "backups"))
+    report = restore_backup(made.backup, str(tmp_path / "place"), settings=Settings())
+    assert (report.problems, report.rows) == ((), 2)
+    with pytest.raises(InvalidInput, match="is inside the graph"):
+        backup_graph(open_graph(str(place)), str(place / "backups"))
+
+
+def test_a_restore_whose_turn_was_taken_over_stops(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+    place = tmp_path / "place"
+
+    def copying(*arguments: Any, **named: Any) -> str:
+        (place / "__maintenance" / "restoring.lease").unlink(missing_ok=True)
+        return copy_file(*arguments, **named)
+
+    monkeypatch.setattr(restore, "copy_file", copying)
+    with pytest.raises(LeaseHeld, match="was taken over by another run"):
+        restore_backup(made.backup, str(place), settings=Settings())
+    assert not (place / "__manifest" / "_versions").exists()
+
+
+def test_what_a_killed_restore_left_of_its_turn_is_in_nobodys_way(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+    left = tmp_path / "place" / "__maintenance"
+    left.mkdir(parents=True)
+    (left / f"probe-{'0' * 32}").write_text("racer 1")
+    (left / f"restoring.lease.{'0' * 32}.tmp").write_text("half")
+    assert restore_backup(made.backup, str(tmp_path / "place"), settings=Settings()).problems == ()
+
+
+def test_a_file_of_the_backup_that_goes_during_a_restore_is_named(
+    demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = backup_graph(demo_graph(**SMALL), str(tmp_path / "backups"))
+
+    def copying(source: Any, *arguments: Any, **named: Any) -> str:
+        Path(source[0].full(source[1])).unlink()
+        return copy_file(source, *arguments, **named)
+
+    monkeypatch.setattr(restore, "copy_file", copying)
+    with pytest.raises(CorruptGraph, match="went during the restore; there is no graph at the place yet"):
+        restore_backup(made.backup, str(tmp_path / "place"), settings=Settings())
+
+
+def test_main_of_the_graph_manifest_comes_last() -> None:
+    paths = {
+        "__manifest/_versions/5.manifest": 3,
+        "__manifest/tree/dev/_versions/3.manifest": 2,
+        "nodes/1/_versions/4.manifest": 1,
+        "nodes/1/data/a.lance": 0,
+    }
+    files = [
+        BackedFile(file=p, size=1, kind=CutFileKind.MANIFEST if wave else CutFileKind.DATA) for p, wave in paths.items()
+    ]
+    assert {f.file: n for n, wave in enumerate(restore._waves(files)) for f in wave} == paths

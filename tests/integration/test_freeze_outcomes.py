@@ -7,18 +7,21 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.freeze import take
 from omnigraph_ops.freeze.release import unfreeze
-from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.holds import freezes, write_hold
 from omnigraph_ops.lease import committer_turn
-from omnigraph_ops.retention.through_engine import BRANCH_PREFIX
 from tests.conftest import DemoGraph
 from tests.support.freezes import freeze_tags
 
@@ -79,8 +82,33 @@ def test_sigterm_gives_everything_back(demo_graph: DemoGraph) -> None:
 def test_a_branch_on_which_rows_expire_is_in_no_cut(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, lazy_branches=1, **SMALL)
     (theirs,) = graph.branches()
-    graph.lance.create_branch(graph.manifest(), f"{BRANCH_PREFIX}x")
+    graph.lance.create_branch(graph.manifest(), f"{EXPIRY_BRANCH_PREFIX}x")
     freeze = freeze_graph(graph)
     assert {b.branch for b in freeze.cut.branches} == {None, theirs}
-    graph.lance.delete_branch(graph.manifest(), f"{BRANCH_PREFIX}x")
+    graph.lance.delete_branch(graph.manifest(), f"{EXPIRY_BRANCH_PREFIX}x")
     assert verify_cut(graph, freeze) == ()
+
+
+def test_a_freeze_that_is_still_being_taken_is_none_yet(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    graph, refused = demo_graph(**SMALL), []
+    real = take.create_tag
+
+    def tagging(*arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(take, "create_tag", real)
+        (hold,) = freezes(graph.storage)
+        acts: list[Callable[[], object]] = [
+            lambda: read_freeze(graph, hold.hold_id),
+            lambda: backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=hold.hold_id)),
+        ]
+        for act in acts:
+            with pytest.raises(InvalidInput, match="is still being taken"):
+                act()
+            refused.append(act)
+        real(*arguments, **named)
+
+    monkeypatch.setattr(take, "create_tag", tagging)
+    freeze = freeze_graph(graph)
+    assert len(refused) == 2
+    assert read_freeze(graph, freeze.freeze_id) == freeze

@@ -21,6 +21,7 @@ from omnigraph_ops.errors import (
     InvalidInput,
 )
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.holds import FreezeTerms, HoldKind, place_hold
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.optimize import optimize_all
@@ -87,10 +88,21 @@ class TestThroughTheEngine:
         graph, plan = self.planned(demo_graph, 6)
         engine = Stub(graph, {})
         (stats,) = expire_rows(graph, plan, engine=engine).tables
-        assert "the engine deleted 0 rows on a branch instead of" in (stats.error or "")
+        rows = plan.tables[0].rows
+        assert f"node:Person {rows} instead of {rows - plan.total_rows}" in (stats.error or "")
         assert "nothing was merged" in (stats.error or "")
         assert "merge" not in engine.calls
         assert graph.branches() == ()
+
+    def test_a_row_of_any_other_table_that_went_stops_the_merge(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        counts = iter([{PERSON: plan.total_rows, "node:Company": 9}, {PERSON: 0, "node:Company": 8}])
+        monkeypatch.setattr(through_engine, "rows_in", lambda *_: next(counts))
+        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        assert "(rows left: node:Company 8 instead of 9)" in (stats.error or "")
+        assert "merge" not in engine.calls
 
     @pytest.mark.parametrize("step", ["create", "mutate"])
     def test_conflicts_are_retried_from_a_fresh_branch_and_bounded(self, demo_graph: DemoGraph, step: str) -> None:
@@ -117,7 +129,7 @@ class TestThroughTheEngine:
 
     def test_what_a_killed_run_left_is_swept(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
-        for name in (f"{through_engine.BRANCH_PREFIX}dead", "theirs"):
+        for name in (f"{EXPIRY_BRANCH_PREFIX}dead", "theirs"):
             graph.lance.create_branch(graph.manifest(), name)
         expire_rows(graph, plan, engine=Stub(graph, {}))
         assert graph.branches() == ("theirs",)
@@ -128,7 +140,7 @@ class TestThroughTheEngine:
         engine = Stub(graph, {"delete": [EngineFailure("no")] * 9})
         expire_rows(graph, plan, engine=engine, say=said.append)
         assert any("is still there: no" in text for text in said)
-        assert [b for b in graph.branches() if b.startswith(through_engine.BRANCH_PREFIX)]
+        assert [b for b in graph.branches() if b.startswith(EXPIRY_BRANCH_PREFIX)]
 
     def test_something_pending_is_waited_for_and_then_refused(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph, plan = self.planned(demo_graph, stamp, lease_wait_seconds=0.3)

@@ -29,7 +29,7 @@ from tests.support.freezes import freeze_tags
 pytestmark = pytest.mark.interop
 ROUNDS = int(os.environ.get("OMNIGRAPH_BACKUP_ROUNDS", "2"))
 BRANCHES = ("main", "lazy", "team/a")
-POINTS = ("copy", "copy", "copy", "copy", "fsync", "fsync", "rows_of_cut", "write_record")
+POINTS = ("copy_file", "copy_file", "copy_file", "copy_file", "fsync", "fsync", "rows_of_cut", "write_record")
 
 
 class Busy(threading.Thread):
@@ -88,7 +88,7 @@ def test_every_restored_copy_is_the_cut(tmp_path: Path, stamp: int) -> None:
         freeze = freeze_graph(opened)
         with Busy(subject, graph, number) as busy:
             point = dice.choice(POINTS)
-            killed_backup(str(graph), target, point, dice.randrange(20, 80) if point in {"copy", "fsync"} else 1)
+            killed_backup(str(graph), target, point, dice.randrange(20, 80) if point in {"copy_file", "fsync"} else 1)
             options = BackupOptions(
                 freeze_id=freeze.freeze_id,
                 incremental_from=earlier.backup if earlier is not None and dice.random() < 0.5 else None,

@@ -15,6 +15,7 @@ import pytest
 from omnigraph_ops import sealed
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models import CheckStatus, RetentionPolicy
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.optimize import optimize_all
@@ -22,7 +23,6 @@ from omnigraph_ops.recovery import check
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.retention import expire_rows, plan_row_retention
 from omnigraph_ops.retention.apply import engine_of
-from omnigraph_ops.retention.through_engine import BRANCH_PREFIX
 from omnigraph_ops.settings import Settings
 from tests.interop.engine import Engine, engine
 from tests.support.events import AFTER, AT, EVENT, NEVER, SCHEMA, event, events, utc_now
@@ -170,9 +170,9 @@ def data_bytes(folder: Path) -> int:
 @STAMPS
 def test_what_a_killed_run_left_is_swept_and_the_rows_go(tmp_path: Path, stamp: int) -> None:
     subject, root = made(stamp, tmp_path)
-    subject.run("branch", "create", "--uri", str(root), f"{BRANCH_PREFIX}dead")
+    subject.run("branch", "create", "--uri", str(root), f"{EXPIRY_BRANCH_PREFIX}dead")
     query = 'query d() { delete Place where code = "c0" }'
-    subject.run("mutate", "--store", str(root), "--branch", f"{BRANCH_PREFIX}dead", "-e", query)
+    subject.run("mutate", "--store", str(root), "--branch", f"{EXPIRY_BRANCH_PREFIX}dead", "-e", query)
     graph = opened(subject, root)
     assert expire(graph, BY_TIME)[1].rows_removed == 6
     assert graph.branches() == ()

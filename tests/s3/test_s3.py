@@ -105,7 +105,7 @@ def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
 def test_good_store_passes_the_check(s3_graph: Make) -> None:
     uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=5))
     storage = Storage(uri, s3fs_options(uri))
-    refuse_unsafe_store(storage, MAINTENANCE_DIR)
+    refuse_unsafe_store(storage)
     assert storage.list(MAINTENANCE_DIR) == ()
 
 

@@ -5,11 +5,17 @@ Comes before the nights: they begin when nobody has published for five minutes, 
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.holds import read_hold, write_hold
 from tests.stack.graphs import account, listing, open_as, seeder, shell
 from tests.stack.running import Stack
 from tests.support.rows import rows_of
@@ -17,20 +23,24 @@ from tests.support.rows import rows_of
 BUCKET = "least"
 GRAPH = f"s3://{BUCKET}/kb.omni"
 WRITER = {"S3_WRITER_ACCESS_KEY": "writer", "S3_WRITER_SECRET_KEY": "writer-secret"}
-OWN_FOLDERS = ("kb.omni/__maintenance/*", "kb.omni/__recovery/*")
+OURS = (
+    "kb.omni/__maintenance/*",
+    "kb.omni/__recovery/*",
+    "kb.omni/*/_refs/tags/omnigraph-ops.freeze.*",
+)
 REMOVE = ("cleanup", GRAPH, "--keep", "1", "--older-than", "0s")
 
 
 @pytest.fixture(scope="module")
 def seed(stack: Stack) -> Iterator[ModuleType]:
-    """A graph in a bucket of its own, and an account that may not delete outside of our own folders."""
+    """A graph in a bucket of its own, and an account that may delete only what is ours."""
     with pytest.MonkeyPatch.context() as environment:
         module = seeder(stack, environment, **WRITER)
         module.ensure_account("WRITER")
         module.ensure_bucket(BUCKET)
         module.seed(BUCKET, "kb.omni")
         rights = {**module.LOOKS, "/*": ("s3:GetObject", "s3:PutObject")}
-        deletes = {f"/{folder}": ("s3:DeleteObject",) for folder in OWN_FOLDERS}
+        deletes = {f"/{place}": ("s3:DeleteObject",) for place in OURS}
         may = module.allow(BUCKET, "writer", {**rights, **deletes})
         module.client("ROOT").put_bucket_policy(Bucket=BUCKET, Policy=module.policy(BUCKET, *may))
         yield module
@@ -58,14 +68,44 @@ def test_reading_changes_nothing_and_says_so(stack: Stack, seed: ModuleType, wor
     assert listing(seed, BUCKET) == before
 
 
-def test_optimize_deletes_only_in_our_own_folders_and_cleanup_says_that_it_may_not(
-    stack: Stack, seed: ModuleType
-) -> None:
-    variables = {**stack.variables, **WRITER}
-    writer = {**account(stack, "READER"), "AWS_ACCESS_KEY_ID": variables["S3_WRITER_ACCESS_KEY"]}
-    writer["AWS_SECRET_ACCESS_KEY"] = variables["S3_WRITER_SECRET_KEY"]
+def writer_of(stack: Stack) -> dict[str, str]:
+    """The variables of the account that may delete only what is ours. Pure."""
+    keys = {"AWS_ACCESS_KEY_ID": "S3_WRITER_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY": "S3_WRITER_SECRET_KEY"}
+    return account(stack, "READER") | {name: WRITER[key] for name, key in keys.items()}
+
+
+def ended_freeze(stack: Stack) -> str:
+    """A freeze of the maintainer whose time is over; its id. Writes."""
+    graph = open_as(stack, "MAINTAINER", GRAPH)
+    freeze_id = freeze_graph(graph).freeze_id
+    hold = read_hold(graph.storage, freeze_id)
+    assert hold is not None
+    write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
+    return freeze_id
+
+
+def test_who_may_delete_what_is_ours_freezes_holds_and_backs_up(stack: Stack, seed: ModuleType, tmp_path: Path) -> None:
+    writer = writer_of(stack)
+    taken = shell(writer, "freeze", GRAPH, "--json")
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    freeze_id = str(json.loads(taken.stdout)["freeze_id"])
+    assert any(freeze_id in key for key in listing(seed, BUCKET))
+    for words in (("unfreeze", GRAPH, freeze_id), ("hold", GRAPH, "--table", "node:Person"), ("backup", GRAPH)):
+        done = shell(writer, *words, *((str(tmp_path),) if words[0] == "backup" else ()))
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert not [key for key in listing(seed, BUCKET) if "/_refs/tags/omnigraph-ops.freeze." in key]
+
+
+def test_optimize_deletes_only_what_is_ours_and_cleanup_says_that_it_may_not(stack: Stack, seed: ModuleType) -> None:
+    writer = writer_of(stack)
     before = rows_of(open_as(stack, "READER", GRAPH))
+    ended = ended_freeze(stack)
+    looked = shell(account(stack, "READER"), "holds", GRAPH)
+    assert looked.returncode == 0, looked.stderr
+    assert "tags stay until a run that may delete them comes by" in looked.stderr
+    assert any(ended in key for key in listing(seed, BUCKET))
     assert (done := shell(writer, "optimize", GRAPH)).returncode == 0, done.stdout + done.stderr
+    assert not [key for key in listing(seed, BUCKET) if ended in key]
     refused = shell(writer, *REMOVE, "--confirm", "--yes")
     assert refused.returncode == 1
     assert "may this account delete objects?" in refused.stdout + refused.stderr

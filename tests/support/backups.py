@@ -14,11 +14,11 @@ from omnigraph_ops.settings import Settings
 
 _KILLED = """
 import os, signal, sys, threading
-from omnigraph_ops.backup import take, transfer
+from omnigraph_ops.backup import restore, take, transfer
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.settings import Settings
 
-graph, destination, point, number = sys.argv[1:5]
+verb, source, destination, point, number = sys.argv[1:6]
 count, lock = 0, threading.Lock()
 
 def killing(real):
@@ -31,20 +31,32 @@ def killing(real):
         return real(*arguments, **named)
     return call
 
-if point == "copy":
-    transfer.copy_file = killing(transfer.copy_file)
-elif point == "fsync":
+if point == "fsync":
     os.fsync = killing(os.fsync)
 else:
-    setattr(take, point, killing(getattr(take, point)))
-take.backup_graph(open_graph(graph, Settings(concurrency=2)), destination)
+    for module in (restore, take, transfer):
+        if hasattr(module, point):
+            setattr(module, point, killing(getattr(module, point)))
+if verb == "restore":
+    restore.restore_backup(source, destination, settings=Settings(concurrency=2))
+else:
+    take.backup_graph(open_graph(source, Settings(concurrency=2)), destination)
 """
 
 
-def killed_backup(graph: str, destination: Path, point: str, number: int = 1) -> None:
+def killed_backup(graph: str, destination: Path | str, point: str, number: int = 1) -> None:
     """Back up in a process of its own, which is killed before the so-manyeth call of `point`. Writes."""
+    _killed("backup", graph, str(destination), point, number)
+
+
+def killed_restore(backup: str, place: str, point: str, number: int = 1) -> None:
+    """Restore in a process of its own, which is killed before the so-manyeth call of `point`. Writes."""
+    _killed("restore", backup, place, point, number)
+
+
+def _killed(verb: str, source: str, destination: str, point: str, number: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _KILLED, graph, str(destination), point, str(number)],
+        [sys.executable, "-c", _KILLED, verb, source, destination, point, str(number)],
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from omnigraph_ops.backup.plan import Earlier, plan_copy
 from omnigraph_ops.backup.records import read_record, write_record, write_start
 from omnigraph_ops.edges.copying import Expected, copy_file, copy_within, is_half_written, link_file
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, BackupStart, JournalledFile, JournalledFiles
 from omnigraph_ops.models.freeze import CutFile, CutFileKind
+from omnigraph_ops.parallel import in_parallel
 
 ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 DATA = CutFile(file="nodes/1/data/a.lance", source="nodes/1/data/a.lance", size=10, kind=CutFileKind.DATA)
@@ -179,14 +181,48 @@ def test_a_link_takes_the_place_of_what_is_there(tmp_path: Path) -> None:
 def test_a_pace_spaces_what_goes_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
     slept, clock = list[float](), [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(threading.Event, "wait", lambda _self, seconds: slept.append(seconds))
     pace = Pace(1_000_000)
     for _ in range(3):
         pace.wait_for(500_000)
     assert slept == [0, 0.5, 1.0]
     assert pace.chunk == 250_000
     Pace(None).wait_for(10**12)
-    assert len(slept) == 3
+    assert slept[3:] == [0]
+
+
+def test_an_error_ends_copies_that_wait_for_their_turn() -> None:
+    pace, waiting = Pace(1), threading.Event()
+
+    def work(size: int) -> None:
+        if size == 0:
+            waiting.wait()
+            raise KeyboardInterrupt
+        pace.wait_for(size)  # at once; the next one is due in an hour
+        waiting.set()
+        with pytest.raises(OpsError, match="stopped"):
+            pace.wait_for(1)
+        ended.append(size)
+
+    ended = list[int]()
+    with pytest.raises(KeyboardInterrupt):
+        in_parallel(work, [0, 3600], workers=2, on_error=pace.stop)
+    assert ended == [3600]
+
+
+def test_the_first_error_ends_what_came_before_it() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(item: str) -> None:
+        if item == "slow":
+            begun.set()
+            assert ended.wait(60), "nobody told it to end"
+            raise OpsError("the copy was stopped")
+        assert begun.wait(60)
+        raise CorruptGraph("the cause")
+
+    with pytest.raises(CorruptGraph, match="the cause"):
+        in_parallel(work, ["slow", "bad"], workers=2, on_error=ended.set)
 
 
 def test_progress_says_bytes_files_rate_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

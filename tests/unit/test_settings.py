@@ -66,6 +66,25 @@ def test_a_malformed_number_is_named(text: str) -> None:
         Settings.from_env({"OMNIGRAPH_OPS_SMALL_TABLE_BYTES": text})
 
 
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [
+        *((text, False) for text in ("", " ", "0", "False", "no", "OFF")),
+        *((text, True) for text in ("1", " true ", "YES", "On")),
+    ],
+)
+def test_a_switch_has_many_spellings(text: str, on: bool) -> None:
+    settings = Settings.from_env({"OMNIGRAPH_OPS_EXCLUSIVE": text, "OMNIGRAPH_OPS_DEFER_INDEX_REMAP": text})
+    assert (settings.exclusive, settings.defer_index_remap) == (on, on)
+
+
+@pytest.mark.parametrize("name", ["OMNIGRAPH_OPS_EXCLUSIVE", "OMNIGRAPH_OPS_DEFER_INDEX_REMAP"])
+@pytest.mark.parametrize("text", ["ture", "2", "none", "-"])
+def test_a_malformed_switch_is_named_and_never_off(name: str, text: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{name} must be on or off .*, it is '{text}'"):
+        Settings.from_env({name: text})
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
 def test_a_time_that_never_comes_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_LEASE_TTL_SECONDS must be a finite number"):

@@ -1,0 +1,98 @@
+"""An ended freeze stops nobody who may not delete its tags: they stay, a line says so, somebody else ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import StorageError
+from omnigraph_ops.freeze import release
+from omnigraph_ops.freeze.listing import list_holds
+from omnigraph_ops.freeze.release import sweep_ended, unfreeze
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.holds import hold_path, read_hold, write_hold
+from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.recovery import recover
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_no_leftovers
+from tests.support.freezes import freeze_tags
+
+SMALL = {"loads": 3, "rows": 9, "node_types": 1}
+
+
+def ended_freeze(graph: Graph) -> str:
+    """A freeze whose time is over; its id. Writes."""
+    freeze_id = freeze_graph(graph).freeze_id
+    hold = read_hold(graph.storage, freeze_id)
+    assert hold is not None
+    write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
+    return freeze_id
+
+
+def deny(dataset: object, name: str) -> bool:
+    """A store that lets nobody delete a tag. Pure."""
+    raise LanceFailure(f"cannot remove tag {name}: Access Denied")
+
+
+def optimize(graph: Graph) -> None:
+    """Every table, and none fails. Writes."""
+    assert [t.error for t in optimize_all(graph).tables if t.error] == []
+
+
+def freeze(graph: Graph) -> None:
+    """Take another one, and end that. Writes."""
+    unfreeze(graph, freeze_graph(graph).freeze_id)
+
+
+@pytest.mark.parametrize("stage", [optimize, recover, list_holds, freeze])
+def test_what_may_not_delete_tags_works_beside_an_ended_freeze_and_says_so(
+    demo_graph: DemoGraph,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    stage: Callable[[Graph], object],
+) -> None:
+    graph = demo_graph(**SMALL)
+    ended = ended_freeze(graph)
+    tags, delete = freeze_tags(graph.uri), release.delete_tag
+    with monkeypatch.context() as account:
+        account.setattr(release, "delete_tag", lambda d, name: (deny if ended in name else delete)(d, name))
+        stage(graph)
+    assert freeze_tags(graph.uri) == tags
+    assert f"ended freeze {ended}: tags stay until a run that may delete them comes by; cannot remove" in caplog.text
+    assert sweep_ended(graph) == (ended,)
+    assert freeze_tags(graph.uri) == set()
+    assert_no_leftovers(graph)
+
+
+def test_one_that_cannot_be_ended_keeps_no_other_one(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(**SMALL)
+    kept, other = sorted((freeze_graph(graph).freeze_id, freeze_graph(graph).freeze_id))
+    for freeze_id in (kept, other):
+        hold = read_hold(graph.storage, freeze_id)
+        assert hold is not None
+        write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
+    delete = release.delete_tag
+    monkeypatch.setattr(release, "delete_tag", lambda d, name: (deny if kept in name else delete)(d, name))
+    assert sweep_ended(graph) == (other,)
+
+
+def test_who_may_only_read_sees_the_holds_beside_an_ended_freeze(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = demo_graph(**SMALL)
+    ended = ended_freeze(graph)
+
+    def create(storage: Storage, path: str, data: bytes) -> bool:
+        raise StorageError(f"cannot create {path}: Access Denied")
+
+    monkeypatch.setattr(Storage, "create", create)
+    assert (list_holds(graph).holds, list_holds(graph).swept) == ((), ())
+    assert "ended freezes: tags stay" in caplog.text
+    assert graph.storage.exists(hold_path(ended))
+    assert freeze_tags(graph.uri)
