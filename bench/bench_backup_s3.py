@@ -1,4 +1,4 @@
-"""Claim: a backup to an S3 store, and its restore, take no longer than `aws s3 sync` of the same files.
+"""Claim: a backup to an S3 store, and its restore, take about as long as `aws s3 sync` of the same files.
 
 The same two subjects as `bench_backup.py`, alternately by `aws s3 sync` where there is an `aws` on the PATH, by the
 library beneath it (s3transfer, with its ten files at a time) and by `backup`, three times; then the same back. A

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from omnigraph_ops.approval.markdown import ranges
@@ -119,6 +120,14 @@ def repair_text(report: RepairReport, *, narrowed_to: tuple[str, ...] = ()) -> s
         lines += [f"if not published: {sentence}" for sentence in left_alone(report.tables)]
         lines.append("rerun with --confirm to publish verified maintenance drift")
     return "\n".join(lines)
+
+
+def repair_detail(report: RepairReport) -> str:
+    """One sentence for the audit log. Pure."""
+    counts = Counter(row.action.value for row in report.tables)
+    done = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
+    version = report.manifest_version
+    return f"{done}; {'nothing was published' if version is None else f'graph manifest version {version}'}"
 
 
 def cleanup_plan_text(plan: CleanupPlan) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import os
 import re
@@ -48,10 +47,8 @@ def settings_report(environment: Mapping[str, str] | None = None) -> SettingsRep
     """Every setting as the environment makes it; raises `InvalidInput` as `Settings.from_env` does. Reads."""
     env = os.environ if environment is None else environment
     found, base = Settings.from_env(env), Settings()
-    fields = {field.name for field in dataclasses.fields(Settings)}
     rows = []
     for name, variable, meaning in _described():
-        assert name in fields
         default, value = _text(name, getattr(base, name)), _text(name, getattr(found, name))
         is_set = bool(env.get(variable, "").strip())
         rows.append(Setting(name=name, variable=variable, default=default, meaning=meaning, value=value, is_set=is_set))

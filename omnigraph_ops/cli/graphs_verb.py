@@ -59,11 +59,11 @@ def _listed(entry: GraphEntry) -> ListedGraph:
 
 def _retention(entry: GraphEntry) -> str:
     said = entry.retention
-    if said.expiry is not None:
-        return f"expiry, at least {said.expiry.retain_min}"
     parts = (
+        None if said.expiry is None else f"expiry, at least {said.expiry.retain_min}",
         None if said.keep is None else f"keep {said.keep}",
         None if said.older_than is None else f"older than {said.older_than}",
+        "also between pins" if said.between_pins else None,
     )
     return ", ".join(part for part in parts if part)
 

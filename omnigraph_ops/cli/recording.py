@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,6 +36,7 @@ from omnigraph_ops.models import (
     RepairPreview,
     RepairReport,
 )
+from omnigraph_ops.models.backup import BackupReport
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin, RunRecord
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 
@@ -49,8 +51,11 @@ _FIELDS: dict[type, str] = {
     QuarantineReport: "quarantine",
     RecoverReport: "recovery",
     RowRetentionReport: "row_retention",
+    BackupReport: "backup",
 }
 """Where a value of a verb belongs in the results."""
+_SIGNALS: dict[object, str] = {128 + number: number.name for number in signal.Signals}
+"""By the exit code of whoever was ended by one."""
 
 
 def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
@@ -67,16 +72,14 @@ def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
 
 def opened(args: argparse.Namespace, graph: Graph) -> None:
     """Tell the recorder which graph the verb works on. Reads."""
-    recorder: Recorder | None = getattr(args, "recorder", None)
-    if recorder is not None:
-        recorder.opened(graph)
+    recorder: Recorder = args.recorder
+    recorder.opened(graph)
 
 
 def note(args: argparse.Namespace, value: object) -> None:
     """Hand the recorder a plan or a report of the verb. Pure."""
-    recorder: Recorder | None = getattr(args, "recorder", None)
-    if recorder is not None:
-        recorder.note(value)
+    recorder: Recorder = args.recorder
+    recorder.note(value)
 
 
 def writes(args: argparse.Namespace) -> bool:
@@ -85,7 +88,9 @@ def writes(args: argparse.Namespace) -> bool:
         return not args.queue
     if args.verb == "orphans":
         return bool(args.confirm or args.restore is not None)
-    return args.verb == "recover" or (args.verb in {"repair", "cleanup", "expire-rows"} and bool(args.confirm))
+    if args.verb in {"repair", "cleanup", "expire-rows"}:
+        return bool(args.confirm)
+    return args.verb in {"recover", "backup"}
 
 
 class Recorder:
@@ -181,6 +186,11 @@ def _with(results: RunResults, value: object) -> RunResults:
 
 
 def _sentence(error: BaseException) -> str:
+    """What ended a run, in words: of a signal there is only a number. Pure."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, SystemExit) and error.code in _SIGNALS:
+        return f"ended by {_SIGNALS[error.code]}"
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 

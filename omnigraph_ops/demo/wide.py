@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-import lance
 import numpy as np
 import pyarrow as pa
+
+from omnigraph_ops.demo.tables import append, create
 
 _DIMENSION = 128
 _TEXT_LETTERS = 100
@@ -16,16 +17,9 @@ def write_wide_table(uri: str, *, fragments: int, rows: int, seed: int = 7) -> N
     """Write so many fragments of so many rows: a key, a text and an embedding, about 0.6 kB each. Writes."""
     os.makedirs(os.path.dirname(uri), exist_ok=True)
     draw = np.random.default_rng(seed)
-    for number in range(fragments):
-        lance.write_dataset(
-            _rows(draw, number * rows, rows),
-            uri,
-            mode="append" if number else "create",
-            max_rows_per_file=rows,
-            # As the tables of a graph are.
-            data_storage_version="2.2",
-            enable_stable_row_ids=True,
-        )
+    dataset = create(uri, _rows(draw, 0, rows))
+    for number in range(1, fragments):
+        dataset = append(dataset, _rows(draw, number * rows, rows))
 
 
 def _rows(draw: np.random.Generator, first: int, rows: int) -> pa.Table:

@@ -130,10 +130,13 @@ def has_large_pages(lance: LanceGateway, uri: str, payload: str) -> bool:
     """Whether the pages of a task's largest fragments are worth keeping as they are. Reads their footers.
 
     What was loaded in small pieces, or copied together from small pieces, is encoded anew: a page per few rows
-    makes a file larger and slower to scan.
+    makes a file larger and slower to scan. A task with deleted rows is not looked at: nothing of it can be copied.
     """
     with lance_errors("read a compaction task"):
-        fragments = sorted(_Task.from_json(payload).fragments, key=_data_bytes, reverse=True)[:_MOST_SAMPLED]
+        fragments = sorted(_Task.from_json(payload).fragments, key=_data_bytes, reverse=True)
+    if any(f.deletion_file for f in fragments):
+        return False
+    fragments = fragments[:_MOST_SAMPLED]
     size = sum(_data_bytes(f) for f in fragments)
     if not fragments or size < len(fragments) * _LARGE_PAGE_BYTES:
         return False

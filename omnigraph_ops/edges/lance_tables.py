@@ -124,9 +124,9 @@ def plan_tasks(
 
 def _parts(task: Any, cut: Cut | None) -> Iterator[RewriteTask]:
     whole = tuple(_fragment(f) for f in task.fragments)
+    payload = task.json()
     for run in (whole,) if cut is None else cut(whole):
         ids = tuple(f.fragment_id for f in run)
-        payload = task.json()
         yield RewriteTask(payload=payload if run == whole else with_fragments(payload, ids), fragment_ids=ids)
 
 

@@ -12,7 +12,13 @@ from typing import Any
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ContractError
 from omnigraph_ops.graph.catalog import Catalog, Property, TableSpec
-from omnigraph_ops.graph.layout import SCHEMA_FILES, STAGING_SUFFIX
+from omnigraph_ops.graph.layout import (
+    SCHEMA_FILES,
+    SCHEMA_IR_FILE,
+    SCHEMA_SOURCE_FILE,
+    SCHEMA_STATE_FILE,
+    STAGING_SUFFIX,
+)
 
 # A JSON string is kept whole; white space outside of strings goes. Number tokens stay as written,
 # which a parse and re-print in another language would not guarantee.
@@ -36,16 +42,16 @@ def staging_files(storage: Storage) -> tuple[str, ...]:
 
 def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Contract:
     """Check and parse the contract files; `ContractError` names the file that is wrong. Reads."""
-    ir_text = _read_text(storage, "_schema.ir.json")
-    state = _object(storage, "__schema_state.json", _read_text(storage, "__schema_state.json"))
-    ir = _object(storage, "_schema.ir.json", ir_text)
-    _read_text(storage, "_schema.pg")
-    _expect(storage, "__schema_state.json", state, "format_version", format_version)
-    _expect(storage, "_schema.ir.json", ir, "ir_version", ir_version)
+    ir_text = _read_text(storage, SCHEMA_IR_FILE)
+    state = _object(storage, SCHEMA_STATE_FILE, _read_text(storage, SCHEMA_STATE_FILE))
+    ir = _object(storage, SCHEMA_IR_FILE, ir_text)
+    _read_text(storage, SCHEMA_SOURCE_FILE)
+    _expect(storage, SCHEMA_STATE_FILE, state, "format_version", format_version)
+    _expect(storage, SCHEMA_IR_FILE, ir, "ir_version", ir_version)
     ir_hash = "sha256:" + hashlib.sha256(_COMPACT.sub(r"\1", ir_text).encode()).hexdigest()
     if state.get("schema_ir_hash") != ir_hash:
         raise ContractError(
-            f"{storage.root}/_schema.ir.json does not match the hash in __schema_state.json; nothing was "
+            f"{storage.root}/{SCHEMA_IR_FILE} does not match the hash in {SCHEMA_STATE_FILE}; nothing was "
             "written; restore both files from the same backup, or open the graph with omnigraph for its diagnosis"
         )
     return Contract(ir=ir, ir_hash=ir_hash, format_version=format_version)
@@ -59,7 +65,7 @@ def read_catalog(
     try:
         specs = [spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error})") from None
+        raise ContractError(f"{storage.root}/{SCHEMA_IR_FILE} is malformed ({error})") from None
     return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
 
 
@@ -68,7 +74,7 @@ def parse_properties(table_key: str, raw: Any) -> tuple[Property, ...]:
     try:
         return tuple(_property(p) for p in raw["properties"])
     except (KeyError, TypeError) as error:
-        raise ContractError(f"_schema.ir.json: {table_key} has a malformed property ({error})") from None
+        raise ContractError(f"{SCHEMA_IR_FILE}: {table_key} has a malformed property ({error})") from None
 
 
 def _property(raw: Any) -> Property:

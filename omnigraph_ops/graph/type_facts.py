@@ -9,6 +9,7 @@ from typing import Any
 
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ContractError
+from omnigraph_ops.graph.layout import SCHEMA_IR_FILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,10 @@ class TypeFacts:
 def read_type_facts(storage: Storage) -> dict[str, TypeFacts]:
     """The facts of every declared type by table key; raises `ContractError`. Reads."""
     try:
-        ir = json.loads(storage.read("_schema.ir.json"))
+        ir = json.loads(storage.read(SCHEMA_IR_FILE))
         return {f"{kind}:{raw['name']}": _facts(raw) for kind in ("node", "edge") for raw in ir[f"{kind}s"]}
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ContractError(f"{storage.root}/_schema.ir.json is malformed ({error}); nothing was written") from None
+        raise ContractError(f"{storage.root}/{SCHEMA_IR_FILE} is malformed ({error}); nothing was written") from None
 
 
 def _facts(raw: dict[str, Any]) -> TypeFacts:

@@ -16,7 +16,7 @@ from omnigraph_ops.health.score import StoredFacts, report_of, score_table
 from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.optimize.ingest import last_run
 from omnigraph_ops.optimize.observe import columns_without_values, policy_of, select_entries, spec_of
-from omnigraph_ops.optimize.plan import owners_note
+from omnigraph_ops.optimize.plan import OptimizePolicy, owners_note
 from omnigraph_ops.parallel import in_parallel
 
 
@@ -27,10 +27,11 @@ def health(graph: Graph, *, tables: Sequence[str] = ()) -> HealthReport:
     """
     state = graph.state()
     entries = select_entries(graph, state, tables)
+    policy = policy_of(graph)
 
     def one(entry: TableEntry) -> TableHealth:
         try:
-            return _look(graph, entry)
+            return _look(graph, entry, policy)
         except OpsError as error:
             return TableHealth(table_key=entry.table_key, error=str(error))
 
@@ -38,9 +39,8 @@ def health(graph: Graph, *, tables: Sequence[str] = ()) -> HealthReport:
     return report_of(graph.uri, graph.stamp, state.manifest_version, rows)
 
 
-def _look(graph: Graph, entry: TableEntry) -> TableHealth:
+def _look(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableHealth:
     spec = spec_of(graph, entry)
-    policy = policy_of(graph)
     head = graph.open_head(entry)
     facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
     found = score_table(

@@ -7,7 +7,7 @@ from omnigraph_ops.edges.history_table import literal, moment_literal
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.history.place import table_at
-from omnigraph_ops.models.history import GraphTrendPoint, RunRecord, TableTrendPoint
+from omnigraph_ops.models.history import RunRecord, TableTrendPoint
 
 _RUNS = "table_key IS NULL"
 
@@ -31,31 +31,6 @@ def table_trend(
     """The runs that looked at a table. Reads."""
     where = _since(f"table_key = {literal(table_key)}", since_us)
     return points_of(table_at(source).read(where, newest=last))
-
-
-def graph_trend(
-    source: Graph | Storage, *, last: int | None = None, since_us: int | None = None
-) -> tuple[GraphTrendPoint, ...]:
-    """What a chart over the runs of a graph needs. Reads."""
-    return tuple(_point(run) for run in read_runs(source, last=last, since_us=since_us))
-
-
-def _point(run: RunRecord) -> GraphTrendPoint:
-    return GraphTrendPoint(
-        run_id=run.run_id,
-        started_at_us=run.header.started_at_us,
-        verb=run.header.verb,
-        outcome=run.outcome,
-        seconds=run.seconds,
-        rows=run.after.rows,
-        fragments=run.after.fragments,
-        data_bytes=run.after.data_bytes,
-        dead_bytes=run.after.dead_bytes,
-        score=run.after.score,
-        bytes_rewritten=run.work.bytes_rewritten,
-        bytes_reclaimed=run.work.bytes_reclaimed,
-        write_amplification=run.work.write_amplification,
-    )
 
 
 def _since(where: str, since_us: int | None) -> str:

@@ -20,6 +20,7 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
+from omnigraph_ops.sizes import human_bytes
 
 
 def record_of(header: RunHeader, results: RunResults) -> RunRecord:
@@ -34,6 +35,7 @@ def record_of(header: RunHeader, results: RunResults) -> RunRecord:
         outcome=outcome_of(failed=bool(errors), did_anything=results.did_anything),
         errors=errors,
         attention=results.attention,
+        notes=_notes(results),
         counts=_counts(tables),
         before=_graph_before(results, tables),
         after=results.after.graph,
@@ -62,6 +64,15 @@ def _errors(results: RunResults, tables: Iterable[TableRecord]) -> tuple[str, ..
 
 def _quarantine_failed(results: RunResults) -> tuple[SparedFile, ...]:
     return results.quarantine.failed if results.quarantine else ()
+
+
+def _notes(results: RunResults) -> tuple[str, ...]:
+    """What was done that no figure of the record tells. Pure."""
+    made = results.backup
+    if made is None:
+        return ()
+    copied = human_bytes(made.copied.bytes)
+    return (f"backup {made.backup_id}: {made.total.files:,} files, {copied} copied, at {made.backup}",)
 
 
 def _counts(tables: Iterable[TableRecord]) -> TableCounts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.models.history import RunRecord
@@ -22,24 +22,35 @@ _PARAMETER = re.compile(
 
 def redacted(text: str, secrets: Collection[str] = ()) -> str:
     """The text without user info of URLs, signatures, the given secrets, and those of the environment. Reads."""
-    values = {v for name, v in os.environ.items() if _SECRET_NAMES.search(name) and len(v) >= _SHORTEST}
-    for value in sorted({*values, *secrets}, key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
-    return _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))
+    return _clean(text, _hidden_now(secrets))
 
 
 def redacted_record(record: RunRecord, secrets: Collection[str] = ()) -> RunRecord:
     """The record with every free text redacted. Reads the environment."""
+    hidden = _hidden_now(secrets)
 
     def clean(text: str) -> str:
-        return redacted(text, secrets)
+        return _clean(text, hidden)
 
     return replace(
         record,
         header=replace(record.header, graph=clean(record.header.graph)),
         errors=tuple(map(clean, record.errors)),
         attention=tuple(map(clean, record.attention)),
+        notes=tuple(map(clean, record.notes)),
         tables=tuple(
             replace(t, reason=clean(t.reason), error=None if t.error is None else clean(t.error)) for t in record.tables
         ),
     )
+
+
+def _hidden_now(secrets: Collection[str]) -> tuple[str, ...]:
+    """The given secrets and those of the environment, longer ones before what is part of them. Reads."""
+    found = {v for name, v in os.environ.items() if _SECRET_NAMES.search(name) and len(v) >= _SHORTEST}
+    return tuple(sorted({*found, *secrets}, key=len, reverse=True))
+
+
+def _clean(text: str, hidden: Sequence[str]) -> str:
+    for value in hidden:
+        text = text.replace(value, HIDDEN)
+    return _PARAMETER.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))

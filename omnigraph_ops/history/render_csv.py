@@ -32,7 +32,7 @@ def trend_csv(trend: TableTrend) -> str:
 
 
 def _run_row(run: RunRecord) -> Row:
-    said = "; ".join(run.errors)
+    said = "; ".join((*run.errors, *run.notes))
     identity = (run.run_id, run.header.started_at_us, run.header.verb)
     return _row(identity, "", run.outcome, run.seconds, said, run.before, run.after, run.work)
 

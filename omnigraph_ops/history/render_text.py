@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from omnigraph_ops.evidence.readable import safe
 from omnigraph_ops.history.views import Section, View
 
 
@@ -14,7 +15,7 @@ def text(view: View) -> str:
     lines += [f"  {name:<{width}}  {value}" for name, value in view.facts]
     for section in view.sections:
         lines += ["", section.title, *(f"  - {line}" for line in section.lines), *_columns(section)]
-    return "\n".join(_printable(line) for line in lines)
+    return "\n".join(safe(line) for line in lines)
 
 
 def _columns(section: Section) -> Iterator[str]:
@@ -22,7 +23,3 @@ def _columns(section: Section) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)

@@ -18,6 +18,7 @@ from omnigraph_ops.models import (
     RepairReport,
     TableStats,
 )
+from omnigraph_ops.models.backup import BackupReport
 from omnigraph_ops.models.history import Measured, RunDecision
 from omnigraph_ops.models.retention import RowRetentionReport
 
@@ -58,6 +59,7 @@ class RunResults:
     quarantine: QuarantineReport | None = None
     recovery: RecoverReport | None = None
     row_retention: RowRetentionReport | None = None
+    backup: BackupReport | None = None
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     attention: tuple[str, ...] = ()
@@ -71,11 +73,12 @@ class RunResults:
 
     @property
     def did_anything(self) -> bool:
-        """Whether the graph, or what is stored of it, is other than before. Pure."""
+        """Whether the graph, or what is stored of it, there or in a backup, is other than before. Pure."""
         repaired = self.repair is not None and any(r.action in DONE_BY_REPAIR for r in self.repair.tables)
         cleaned = any(s.old_versions_removed for s in self.cleanup) or any(f.error is None for f in self.forks)
         swept = self.orphans is not None and bool(self.orphans.files_removed or self.orphans.folders_removed)
         moved = self.quarantine is not None and bool(self.quarantine.files)
         recovered = self.recovery is not None and any(o.action in DONE_BY_RECOVER for o in self.recovery.outcomes)
         expired = self.row_retention is not None and bool(self.row_retention.rows_removed)
-        return bool(self.optimized) or repaired or cleaned or swept or moved or recovered or expired
+        changed = bool(self.optimized) or repaired or cleaned or swept or moved or recovered or expired
+        return changed or self.backup is not None

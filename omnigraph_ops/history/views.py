@@ -58,6 +58,7 @@ def run_view(run: RunRecord) -> View:
     sections = (
         Section(title="Failed", lines=run.errors),
         Section(title="Needs attention", lines=run.attention),
+        Section(title="Done", lines=run.notes),
         Section(title="Decisions", header=_DECISION_HEADER, rows=tuple(_decision_cells(d) for d in run.decisions)),
         Section(title="Tables", header=_TABLE_HEADER, rows=tuple(_table_cells(t) for t in run.tables)),
     )

@@ -156,6 +156,8 @@ class RunRecord:
     errors: tuple[str, ...] = ()
     attention: tuple[str, ...] = ()
     """What a person should look at although nothing failed."""
+    notes: tuple[str, ...] = ()
+    """What was done that no figure tells."""
     counts: TableCounts = TableCounts()
     before: Measured = Measured()
     after: Measured = Measured()
@@ -183,25 +185,6 @@ class TableTrendPoint:
     started_at_us: int
     verb: str
     table: TableRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphTrendPoint:
-    """One run in the life of a graph: what a chart over time needs."""
-
-    run_id: str
-    started_at_us: int
-    verb: str
-    outcome: RunOutcome
-    seconds: float
-    rows: int | None
-    fragments: int | None
-    data_bytes: int | None
-    dead_bytes: int | None
-    score: int | None
-    bytes_rewritten: int
-    bytes_reclaimed: int
-    write_amplification: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.edges.inventory import folders_in
@@ -100,10 +101,10 @@ def run_within(graph: Graph, plan: OptimizePlan, one: Callable[[str], TableStats
 
 def note_deferrals(graph: Graph, tables: Sequence[TableStats]) -> None:
     """Remember which tables found no budget, so that they do not wait forever. Writes under `__maintenance/`."""
-    entries = {e.table_key: e for e in graph.state().entries}
-    for table in tables:
-        if table.skipped is SkipReason.DEFERRED_BUDGET and table.table_key in entries:
-            record_deferral(graph, entries[table.table_key])
+    deferred = {t.table_key for t in tables if t.skipped is SkipReason.DEFERRED_BUDGET}
+    if deferred:
+        entries = [e for e in graph.state().entries if e.table_key in deferred]
+        in_parallel(partial(record_deferral, graph), entries, workers=graph.settings.concurrency)
 
 
 def too_late(not_after_us: int | None) -> bool:

@@ -158,7 +158,7 @@ def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
     plan = plan_table(observe_table(graph, entry, policy), policy)
     progress = on_progress or (lambda _text: None)
     if plan.decision is Decision.OPTIMIZE:
-        TableRun(graph, plan, executor, effort, progress).go(entry, windows)
+        TableRun(graph, plan, policy, executor=executor, effort=effort, progress=progress).go(entry, windows)
     else:
         abandon(graph, entry.path, progress)
         if not windows:

@@ -13,7 +13,8 @@ from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import TablePlan, UnitWindow
 from omnigraph_ops.optimize.deferred import commit_rewrites
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
-from omnigraph_ops.optimize.observe import policy_of, select_entries
+from omnigraph_ops.optimize.observe import select_entries
+from omnigraph_ops.optimize.plan import OptimizePolicy
 from omnigraph_ops.optimize.units import Effort, Progress, compact_here, fold
 from omnigraph_ops.rewrites.adopt import Round, adopt, begin
 from omnigraph_ops.rewrites.claim import rewrite_lease
@@ -32,13 +33,18 @@ class TableRun:
     """One table's way through its units."""
 
     def __init__(
-        self, graph: Graph, plan: TablePlan, executor: TaskExecutor, effort: Effort, progress: Progress
+        self,
+        graph: Graph,
+        plan: TablePlan,
+        policy: OptimizePolicy,
+        *,
+        executor: TaskExecutor,
+        effort: Effort,
+        progress: Progress,
     ) -> None:
         self.graph, self.plan, self.executor = graph, plan, executor
         self.effort, self.progress = effort, progress
-        self.target_rows = graph.settings.target_rows_per_fragment
-        policy = policy_of(graph)
-        self.exclude, self.cut = policy.exclude, policy.cut
+        self.target_rows, self.exclude, self.cut = policy.target_rows, policy.exclude, policy.cut
         self.stuck: set[str] = set()
         """Journals that could not be ended in this run."""
 

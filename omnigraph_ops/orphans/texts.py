@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from omnigraph_ops.approval.markdown import code, count, human_seconds, no_answer, prose, table
+from omnigraph_ops.evidence.readable import safe
 from omnigraph_ops.models import (
     OrphanFile,
     OrphanGroup,
@@ -59,6 +60,15 @@ def report_text(report: OrphansReport) -> str:
     lines += [f"  spared: {line}" for line in _first(_faults(report.spared))]
     lines += [f"  failed: {line}" for line in _first(_faults(report.failed))]
     return "\n".join(lines)
+
+
+def detail(report: OrphansReport) -> str:
+    """One sentence for the audit log. Pure."""
+    where = f" to quarantine {report.quarantine_id}" if report.quarantine_id else ""
+    return (
+        f"{report.files_removed} files and {report.bytes_removed} bytes removed{where}, "
+        f"{len(report.spared)} spared, {len(report.failed)} failed"
+    )
 
 
 def quarantines_text(listed: QuarantineList) -> str:
@@ -159,12 +169,7 @@ def _faults(files: Sequence[SparedFile]) -> list[str]:
 def _first(lines: Sequence[str]) -> list[str]:
     """The first lines, and how many more there are. Pure."""
     more = len(lines) - MOST_ROWS
-    return [*map(_printable, lines[:MOST_ROWS]), *([f"{more:,} more"] if more > 0 else [])]
-
-
-def _printable(text: str) -> str:
-    """A line with file names in it that cannot move the cursor of a terminal. Pure."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return [*map(safe, lines[:MOST_ROWS]), *([f"{more:,} more"] if more > 0 else [])]
 
 
 def _section(title: str, lines: Sequence[str], full_plan: str | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset
@@ -86,7 +86,7 @@ def begin(graph: Graph, entry: TableEntry, tasks: Sequence[RewriteTask]) -> Roun
         owner=process_name(),
     )
     journal.begin(graph.storage, plan)
-    orders = tuple(_order(graph, entry, plan.rewrite_id, t.index, t.payload) for t in plan.tasks)
+    orders = tuple(_order(graph, entry, plan.rewrite_id, task) for task in plan.tasks)
     return Round(rewrite_id=plan.rewrite_id, orders=orders)
 
 
@@ -105,11 +105,11 @@ def adopt(graph: Graph, entry: TableEntry, pinned: Dataset, rewrite_id: str, pro
     now = current(pinned)
     fates = _decide(graph, entry.path, found, now)
     progress(f"resuming rewrite {rewrite_id}: {summary(fates)}")
-    payloads = {t.index: t.payload for t in found.plan.tasks} if found.plan else {}
-    todo = [f.index for f in fates if f.fate is Fate.TODO and f.index in payloads]
+    planned = {t.index: t for t in found.plan.tasks} if found.plan else {}
+    todo = [planned[f.index] for f in fates if f.fate is Fate.TODO and f.index in planned]
     return Round(
         rewrite_id=rewrite_id,
-        orders=tuple(_order(graph, entry, rewrite_id, i, rebased(payloads[i], now)) for i in todo),
+        orders=tuple(_order(graph, entry, rewrite_id, replace(t, payload=rebased(t.payload, now))) for t in todo),
         finished=_chosen(fates, Fate.FINISHED),
         kept=set(_chosen(fates, Fate.COMMITTED)),
         adopted=True,
@@ -152,13 +152,13 @@ def _chosen(fates: Sequence[TaskFate], fate: Fate) -> list[Attempt]:
     return [Attempt(index=f.index, attempt=f.chosen) for f in fates if f.fate is fate and f.chosen is not None]
 
 
-def _order(graph: Graph, entry: TableEntry, rewrite_id: str, index: int, payload: str) -> TaskOrder:
+def _order(graph: Graph, entry: TableEntry, rewrite_id: str, task: JournalTask) -> TaskOrder:
     return TaskOrder(
         graph_uri=graph.uri,
         table_path=entry.path,
         rewrite_id=rewrite_id,
-        index=index,
-        payload=payload,
-        source_bytes=source_bytes(payload),
+        index=task.index,
+        payload=task.payload,
+        source_bytes=task.source_bytes,
         ceilings=ceilings_of(graph.settings),
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.edges import lance_rewrites
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
 from omnigraph_ops.edges.lance_rewrites import TaskLimits, copying, has_large_pages, with_sizes
 from omnigraph_ops.edges.lance_tables import commit_results, execute_task, fragment_facts, plan_tasks
@@ -149,6 +150,14 @@ def test_pages_count_as_large_by_what_a_page_holds(
     lance, dataset = _loaded(tmp_path, loads, rows, width)
     (task,) = plan_tasks(dataset, 1_000_000)
     assert has_large_pages(lance, str(dataset.uri), task.payload) is large
+
+
+def test_no_footer_is_read_of_a_task_that_cannot_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lance, dataset = _loaded(tmp_path, 3, 2000, 4000)
+    dataset.delete("id = '0-0'")
+    (task,) = plan_tasks(dataset, 1_000_000)
+    monkeypatch.setattr(lance_rewrites, "LanceFileReader", lambda *_: pytest.fail("a footer was read"))
+    assert has_large_pages(lance, str(dataset.uri), task.payload) is False
 
 
 def test_a_large_file_of_many_small_pages_is_encoded_anew(tmp_path: Path) -> None:

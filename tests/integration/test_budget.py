@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import Decision, SkipReason
 from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
 from omnigraph_ops.settings import Settings
@@ -80,6 +82,19 @@ def test_a_deadline_of_nothing_starts_nothing(demo_graph: DemoGraph) -> None:
     report = optimize_all(graph, budget=Budget(deadline_seconds=0))
     assert {t.skipped for t in report.tables} == {SkipReason.DEFERRED_BUDGET}
     assert {p: d for p, d in tree_of(graph.uri).items() if not p.startswith("__maintenance")} == before
+
+
+def test_tables_without_a_budget_are_noted_side_by_side(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, both = demo_graph(**PEOPLE, settings=Settings(concurrency=2)), threading.Barrier(2, timeout=30)
+    noted = list[str]()
+
+    def note(_graph: Graph, entry: TableEntry) -> None:
+        both.wait()
+        noted.append(entry.table_key)
+
+    monkeypatch.setattr("omnigraph_ops.optimize.budget.record_deferral", note)
+    optimize_all(graph, budget=Budget(deadline_seconds=0))
+    assert sorted(noted) == [KNOWS, PERSON]
 
 
 def test_auto_takes_only_what_is_past_a_threshold(demo_graph: DemoGraph, stamp: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -13,32 +14,31 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops import history
+from omnigraph_ops.backup import transfer
 from omnigraph_ops.cli.recording import writes
-from omnigraph_ops.edges.history_table import MAINTAINED_EVERY
+from omnigraph_ops.edges.history_rows import rows_of
+from omnigraph_ops.edges.history_table import MAINTAINED_EVERY, HistoryTable
+from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import HISTORY_PATH
 from omnigraph_ops.health import health
-from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.recovery import check
+from omnigraph_ops.sizes import human_bytes
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.history import DAY_US, record
 from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 DRIFTED = "node:Person"
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The command line of this process."""
-    return runner(capsys)
 
 
 @pytest.fixture
@@ -144,6 +144,80 @@ def test_a_history_that_cannot_be_written_is_said_and_changes_nothing(cli: Cli, 
     assert rows_everywhere(graph) == rows
 
 
+def test_a_record_is_returned_wherever_it_could_be_made(storage: Storage) -> None:
+    said, night = list[str](), record("night")
+    Path(storage.root, HISTORY_PATH).parent.mkdir()
+    Path(storage.root, HISTORY_PATH).write_text("a file where a folder belongs")
+    assert history.keep(storage, lambda: night, days=400, warn=said.append) is night
+
+    def unmade() -> RunRecord:
+        raise ValueError("no such number\nin the report")
+
+    assert history.keep(storage, unmade, days=400, warn=said.append) is None
+    sentence = "the history could not be written, which changes nothing about the run"
+    assert (len(said), said[0].startswith(f"{sentence}: "), said[1]) == (2, True, f"{sentence}: no such number")
+
+
+@pytest.mark.parametrize("step", ["drop_older_records", "maintain"])
+def test_what_fails_after_a_record_is_written_is_said_as_that(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fail(*_arguments: Any, **_named: Any) -> None:
+        raise LanceFailure("denied")
+
+    said, night = list[str](), record("night")
+    monkeypatch.setattr(HistoryTable, step, fail)
+    assert history.keep(storage, lambda: night, days=400, warn=said.append) is night
+    assert said == ["the run is in the history, which could not be kept small: denied"]
+    assert history.read_run(storage, "night") == night
+
+
+@pytest.mark.parametrize(
+    ("ended", "sentence"),
+    [(SystemExit(128 + signal.SIGTERM), "ended by SIGTERM"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_a_run_that_somebody_ended_says_how(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, ended: BaseException, sentence: str
+) -> None:
+    def stopped(*_arguments: Any, **_named: Any) -> None:
+        raise ended
+
+    graph = demo_graph(**SMALL)
+    monkeypatch.setattr("omnigraph_ops.cli.verbs.recover", stopped)
+    assert cli("recover", graph.uri).code > 128
+    (run,) = history.read_runs(graph)
+    assert (run.outcome, run.errors) == (FAILED, (sentence,))
+
+
+def test_a_backup_is_a_run_that_says_what_it_copied(cli: Cli, demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    made = cli("backup", graph.uri, str(tmp_path / "backups"), "--json").json
+    (run,) = history.read_runs(graph)
+    assert (run.header.verb, run.outcome, run.attention, run.decisions) == ("backup", DONE, (), ())
+    copied = human_bytes(made["copied"]["bytes"])
+    note = f"backup {made['backup_id']}: {made['total']['files']:,} files, {copied} copied, at {made['backup']}"
+    assert run.notes == (note,)
+    for form in ("table", "json", "markdown", "html", "csv"):
+        assert made["backup_id"] in cli(f"history --format {form} --run", graph.uri, run.run_id).out
+    assert cli("verify", made["backup"], "--graph", graph.uri).code == 0
+    assert seen(graph) == [("backup", DONE)]
+
+
+def test_a_backup_that_failed_has_failed(
+    cli: Cli, demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: Any, **_named: Any) -> str:
+        raise StorageError("disk full")
+
+    graph, target = demo_graph(**SMALL), str(tmp_path / "backups")
+    monkeypatch.setattr(transfer, "copy_file", full)
+    assert_refused(cli("backup", graph.uri, target, "--quiet"), "disk full")
+    (run,) = history.read_runs(graph)
+    assert (run.header.verb, run.outcome, run.errors, run.notes) == ("backup", FAILED, ("disk full",), ())
+    assert_refused(cli("backup", graph.uri, f"{graph.uri}/backups"), "is inside the graph")
+    assert len(history.read_runs(graph)) == 1, "a call that was wrong is no run"
+
+
 def test_nobody_else_sees_the_history(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     keys = {t.table_key for t in health(graph).tables}
@@ -212,6 +286,12 @@ def test_records_past_their_time_go_and_the_table_stays_small(
     assert history.table_trend(storage, "node:A")[-1].run_id == "day 39"
 
 
+def test_a_retention_of_thousands_of_years_keeps_everything(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph_ops.edges.history_table.MAINTAINED_EVERY", 1)
+    history.append(storage, record("old", started_at_us=DAY_US), days=10**6)
+    assert [run.run_id for run in history.read_runs(storage)] == ["old"]
+
+
 def test_a_run_that_is_reported_again_has_one_record(storage: Storage) -> None:
     for outcome in (FAILED, DONE):
         history.append(storage, record("night", outcome=outcome), days=400)
@@ -227,7 +307,6 @@ def test_the_newest_so_many_or_since_a_moment(storage: Storage) -> None:
         history.append(storage, record(f"it's {day}", started_at_us=now - day * DAY_US), days=400)
     assert [r.run_id for r in history.read_runs(storage, last=2)] == ["it's 1", "it's 3"]
     assert [r.run_id for r in history.read_runs(storage, since_us=now - 4 * DAY_US)] == ["it's 1", "it's 3", "it's 4"]
-    assert [p.run_id for p in history.graph_trend(storage, last=1)] == ["it's 1"]
     assert [p.run_id for p in history.table_trend(storage, "node:A", last=1)] == ["it's 1"]
     run = history.read_run(storage, "it's 4")
     assert run is not None
@@ -238,12 +317,12 @@ def test_the_newest_so_many_or_since_a_moment(storage: Storage) -> None:
 
 
 def test_columns_of_an_older_release_are_added(storage: Storage) -> None:
-    from omnigraph_ops.edges.history_rows import rows_of
-
-    old = rows_of(record("old")).drop_columns(["preempted"])
+    old = rows_of(record("old", notes=("a",))).drop_columns(["preempted", "notes"])
     lance.write_dataset(old, f"{storage.root}/{HISTORY_PATH}")
-    history.append(storage, record("new"), days=400)
-    assert [r.work.preempted for r in sorted(history.read_runs(storage), key=lambda r: r.run_id)] == [1, None]
+    assert [(r.work.preempted, r.notes) for r in history.read_runs(storage)] == [(None, ())]
+    history.append(storage, record("new", notes=("b",)), days=400)
+    runs = sorted(history.read_runs(storage), key=lambda r: r.run_id)
+    assert [(r.work.preempted, r.notes) for r in runs] == [(1, ("b",)), (None, ())]
 
 
 def test_columns_of_a_later_release_do_not_stop_this_one(storage: Storage) -> None:
@@ -280,6 +359,8 @@ def test_which_calls_write() -> None:
         return writes(build_parser().parse_args(text.split()))
 
     writing = ("optimize g", "recover g", "repair g --confirm", "cleanup g --keep 1 --confirm", "orphans g --confirm")
+    assert call("backup g somewhere")
     assert all(call(text) for text in (*writing, "orphans g --restore q", "orphans g --purge q --confirm"))
     reading = ("optimize g --queue", "repair g", "cleanup g --keep 1", "orphans g", "orphans g --purge q", "history g")
+    assert not any(call(text) for text in ("verify b --graph g", "restore b g", "backups somewhere"))
     assert not any(call(text) for text in reading)

@@ -80,7 +80,9 @@ def only(run: RunRecord) -> TableRecord:
 
 
 def test_a_record_becomes_rows_and_is_itself_again() -> None:
-    whole = record(outcome=FAILED, errors=("boo",), tables=(table("node:A"), table("node:B", error="x", windows=())))
+    whole = record(
+        outcome=FAILED, errors=("boo",), notes=("c",), tables=(table("node:A"), table("node:B", error="x", windows=()))
+    )
     assert records_of(rows_of(whole)) == (whole,)
     assert rows_of(whole).schema == SCHEMA
     assert [p.table for p in points_of(rows_of(whole).slice(2))] == [whole.tables[1]]
@@ -98,9 +100,9 @@ def test_columns_that_a_later_release_adds_or_an_older_one_lacks_do_not_matter()
     import pyarrow as pa
 
     rows = rows_of(record())
-    older = rows.drop_columns(["score_after", "attention", "preempted", "logical_date"])
+    older = rows.drop_columns(["score_after", "attention", "notes", "preempted", "logical_date"])
     (read,) = records_of(older.append_column("new", pa.array([1] * rows.num_rows)))
-    assert (read.after.score, read.attention, read.work.preempted) == (None, (), None)
+    assert (read.after.score, read.attention, read.notes, read.work.preempted) == (None, (), (), None)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_secrets_do_not_reach_the_record(monkeypatch: pytest.MonkeyPatch) -> Non
     clean = redacted(text, ("canary-of-a-connection",))
     assert not any(secret in clean for secret in ("word@", "abc", "t0ken", "canary"))
     assert "x=1" in clean
-    run = record(errors=(text,), attention=(text,), tables=(table(error=text), table(reason=text)))
+    run = record(errors=(text,), attention=(text,), notes=(text,), tables=(table(error=text), table(reason=text)))
     assert "canary-in" not in str(redacted_record(run))
 
 

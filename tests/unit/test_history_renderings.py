@@ -21,6 +21,7 @@ RUN = record(
     f"cli/{EVIL}",
     errors=(f"{EVIL} failed",),
     attention=(EVIL,),
+    notes=(f"backup 1: 2 files, at {EVIL}",),
     tables=(table(EVIL, error=EVIL, outcome=RunOutcome.FAILED), table("node:B", stages=(), reason="deferred_budget")),
 )
 POINT = TableTrendPoint(run_id=RUN.run_id, started_at_us=1, verb="optimize", table=RUN.tables[0])
@@ -74,6 +75,13 @@ def test_outcomes_are_words() -> None:
     assert "deferred budget" in shown
     assert "cleanup  rejected  ada" in shown
     assert "4 → 1" in shown
+
+
+def test_every_form_of_a_run_has_its_notes() -> None:
+    view, plain = run_view(RUN), run_view(record())
+    forms = (text(view), markdown(view), html(view), render_csv.run_csv(RUN))
+    assert all("backup 1: 2 files" in form for form in forms)
+    assert "Done" not in [section.title for section in plain.sections]
 
 
 def test_a_list_has_a_line_per_run_and_an_empty_one_says_so() -> None:
