@@ -6,6 +6,7 @@
 | `copy` | copies the frozen files below **Destination**; a retry goes on where it was | writes there only |
 | `verify` | reads the backup again, all of it | reads |
 | `unfreeze` | ends the freeze, whatever happened before | removes tags and hold |
+| `report` | what happened; red when anything failed | reads, writes the history |
 
 Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups DEST` lists what is there, and
 `omnigraph-ops restore BACKUP PLACE` makes a graph of one. See `docs/backup.md`.
@@ -13,11 +14,12 @@ Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups D
 
 from __future__ import annotations
 
-from airflow.sdk import Param
+from airflow.sdk import Param, TriggerRule
 from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import manual_dag
 from omnigraph_airflow.operators.backup import BackupOperator, FreezeOperator, UnfreezeOperator, VerifyBackupOperator
-from omnigraph_airflow.params import graph_param
+from omnigraph_airflow.operators.report import ReportOperator
+from omnigraph_airflow.params import DURATION, SIZE, graph_param
 
 PARAMS = {
     "graph": graph_param(graph_names()),
@@ -43,14 +45,14 @@ PARAMS = {
     "max_bytes_per_second": Param(
         None,
         type=["null", "string"],
-        pattern=r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$",
+        pattern=SIZE,
         title="Bytes per second at most",
         description_md="As in `50MB`.",
     ),
     "ttl": Param(
         "1d",
         type="string",
-        pattern=r"^\s*\+?\d+[smhdw]?\s*$",
+        pattern=DURATION,
         title="Frozen at most",
         description_md="As in `12h`. The freeze ends by itself after this, even when nothing of Airflow is left.",
     ),
@@ -59,7 +61,7 @@ PARAMS = {
 
 @manual_dag(dag_id="omnigraph_backup", params=PARAMS, doc_md=__doc__)
 def omnigraph_backup() -> None:
-    """Freeze, copy, verify, unfreeze."""
+    """Freeze, copy, verify, unfreeze, report."""
     freeze = FreezeOperator(task_id="freeze", ttl="{{ params.ttl }}")
     copy = BackupOperator(
         task_id="copy",
@@ -71,8 +73,10 @@ def omnigraph_backup() -> None:
     )
     verify = VerifyBackupOperator(task_id="verify", backup=copy.output)
     unfreeze = UnfreezeOperator(task_id="unfreeze", freeze_id=freeze.output)
+    report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
 
-    freeze >> copy >> verify >> unfreeze.as_teardown(setups=freeze)
+    freeze >> copy >> verify >> unfreeze.as_teardown(setups=freeze) >> report
+    verify >> report
 
 
 omnigraph_backup()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from airflow.sdk import TriggerRule
 from omnigraph_airflow.graphs import graph_names
-from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
+from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 from omnigraph_airflow.operators.cleanup import CleanupTablesOperator, PlanCleanupOperator
 from omnigraph_airflow.operators.lots import LOT_LABEL
@@ -61,10 +61,7 @@ def omnigraph_cleanup() -> None:
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
         plan=plan.output["plan"],
-        answer_within=ANSWER_WITHIN,
-        only_confirmed=True,
-        confirmed="{{ params.confirm }}",
-        digest="{{ params.digest }}",
+        **ASKED_IN_FORM,
     )
     cleanup = CleanupTablesOperator.partial(
         task_id="cleanup_table",

@@ -7,13 +7,13 @@ one there are no DAGs here. A graph that the file describes with a fault has non
 from __future__ import annotations
 
 from airflow.sdk import DAG, get_parsing_context
-from omnigraph_airflow.graph_nights import dag_id_of, graph_dag
-from omnigraph_airflow.graphs import read_graphs_file
+from omnigraph_airflow.graph_nights import graph_dag
+from omnigraph_airflow.graphs import nightly_dag_id, read_graphs_file
 
 reading = read_graphs_file()
 # A worker that starts a task parses this file for one DAG.
 wanted = get_parsing_context().dag_id
 for entry in reading.graphs if reading else ():
-    if wanted in (None, dag_id_of(entry)):
+    if wanted in (None, nightly_dag_id(entry.name)):
         dag: DAG = graph_dag(entry)
         globals()[dag.dag_id] = dag

@@ -18,19 +18,19 @@ from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
 from omnigraph_airflow.graphs import graph_names
-from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
+from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.params import confirm_param, digest_param, graph_param
+from omnigraph_airflow.params import DURATION, confirm_param, digest_param, graph_param
 
 PARAMS = {
     "graph": graph_param(graph_names()),
     "older_than": Param(
         "7d",
         type="string",
-        pattern=r"^\s*\+?\d+[smhdw]?\s*$",
+        pattern=DURATION,
         title="Only files older than",
         description_md="As in `12h`, `7d`; at least an hour. A younger file may belong to a write at work.",
     ),
@@ -57,10 +57,7 @@ def omnigraph_orphans() -> None:
     approve = ApproveOrphansOperator(
         task_id="approve_orphans",
         plan=plan.output,
-        answer_within=ANSWER_WITHIN,
-        only_confirmed=True,
-        confirmed="{{ params.confirm }}",
-        digest="{{ params.digest }}",
+        **ASKED_IN_FORM,
     )
     remove = RemoveOrphansOperator(
         task_id="remove_orphans",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
 from omnigraph_airflow.graphs import graph_names
-from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
+from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveRepairOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
@@ -54,11 +54,8 @@ def omnigraph_repair() -> None:
         task_id="approve_repair",
         params=REPAIR_FORM,
         plan=preview.output,
-        answer_within=ANSWER_WITHIN,
-        only_confirmed=True,
-        confirmed="{{ params.confirm }}",
-        digest="{{ params.digest }}",
         force="{{ params.force }}",
+        **ASKED_IN_FORM,
     )
     apply = ApplyRepairOperator(task_id="apply_repair", preview=preview.output, approval="approve_repair")
     report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
 from omnigraph_airflow.graphs import graph_names
-from omnigraph_airflow.manual import ANSWER_WITHIN, manual_dag
+from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.retention import (
@@ -47,7 +47,7 @@ PARAMS = {
         description_md="A table that would lose a larger share of its rows is refused.",
     ),
     "branch": Param(None, type=["null", "string"], title="Branch", description_md="Empty: main."),
-    "confirm": confirm_param(),
+    "confirm": confirm_param(bounded=False),
     "digest": digest_param(),
 }
 
@@ -66,10 +66,7 @@ def omnigraph_row_retention() -> None:
     approve = ApproveRowRetentionOperator(
         task_id="approve_row_retention",
         plan=plan.output,
-        answer_within=ANSWER_WITHIN,
-        only_confirmed=True,
-        confirmed="{{ params.confirm }}",
-        digest="{{ params.digest }}",
+        **ASKED_IN_FORM,
     )
     expire = ExpireRowsOperator(task_id="expire_rows", plan=plan.output, approval="approve_row_retention")
     report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)

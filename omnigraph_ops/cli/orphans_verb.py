@@ -18,7 +18,7 @@ from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import ApprovalMissing, OpsError, UsageError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.models import OrphansPlan, OrphansReport
+from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import (
     apply_orphans,
     list_quarantines,
@@ -77,7 +77,7 @@ def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
             verb="orphans",
             actor=actor,
             digest=plan.digest,
-            detail=_detail(report),
+            detail=texts.detail(report),
         )
     emit(args, report, texts.report_text(report))
     if report.failed:
@@ -85,14 +85,6 @@ def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
             f"{len(report.failed)} file(s) could not be removed, nothing that is needed was touched; run orphans again"
         )
     return 0
-
-
-def _detail(report: OrphansReport) -> str:
-    where = f" to quarantine {report.quarantine_id}" if report.quarantine_id else ""
-    return (
-        f"{report.files_removed} files and {report.bytes_removed} bytes removed{where}, "
-        f"{len(report.spared)} spared, {len(report.failed)} failed"
-    )
 
 
 def _quarantine(args: argparse.Namespace) -> int:

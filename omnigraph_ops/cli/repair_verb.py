@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 
 from omnigraph_ops import audit_log, render
 from omnigraph_ops.audit_log import AuditEvent
@@ -77,12 +76,6 @@ def _apply(graph: Graph, preview: RepairPreview, *, force: bool) -> RepairReport
     with audit_log.failures_logged(graph.storage, verb=_VERB, actor=actor, digest=preview.digest):
         report = apply_repair(graph, preview, force=force)
     event = AuditEvent.FAILED if report.manifest_version is None else AuditEvent.APPLIED
-    audit_log.append(graph.storage, event, verb=_VERB, actor=actor, digest=preview.digest, detail=_detail(report))
+    detail = render.repair_detail(report)
+    audit_log.append(graph.storage, event, verb=_VERB, actor=actor, digest=preview.digest, detail=detail)
     return report
-
-
-def _detail(report: RepairReport) -> str:
-    counts = Counter(row.action.value for row in report.tables)
-    done = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
-    where = _NOTHING if report.manifest_version is None else f"graph manifest version {report.manifest_version}"
-    return f"{done}; {where}"

@@ -13,22 +13,12 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJso
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.location import locate
+from omnigraph_ops.graphs_file.cron import check_cron
 from omnigraph_ops.sizes import parse_bytes
 
 NAME = r"[a-z][a-z0-9_-]{0,63}"
 """What a graph may be called: it becomes part of DAG ids, asset URIs and links. Templates make numbers of digits."""
 _CLASS = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
-_CRON_FIELDS: tuple[tuple[str, int, int, list[str], int], ...] = (
-    ("minute", 0, 59, [], 0),
-    ("hour", 0, 23, [], 0),
-    ("day of month", 1, 31, [], 0),
-    ("month", 1, 12, _MONTHS, 1),
-    ("day of week", 0, 7, _DAYS, 0),
-)
-_CRON_PART = re.compile(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", re.ASCII)
-_CRON_PRESETS = {"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"}
 _WINDOW = re.compile(r"(\d\d:\d\d)-(\d\d:\d\d)")
 
 
@@ -45,32 +35,6 @@ def _checked(check: Callable[[str], object]) -> AfterValidator:
 
 def _as_text(value: Any) -> Any:
     return str(value) if type(value) is int else value
-
-
-def check_cron(text: str) -> None:
-    """Raise `InvalidInput` for what is no cron expression of five fields and no preset. Pure."""
-    if text in _CRON_PRESETS:
-        return
-    fields = text.split()
-    if len(fields) != len(_CRON_FIELDS):
-        raise InvalidInput(f"'{text}' is not a cron expression of five fields")
-    for field, (name, low, high, names, first) in zip(fields, _CRON_FIELDS, strict=True):
-        if not all(_cron_part(part, low, high, names, first) for part in field.split(",")):
-            raise InvalidInput(f"'{field}' does not fit the {name} of a cron expression")
-
-
-def _cron_part(part: str, low: int, high: int, names: list[str], first: int) -> bool:
-    found = _CRON_PART.fullmatch(part)
-    if found is None or found[2] == "0":
-        return False
-    if found[1] == "*":
-        return True
-    values = [names.index(v.lower()) + first if v.lower() in names else _number(v) for v in found[1].split("-")]
-    return all(low <= v <= high for v in values) and values == sorted(values)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 3 else -1
 
 
 def hours_of(text: str) -> tuple[time, time]:

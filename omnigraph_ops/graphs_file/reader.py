@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,18 @@ def read_graphs(path: str | Path) -> Reading:
     """The faultless graphs of the file and the problems of the others. Reads."""
     name = str(path)
     try:
-        document = parse(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         return _failed(name, 1, f"the graphs file cannot be read: {reason}")
+    return _reading_of(name, text)
+
+
+@lru_cache(maxsize=4)
+def _reading_of(name: str, text: str) -> Reading:
+    """The same for a text: a page asks about each of its graphs, and a text never gets stale. Pure."""
+    try:
+        document = parse(text)
     except YamlProblem as error:
         return _failed(name, error.line, error.message)
     return _Reader(name, document).read()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from omnigraph_ops import serde
@@ -17,6 +18,10 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import Classification, CleanupPlan, OrphansPlan, RepairPreview
 
 APPROVE = "Approve"
+ASKED_DIGEST = "asked_digest"
+"""XCom key under which an approving task leaves the digest of the plan that it shows."""
+ANSWER_WITHIN = timedelta(hours=20)
+"""An approval that nobody answers so long after the start of its run counts as Reject: before the next night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,21 +108,25 @@ def outside(plan: CleanupPlan, bounds: Bounds) -> str | None:
     return None
 
 
-def cleanup_in_advance(plan: CleanupPlan, *, confirmed: bool, standing: Bounds | None) -> str | None:
+def cleanup_in_advance(
+    plan: CleanupPlan, *, confirmed: bool, standing: Bounds | None, by: str | None = None
+) -> str | None:
     """Who approved this cleanup before it was planned, or None when a person has to. Pure."""
     bounds = standing or (CONFIRM_BOUNDS if confirmed else None)
     if bounds is None or outside(plan, bounds):
         return None
-    return "the confirm param of the person who triggered the run" if confirmed else "the standing approval"
+    return _confirmed(by) if confirmed else _standing(by)
 
 
-def orphans_in_advance(plan: OrphansPlan, *, confirmed: bool) -> str | None:
+def orphans_in_advance(plan: OrphansPlan, *, confirmed: bool, by: str | None = None) -> str | None:
     """Who approved this removal before it was planned, or None when a person has to. Pure."""
     small = len(plan.files) <= CONFIRM_ORPHAN_FILES and plan.total_bytes <= CONFIRM_ORPHAN_BYTES
-    return "the confirm param of the person who triggered the run" if confirmed and small else None
+    return _confirmed(by) if confirmed and small else None
 
 
-def repair_in_advance(preview: RepairPreview, *, confirmed: bool, standing: bool = False) -> str | None:
+def repair_in_advance(
+    preview: RepairPreview, *, confirmed: bool, standing: bool = False, by: str | None = None
+) -> str | None:
     """Who approved this repair before it was previewed, or None when a person has to. Pure.
 
     Only verified maintenance is covered: what changed rows is decided by somebody who saw it.
@@ -125,5 +134,14 @@ def repair_in_advance(preview: RepairPreview, *, confirmed: bool, standing: bool
     if not all(row.classification is Classification.VERIFIED_MAINTENANCE for row in preview.drifted):
         return None
     if confirmed:
-        return "the confirm param of the person who triggered the run"
-    return "the standing approval" if standing else None
+        return _confirmed(by)
+    return _standing(by) if standing else None
+
+
+def _confirmed(by: str | None) -> str:
+    return f"{by or 'the person who triggered the run'}, by the confirm param of the run"
+
+
+def _standing(by: str | None) -> str:
+    """Bounds in a form are those of the person who sent it; a run that nobody started has those of the file. Pure."""
+    return f"the standing approval, in a run that {by} started" if by else "the standing approval"

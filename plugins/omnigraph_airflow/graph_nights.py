@@ -16,6 +16,7 @@ from airflow.sdk import (
     DeadlineReference,
 )
 
+from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.maintained import maintained_asset
 from omnigraph_airflow.nightly import Night, nightly_dag
 from omnigraph_airflow.nightly_params import stage_params
@@ -33,11 +34,6 @@ NEVER_ON_SPARK = 2**62
 """No rewrite has so many bytes."""
 
 
-def dag_id_of(entry: GraphEntry) -> str:
-    """The DAG of a graph. Pure."""
-    return f"omnigraph_maintenance__{entry.name}"
-
-
 def graph_dag(entry: GraphEntry) -> DAG:
     """The nightly DAG of one graph. Pure."""
     return nightly_dag(night_of(entry))
@@ -47,7 +43,7 @@ def night_of(entry: GraphEntry) -> Night:
     """What the file says about a graph, as its DAG wants it. Pure."""
     asked = entry.approvals
     return Night(
-        dag_id=dag_id_of(entry),
+        dag_id=nightly_dag_id(entry.name),
         graph=entry.name,
         schedule=_schedule(entry),
         params=with_defaults(stage_params(), _defaults(entry)),
@@ -159,6 +155,6 @@ def _doc(entry: GraphEntry) -> str:
         f"- connection: `{entry.connection or 'none, the environment'}`",
         f"- described in the graphs file under `graphs.{entry.name}`; the form starts from what stands there",
         "",
-        "The stages are those of the DAG `omnigraph_maintenance`.",
+        f"The stages are those of the DAG `{NIGHTLY}`.",
     ]
     return "\n".join(lines)

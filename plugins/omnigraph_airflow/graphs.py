@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 VARIABLE = "omnigraph_graphs_file"
 ENVIRONMENT = "OMNIGRAPH_GRAPHS_FILE"
+NIGHTLY = "omnigraph_maintenance"
+"""The DAG of the deployment's graph; that of a graph of the file has the graph's name behind it."""
+
+
+def nightly_dag_id(name: str) -> str:
+    """The nightly DAG of a graph of the file. Pure."""
+    return f"{NIGHTLY}__{name}"
 
 
 def graphs_file() -> str | None:
@@ -44,10 +51,32 @@ def is_name(graph: str) -> bool:
 
 
 def approvers_of(root: str) -> tuple[str, ...]:
-    """Who may answer about the graph that lies there, however it was addressed; empty: everybody. Reads."""
+    """Who may answer about the graph that lies there, however it was addressed; empty: everybody. Reads.
+
+    Raises:
+        InvalidInput: the file describes no such graph without a fault, so it may be the one that is at fault.
+    """
     reading = read_graphs_file()
-    found = [entry for entry in (reading.graphs if reading else ()) if entry.root == root]
-    return found[0].approvals.approvers if found else ()
+    if reading is None:
+        return ()
+    place = real_place(root)
+    found = [entry for entry in reading.graphs if real_place(entry.root) == place]
+    if reading.problems and not found:
+        raise _undescribed(reading, f"graph at {root}, so nobody knows who may approve")
+    return tuple(dict.fromkeys(name for entry in found for name in entry.approvals.approvers))
+
+
+def real_place(root: str) -> str:
+    """One spelling of a root, whatever symbolic links lead there. Reads the file system."""
+    return root if root.startswith("s3://") else os.path.realpath(root)
+
+
+def _undescribed(reading: Reading, what: str) -> InvalidInput:
+    """The error about a graph that the file does not describe, or not without a fault. Writes the log."""
+    for problem in reading.problems:
+        logging.getLogger(__name__).warning("%s", problem)
+    faults = f"; it has faults, first {reading.problems[0]}" if reading.problems else ""
+    return InvalidInput(f"{reading.file} describes no {what}{faults}")
 
 
 def entry_named(graph: str) -> GraphEntry | None:
@@ -62,7 +91,4 @@ def entry_named(graph: str) -> GraphEntry | None:
     for entry in reading.graphs:
         if entry.name == graph:
             return entry
-    for problem in reading.problems:
-        logging.getLogger(__name__).warning("%s", problem)
-    faults = f"; it has faults, first {reading.problems[0]}" if reading.problems else ""
-    raise InvalidInput(f"{reading.file} describes no graph {graph!r} (a path needs a slash){faults}")
+    raise _undescribed(reading, f"graph {graph!r} (a path needs a slash)")

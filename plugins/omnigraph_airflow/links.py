@@ -10,6 +10,7 @@ from airflow.sdk.configuration import conf
 
 from omnigraph_airflow.graphs import is_name
 from omnigraph_airflow.page.shim import PAGES
+from omnigraph_airflow.stages import BY_APPROVAL
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
@@ -39,12 +40,7 @@ class ApprovalLink(BaseOperatorLink):
 
     name = "Approval"
     _ASKED_BY: ClassVar = {
-        "preview_repair": "approve_repair",
-        "apply_repair": "approve_repair",
-        "plan_cleanup": "approve_cleanup",
-        "cleanup_table": "approve_cleanup",
-        "plan_orphans": "approve_orphans",
-        "remove_orphans": "approve_orphans",
+        task: stage.approval_task for stage in BY_APPROVAL.values() for task in (stage.plan_task, stage.apply_task)
     }
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
 
-from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import pull_list
 from omnigraph_ops.errors import OpsError
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from omnigraph_airflow.run_facts import RunFacts
+    from omnigraph_ops.graph import Graph
 
 
 def maintained_asset(name: str) -> Asset:
@@ -19,39 +18,29 @@ def maintained_asset(name: str) -> Asset:
     return Asset(name=f"omnigraph://{name}", uri=f"omnigraph://{name}")
 
 
-def describe_outlets(context: Context, result: Any = None) -> None:
-    """Put the graph's version and the statistics of the run into its asset event. Reads the graph."""
-    assets = context["task"].outlets
-    if not assets:
-        return
-    extra = {"run_id": context["run_id"], **_version(context["task"].graph), **_statistics(context)}
-    for asset in assets:
-        context["outlet_events"][asset].extra.update(extra)
+def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str) -> dict[str, Any]:
+    """What the event says: the graph's version, and what the run did. The keys are documented. Reads the graph."""
+    tables = facts.optimize.tables if facts.optimize else ()
+    return {
+        "run_id": run_id,
+        **_version(graph),
+        "outcome": outcome,
+        "tables_optimized": sum(t.committed for t in tables),
+        "fragments_removed": sum(t.fragments_removed for t in tables),
+        "fragments_added": sum(t.fragments_added for t in tables),
+        "bytes_rewritten": sum(t.bytes_rewritten for t in tables),
+        "versions_removed": sum(s.old_versions_removed for s in facts.cleanup),
+        "bytes_reclaimed": sum(s.bytes_removed for s in facts.cleanup),
+    }
 
 
-def _version(graph: str) -> dict[str, Any]:
+def _version(graph: Graph | None) -> dict[str, Any]:
     """The version that readers of the graph see now, None where it has none or cannot be read. Reads."""
+    if graph is None:
+        return {"manifest_version": None, "tables": None}
     try:
-        opened = OmnigraphHook(graph).get_conn()
-        state = opened.state()
+        state = graph.state()
     except OpsError:
         return {"manifest_version": None, "tables": None}
-    version = state.manifest_version if opened.format.publishes else None
+    version = state.manifest_version if graph.format.publishes else None
     return {"manifest_version": version, "tables": len(state.entries)}
-
-
-def _statistics(context: Context) -> dict[str, Any]:
-    ti = context["ti"]
-    report = ti.xcom_pull(task_ids=ti.task_id, key="report") or {}
-    optimized = ti.xcom_pull(task_ids="summarize") or {}
-    tables = optimized.get("tables", [])
-    cleaned = [stats for stats in pull_list(context, "cleanup_table") if isinstance(stats, dict)]
-    return {
-        "outcome": report.get("outcome"),
-        "tables_optimized": sum(1 for t in tables if t.get("committed")),
-        "fragments_removed": sum(t.get("fragments_removed") or 0 for t in tables),
-        "fragments_added": sum(t.get("fragments_added") or 0 for t in tables),
-        "bytes_rewritten": sum(t.get("bytes_rewritten") or 0 for t in tables),
-        "versions_removed": sum(s.get("old_versions_removed") or 0 for s in cleaned),
-        "bytes_reclaimed": sum(s.get("bytes_removed") or 0 for s in cleaned),
-    }

@@ -9,8 +9,15 @@ from typing import Any
 import pendulum
 from airflow.sdk import Param, dag
 
-ANSWER_WITHIN = timedelta(hours=20)
-"""An approval that nobody answers so long after the start of its run counts as Reject."""
+from omnigraph_airflow.decisions import ANSWER_WITHIN
+
+ASKED_IN_FORM: Mapping[str, Any] = {
+    "answer_within": ANSWER_WITHIN,
+    "only_confirmed": True,
+    "confirmed": "{{ params.confirm }}",
+    "digest": "{{ params.digest }}",
+}
+"""What every approval of these DAGs has: the trigger form confirms, and may name the plan."""
 
 
 def manual_dag(*, dag_id: str, params: Mapping[str, Param], doc_md: str | None) -> Callable[[Callable[[], None]], Any]:

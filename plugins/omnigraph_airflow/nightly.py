@@ -10,8 +10,9 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, Asset, DeadlineAlert, Param, TriggerRule
 
+from omnigraph_airflow.decisions import ANSWER_WITHIN
+from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
-from omnigraph_airflow.maintained import describe_outlets
 from omnigraph_airflow.nightly_params import night_params
 from omnigraph_airflow.notify import Told
 from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveCleanupOperator, ApproveRepairOperator
@@ -30,8 +31,6 @@ from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
 from omnigraph_ops.models import Executor
 
-ANSWER_WITHIN = timedelta(hours=20)
-"""Both approvals share this deadline, so that an unanswered one never reaches the next night."""
 FINISH_WITHIN = timedelta(hours=3)
 """How long a run may go on after the last moment at which an approval is answered."""
 
@@ -44,7 +43,7 @@ NOT_AFTER = "{{ ti.xcom_pull(task_ids='plan_optimize', key='not_after') }}"
 class Night:
     """What the nightly DAG of one graph has of its own."""
 
-    dag_id: str = "omnigraph_maintenance"
+    dag_id: str = NIGHTLY
     graph: str = GRAPH
     """The operators' `graph`: a template, or the name of a graph in the graphs file."""
     schedule: Any = "0 1 * * *"
@@ -58,6 +57,7 @@ class Night:
     wait_at_most: timedelta = timedelta(hours=3)
     """A run that found no quiet moment for this long fails."""
     answer_within: timedelta = ANSWER_WITHIN
+    """Both approvals share this deadline, so that an unanswered one never reaches the next night."""
     approvers: tuple[str, ...] = ()
     """Who may answer; empty: everybody who may act on the DAG."""
     standing_repair: bool = False
@@ -123,7 +123,6 @@ def _stages(night: Night) -> None:
         task_id="report",
         trigger_rule=TriggerRule.ALL_DONE,
         outlets=list(night.outlets),
-        post_execute=describe_outlets,
     )
 
     quiet >> recovery
@@ -178,7 +177,7 @@ def _asking(night: Night) -> dict[str, Any]:
 
 def _repair(night: Night) -> tuple[PreviewRepairOperator, ApplyRepairOperator]:
     """Preview, ask, publish."""
-    preview = PreviewRepairOperator(task_id="preview_repair", evidence="{{ params.evidence }}")
+    preview = PreviewRepairOperator(task_id="preview_repair", evidence="{{ params.evidence }}", skip_frozen=True)
     approve = ApproveRepairOperator(
         task_id="approve_repair",
         params=REPAIR_FORM,
@@ -199,6 +198,7 @@ def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOp
     plan = PlanCleanupOperator(
         task_id="plan_cleanup",
         after=preview.output,
+        skip_frozen=True,
         trigger_rule=TriggerRule.ALL_DONE,
         keep="{{ params.keep }}",
         older_than="{{ params.older_than }}",

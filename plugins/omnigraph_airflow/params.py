@@ -7,6 +7,11 @@ from typing import Any
 
 from airflow.sdk import Param
 
+DURATION = r"^\s*\+?\d+[smhdw]?\s*$"
+"""As in `90m`, for the check of a form."""
+SIZE = r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
+"""As in `20GiB`."""
+
 
 def with_defaults(params: dict[str, Param], defaults: Mapping[str, Any]) -> dict[str, Param]:
     """These params, starting from other values. Changes the params."""
@@ -55,7 +60,7 @@ def older_than_param() -> Param:
     return Param(
         "7d",
         type=["null", "string"],
-        pattern=r"^\s*\+?\d+[smhdw]?\s*$",
+        pattern=DURATION,
         title="Remove only older than",
         description_md="As in `90m`, `12h`, `7d`. A version goes only if both limits agree.",
     )
@@ -97,7 +102,7 @@ def budget_params() -> dict[str, Param]:
         "max_bytes": Param(
             None,
             type=["null", "string"],
-            pattern=r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$",
+            pattern=SIZE,
             title="Write at most",
             section=section,
             description_md="Data and indexes, as in `500MB`, `20GiB`. What does not fit waits for another night.",
@@ -106,7 +111,7 @@ def budget_params() -> dict[str, Param]:
         "deadline": Param(
             None,
             type=["null", "string"],
-            pattern=r"^\s*\+?\d+[smhdw]?\s*$",
+            pattern=DURATION,
             title="Start no table later than",
             section=section,
             description_md="After the plan, as in `90m`, `4h`. Running ones are finished.",
@@ -149,14 +154,15 @@ def evidence_param() -> Param:
     )
 
 
-def confirm_param() -> Param:
-    """Whether the run goes on after its preview. Pure."""
+def confirm_param(*, bounded: bool = True) -> Param:
+    """Whether the run goes on after its preview; `bounded`: confirming alone approves what is small. Pure."""
+    alone = "what is within bounds is carried out, and everything else waits" if bounded else "the run waits"
     return Param(
         False,
         type="boolean",
         title="Confirm",
-        description_md="Without it the run stops at the preview. With it, what is within bounds is carried out, and "
-        "everything else waits for an approval.",
+        description_md=f"Without it the run stops at the preview. With it, {alone} for an approval; where the graph "
+        "names approvers, only theirs counts.",
     )
 
 

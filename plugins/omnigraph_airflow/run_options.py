@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.models import SkipReason, TableStats
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
@@ -37,14 +39,26 @@ def budget_from(max_bytes: Any, max_tables: Any, deadline: Any) -> Budget | None
     )
 
 
-def frozen_since(graph: Graph, table_key: str) -> str | None:
-    """Who froze the table since it was planned, as a sentence; None when nobody did. Reads."""
+def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
+    """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads."""
     from omnigraph_ops.freeze.refuse import refuse_frozen
 
     try:
         refuse_frozen(graph, table_key)
     except GraphFrozen as error:
         return str(error)
+    return None
+
+
+def left_alone(graph: Graph, table_key: str, not_after: Any, *, say: Callable[[str], None]) -> TableStats | None:
+    """The row of a table that may not be optimized now, frozen or late, though it was planned; else None. Reads."""
+    frozen = frozen_since(graph, table_key)
+    if frozen is not None:
+        say(f"{table_key}: {frozen}")
+        return TableStats(table_key=table_key, skipped=SkipReason.FROZEN)
+    if is_late(not_after):
+        say(f"{table_key}: the deadline has passed, it waits for another run")
+        return TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET)
     return None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.run_failures import failed_tasks
+from omnigraph_airflow.stages import STAGES
 from omnigraph_ops import __version__
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 
@@ -12,22 +14,17 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from omnigraph_airflow.run_report import RunFacts
+    from omnigraph_airflow.run_facts import RunFacts
     from omnigraph_ops.history.results import RunResults
 
-STAGE_ORDER = ("optimize", "repair", "cleanup", "orphans", "expire-rows")
 
-
-def results_of(facts: RunFacts, failed: tuple[str, ...] = (), attention: tuple[str, ...] = ()) -> RunResults:
-    """What the stages left, in the words of the history; `failed` is what the report says failed. Pure."""
+def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
+    """What the stages left, in the words of the history, which itself tells what failed of a table. Pure."""
     from omnigraph_ops.history.results import RunResults, StageFailure
 
-    told = {f.message for f in facts.failures if f.table_key}
     of_tables = (
         StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id) for f in facts.failures if f.table_key
     )
-    # The report's sentences about tables begin with the task or the table and end with the message itself.
-    others = (StageFailure(message=line) for line in failed if not any(line.endswith(message) for message in told))
     return RunResults(
         optimize_plan=facts.optimize_plan,
         optimize=facts.optimize,
@@ -38,21 +35,17 @@ def results_of(facts: RunFacts, failed: tuple[str, ...] = (), attention: tuple[s
         forks=facts.forks,
         orphans=facts.orphans,
         row_retention=facts.rows,
+        backup=facts.backup,
         decisions=decisions_of(facts),
-        failures=(*of_tables, *others),
+        failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         attention=attention,
     )
 
 
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
-    """Who decided about which stage. Pure."""
-    asked = (
-        ("repair", facts.repair_decision),
-        ("cleanup", facts.cleanup_decision),
-        ("orphans", facts.orphans_decision),
-        ("expire-rows", facts.row_decision),
-    )
-    return tuple(_decision(stage, decision) for stage, decision in asked if decision is not None)
+    """Who decided about which stage, in the order of the stages. Pure."""
+    answered = ((stage.name, facts.decisions.get(stage.name)) for stage in STAGES)
+    return tuple(_decision(name, decision) for name, decision in answered if decision is not None)
 
 
 def header_of(context: Any, facts: RunFacts, *, stamp: int) -> RunHeader:
@@ -61,7 +54,7 @@ def header_of(context: Any, facts: RunFacts, *, stamp: int) -> RunHeader:
     return RunHeader(
         run_id=f"{dag_id}/{context['run_id']}",
         origin=RunOrigin.AIRFLOW,
-        verb="+".join(stage for stage in STAGE_ORDER if stage in facts.stages),
+        verb="+".join(stage.name for stage in STAGES if stage.name in facts.stages),
         triggered_by=getattr(run, "triggering_user_name", None) or str(getattr(run.run_type, "value", run.run_type)),
         started_at_us=_us(run.start_date) or _us(context["ti"].start_date) or 0,
         graph=facts.graph,

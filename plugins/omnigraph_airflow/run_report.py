@@ -6,77 +6,29 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.run_facts import RunFacts
+from omnigraph_airflow.run_failures import failed
 from omnigraph_airflow.run_record import results_of
 from omnigraph_ops.approval import human_bytes, ranges
 from omnigraph_ops.approval.markdown import prose
 from omnigraph_ops.approval.markdown import table as markdown_table
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models import (
-    CleanupPlan,
     CleanupStats,
     OptimizePlan,
     OptimizeReport,
-    OrphanedFork,
-    OrphansPlan,
-    OrphansReport,
     RepairAction,
-    RepairPreview,
-    RepairReport,
     SkipReason,
     TableStats,
 )
-from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 from omnigraph_ops.render import amplification_text
 
 _MOST_SPARED = 20
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
-BAD_STATES = ("failed", "upstream_failed")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A task that failed and the sentence it left."""
-
-    task_id: str
-    table_key: str | None
-    message: str
-    map_index: int = -1
-
-    @property
-    def instance(self) -> str:
-        """The task as `RunFacts.states` calls it. Pure."""
-        return self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """Everything the tasks of a run left; None where a task did not get to leave it."""
-
-    graph: str
-    stages: frozenset[str] = frozenset({"optimize", "repair", "cleanup"})
-    """What the DAG has: a stage that it lacks has no section."""
-    optimize_plan: OptimizePlan | None = None
-    states: Mapping[str, str | None] = field(default_factory=dict)
-    """State per task, mapped ones as `task_index`."""
-    failures: tuple[Failure, ...] = ()
-    optimize: OptimizeReport | None = None
-    preview: RepairPreview | None = None
-    repair_decision: Decision | None = None
-    repair: RepairReport | None = None
-    cleanup_plan: CleanupPlan | None = None
-    cleanup_decision: Decision | None = None
-    cleanup: tuple[CleanupStats, ...] = ()
-    forks: tuple[OrphanedFork, ...] = ()
-    orphans_plan: OrphansPlan | None = None
-    orphans_decision: Decision | None = None
-    orphans: OrphansReport | None = None
-    row_plan: RowRetentionPlan | None = None
-    row_decision: Decision | None = None
-    rows: RowRetentionReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,20 +47,20 @@ def build(facts: RunFacts) -> RunReport:
     """Roll everything up. Pure."""
     from omnigraph_ops.history.record import outcome_of
 
-    failed = _failed(facts)
+    broken = failed(facts)
     attention = _attention(facts)
-    outcome = outcome_of(failed=bool(failed), did_anything=results_of(facts).did_anything).value
+    outcome = outcome_of(failed=bool(broken), did_anything=results_of(facts).did_anything).value
     sections = [
         f"# Maintenance of {prose(facts.graph)}",
         f"Outcome: **{outcome.replace('_', ' ')}**",
-        *_list("Failed", failed),
+        *_list("Failed", broken),
         *_list("Needs attention", attention),
         *_sections(facts),
     ]
     return RunReport(
         graph=facts.graph,
         outcome=outcome,
-        failed=failed,
+        failed=broken,
         attention=attention,
         markdown="\n".join(sections),
     )
@@ -121,33 +73,24 @@ def _sections(facts: RunFacts) -> Iterator[str]:
         ("cleanup", lambda: _cleanup(facts)),
         ("orphans", lambda: _orphans(facts)),
         ("expire-rows", lambda: _rows(facts)),
+        ("backup", lambda: _backup(facts)),
     )
     for stage, lines in written:
         if stage in facts.stages:
             yield f"## {stage.capitalize()}"
-            yield from lines()
+            why = facts.skipped.get(stage)
+            yield from [f"Skipped: {prose(why)}."] if why else lines()
 
 
-def _failed(facts: RunFacts) -> tuple[str, ...]:
-    named = [_sentence(f) for f in facts.failures]
-    # A task that died without leaving a sentence (killed, lost worker) still makes the run red.
-    silent = [task for task, state in facts.states.items() if state == "failed"]
-    known = {f.instance for f in facts.failures}
-    named += [f"{task}: failed, see its log" for task in silent if task not in known]
-    named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
-    named += [f"{f.path}: {f.reason}" for f in facts.orphans.failed] if facts.orphans else []
-    named += [f"{t.table_key}: {t.error}" for t in facts.rows.failed] if facts.rows else []
-    told = {f.table_key for f in facts.failures}
-    tables = facts.optimize.tables if facts.optimize else ()
-    named += [f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told]
-    if not named and any(state in BAD_STATES for state in facts.states.values()):
-        named.append("a task before this one did not finish")
-    return tuple(named)
-
-
-def _sentence(failure: Failure) -> str:
-    where = f"{failure.task_id} {failure.table_key}" if failure.table_key else failure.task_id
-    return f"{where}: {failure.message}"
+def _backup(facts: RunFacts) -> list[str]:
+    if facts.backup is None:
+        return ["Not reached."]
+    made, read = facts.backup, "read again and sound" if facts.verified is not None else "not verified"
+    return [
+        f"{prose(made.backup)}: {made.total.files:,} files, {human_bytes(made.total.bytes)}, {read}.",
+        f"{human_bytes(made.copied.bytes)} copied, {human_bytes(made.linked.bytes)} taken from "
+        f"{prose(made.incremental_from or 'no earlier backup')}.",
+    ]
 
 
 def _attention(facts: RunFacts) -> tuple[str, ...]:
@@ -162,6 +105,7 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
     late = facts.optimize.deferred if facts.optimize else ()
     lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
     lines += _frozen(facts.optimize_plan)
+    lines += [f"{stage} skipped: {why}" for stage, why in facts.skipped.items()]
     tables = facts.cleanup_plan.tables if facts.cleanup_plan else ()
     lines += [f"{t.table_key} was not cleaned: {t.refused}" for t in tables if t.refused]
     expiring = facts.row_plan.tables if facts.row_plan else ()
@@ -216,7 +160,7 @@ def _repair(facts: RunFacts) -> list[str]:
     if not facts.preview.drifted:
         return ["No table has drifted."]
     return [
-        _decision(facts.repair_decision, facts.preview.digest),
+        _decision(facts.decisions.get("repair"), facts.preview.digest),
         *_table(("Table", "Published → newest", "Evidence", "Outcome"), _repair_rows(facts)),
     ]
 
@@ -235,7 +179,7 @@ def _cleanup(facts: RunFacts) -> list[str]:
         return ["Not reached."]
     if not plan.total_versions and not plan.orphaned_forks:
         return ["Nothing to remove."]
-    lines = [_decision(facts.cleanup_decision, plan.digest)]
+    lines = [_decision(facts.decisions.get("cleanup"), plan.digest)]
     rows = [s for s in facts.cleanup if s.old_versions_removed or s.error]
     lines += _table(("Table", "Versions removed", "Bytes", "Kept since protected"), map(_cleanup_cells, rows))
     lines += [f"Removed the orphaned fork {prose(f.branch)} of {prose(f.table_key)}." for f in facts.forks]
@@ -255,7 +199,7 @@ def _orphans(facts: RunFacts) -> list[str]:
         return ["Not reached."]
     if not plan.files and not plan.folders:
         return ["Nothing to remove."]
-    lines = [_decision(facts.orphans_decision, plan.digest)]
+    lines = [_decision(facts.decisions.get("orphans"), plan.digest)]
     if facts.orphans is None:
         return [*lines, f"Nothing was removed; {len(plan.files):,} files were planned."]
     done = facts.orphans
@@ -271,7 +215,9 @@ def _rows(facts: RunFacts) -> list[str]:
     plan = facts.row_plan
     if plan is None:
         return ["Not reached."]
-    decision = _decision(facts.row_decision, plan.digest)
+    if not plan.total_rows:
+        return ["Nothing to remove."]
+    decision = _decision(facts.decisions.get("expire-rows"), plan.digest)
     if facts.rows is None:
         return [decision, f"Nothing was deleted; {plan.total_rows:,} rows were planned."]
     cells = ((t.table_key, t.error or t.refused or f"{t.rows_removed:,} rows deleted") for t in facts.rows.tables)

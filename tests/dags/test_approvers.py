@@ -10,47 +10,50 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import sealed, serde
+from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.cleanup import plan_cleanup
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
+from tests.support.runs import Instance
+from tests.support.templates import Templates
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 BOUNDS = {"max_versions": 10_000, "max_bytes": 2**40}
 APPROVED = {"chosen_options": ["Approve"]}
 
 
-class Instance:
-    """Takes what a task pushes."""
-
-    task_id = "approve_cleanup"
-
-    def xcom_push(self, *, key: str, value: Any) -> None:
-        """Forget it."""
+def list_graphs(folder: Path, monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
+    """Make it a deployment whose one graph ana approves."""
+    listed = folder / "graphs.yaml"
+    listed.write_text(f"version: 1\ngraphs:\n  people:\n    target: {target}\n    approvals: {{approvers: [ana]}}\n")
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def place(tmp_path: Path, templates: Templates) -> Path:
+    templates.copy(DemoSpec(node_types=1, loads=3, rows=3), tmp_path / "g")
+    return tmp_path / "g"
+
+
+@pytest.fixture
+def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     from airflow.providers.standard.operators.hitl import ApprovalOperator
     from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 
-    place = tmp_path / "g"
-    write_demo_graph(place, DemoSpec(node_types=1, loads=3, rows=3))
-    listed = tmp_path / "graphs.yaml"
-    listed.write_text(f"version: 1\ngraphs:\n  people:\n    target: {place}\n    approvals: {{approvers: [ana]}}\n")
-    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
+    list_graphs(tmp_path, monkeypatch, place)
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: self.assigned_users)
     graph = open_graph(str(place))
     ref = serde.to_json(sealed.store(graph.storage, plan_cleanup(graph, RetentionPolicy(keep_versions=1))))
 
-    def go(user: str, run_type: str = "manual", **said: Any) -> Any:
+    def go(user: str, run_type: str = "manual", instance: Any = None, **said: Any) -> Any:
+        instance = instance or Instance("approve_cleanup")
         task = ApproveCleanupOperator(task_id="approve_cleanup", plan=ref, answer_within=timedelta(hours=1), **said)
         task.graph = str(place)
         run = SimpleNamespace(run_type=run_type, triggering_user_name=user, start_date=datetime.now(UTC))
         upstream = SimpleNamespace(upstream_task_ids={"plan_cleanup"})
         dag = SimpleNamespace(dag_id="omnigraph_cleanup")
-        return task.execute({"ti": Instance(), "dag_run": run, "run_id": "r", "task": upstream, "dag": dag})
+        return task.execute({"ti": instance, "dag_run": run, "run_id": "r", "task": upstream, "dag": dag})
 
     return go
 
@@ -59,6 +62,72 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 def test_the_form_of_somebody_else_approves_nothing(ask: Callable[..., Any], said: dict[str, Any]) -> None:
     assert ask("eve", **said) == [{"id": "ana", "name": "ana"}]
     assert ask("ana", **said) == APPROVED
+
+
+@pytest.mark.parametrize("said", [{"confirmed": True}, {"standing": BOUNDS}])
+@pytest.mark.parametrize("run_type", ["backfill", "asset_materialization", "operator_triggered"])
+def test_whoever_starts_a_run_in_another_way_is_no_approver_either(
+    ask: Callable[..., Any], run_type: str, said: dict[str, Any]
+) -> None:
+    assert ask("eve", run_type, **said) == [{"id": "ana", "name": "ana"}]
+
+
+@pytest.mark.parametrize("run_type", ["backfill", "asset_materialization"])
+def test_an_approver_may_start_it_in_any_way(ask: Callable[..., Any], run_type: str) -> None:
+    assert ask("ana", run_type, standing=BOUNDS) == APPROVED
+
+
+def test_who_approved_in_advance_is_in_the_audit_log(ask: Callable[..., Any], place: Path) -> None:
+    ask("ana", confirmed=True)
+    ask("ana", standing=BOUNDS)
+    ask("", run_type="asset_triggered", standing=BOUNDS)
+    assert [entry.actor for entry in audit_log.read(open_graph(str(place)).storage)] == [
+        "ana, by the confirm param of the run",
+        "the standing approval, in a run that ana started",
+        "the standing approval",
+    ]
+
+
+FAULTS = {
+    "unreadable": "version: 1\ngraphs: [",
+    "defaults": "version: 1\ndefaults: {owner: 3}\ngraphs:\n  people: {target: PLACE, approvals: {approvers: [ana]}}\n",
+    "this entry": "version: 1\ngraphs:\n  people: {target: PLACE, keep: 3, approvals: {approvers: [ana]}}\n",
+    "two entries": "version: 1\ngraphs:\n  people: {target: PLACE, approvals: {approvers: [ana]}}\n"
+    "  again: {target: PLACE}\n",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_at_fault_does_not_make_everybody_an_approver(
+    ask: Callable[..., Any], place: Path, tmp_path: Path, fault: str
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    (tmp_path / "graphs.yaml").write_text(FAULTS[fault].replace("PLACE", str(place)))
+    instance = Instance("approve_cleanup")
+    with pytest.raises(AirflowFailException, match=r"so nobody knows who may approve; it has faults, first .*yaml:\d"):
+        ask("eve", confirmed=True, instance=instance)
+    assert "nobody knows who may approve" in instance.pushed["failure"][0]["message"]
+
+
+def test_a_fault_elsewhere_in_the_file_changes_nothing(ask: Callable[..., Any], tmp_path: Path) -> None:
+    with (tmp_path / "graphs.yaml").open("a") as listed:
+        listed.write("  other: {target: /g, keep: 3}\n")
+    assert ask("eve", confirmed=True) == [{"id": "ana", "name": "ana"}]
+    assert ask("ana", confirmed=True) == APPROVED
+
+
+def test_a_symbolic_link_leads_to_the_same_approvers(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.graphs import approvers_of
+
+    (tmp_path / "link").symlink_to(place)
+    list_graphs(tmp_path, monkeypatch, place)
+    assert approvers_of(str(tmp_path / "link")) == ("ana",)
+    list_graphs(tmp_path, monkeypatch, tmp_path / "link")
+    assert approvers_of(str(place)) == ("ana",)
+    assert approvers_of(str(tmp_path / "elsewhere")) == ()
 
 
 def test_a_run_by_the_clock_has_the_standing_approval_of_the_file(ask: Callable[..., Any]) -> None:

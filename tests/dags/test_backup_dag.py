@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.history import read_runs
 from omnigraph_ops.holds import freezes
+from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.settings import Settings
 from tests.support.freezes import freeze_tags
 from tests.support.rows import rows_everywhere
@@ -37,6 +40,11 @@ def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_p
     assert done.xcom("freeze") == made["freeze_id"]
     assert done.xcom("verify")["problems"] == []
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+    assert done.report["outcome"] == "succeeded"
+    assert "read again and sound" in done.report["markdown"]
+    (kept,) = read_runs(graph)
+    assert (kept.header.verb, kept.outcome) == ("backup", RunOutcome.SUCCEEDED)
+    assert kept.notes[0].startswith(f"backup {made['backup_id']}: ")
     again = run(dags, graph, destination=str(tmp_path / "backups"), max_bytes_per_second="900000000")
     assert again.xcom("copy")["incremental_from"] == made["backup_id"]
     assert again.xcom("copy")["linked"]["files"] > 0
@@ -48,6 +56,8 @@ def test_a_copy_that_fails_leaves_nothing_frozen(dags: Any, graph: Graph, tmp_pa
     done = run(dags, graph, destination=f"{graph.uri}/inside")
     assert (done.of("copy"), done.of("verify"), done.of("unfreeze")) == (["failed"], ["upstream_failed"], ["success"])
     assert done.state == "failed"
+    assert any("is inside the graph" in line for line in done.report["failed"])
+    assert [r.outcome for r in read_runs(graph)] == [RunOutcome.FAILED]
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
@@ -55,3 +65,15 @@ def test_a_destination_is_needed(dags: Any, graph: Graph) -> None:
     done = run(dags, graph)
     assert done.of("copy") == ["failed"]
     assert done.of("unfreeze") == ["success"]
+
+
+def test_a_retry_ends_the_freeze_of_the_attempt_that_was_killed(graph: Graph) -> None:
+    from omnigraph_airflow.operators.backup import FreezeOperator
+
+    def attempt(run_id: str) -> str:
+        context: Any = {"ti": SimpleNamespace(dag_id="nightly"), "run_id": run_id}
+        return str(FreezeOperator(task_id="freeze", reason="backup").run_stage(graph, context))
+
+    other, killed, retried = attempt("another run"), attempt("this run"), attempt("this run")
+    assert len({other, killed, retried}) == 3
+    assert [h.hold_id for h in freezes(graph.storage)] == [other, retried]

@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.edges.airflow_api import DAG_ID, TOKEN, URL
 from omnigraph_ops.edges.lance_tables import fragment_facts
 from omnigraph_ops.graph import open_graph
 from tests.support.runs import Finished
 from tests.support.shell import assert_refused, runner
+from tests.support.templates import Templates
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 
 
 @pytest.fixture
-def graph(tmp_path: Path) -> Path:
-    write_demo_graph(tmp_path / "graph", DemoSpec(loads=2, rows=20, node_types=1))
+def graph(tmp_path: Path, templates: Templates) -> Path:
+    templates.copy(DemoSpec(loads=2, rows=20, node_types=1), tmp_path / "graph")
     return tmp_path / "graph"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from omnigraph_ops import errors
+from tests.support.runs import Instance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 RETRIED = (errors.TransientError, errors.StorageError)
@@ -42,3 +43,28 @@ def test_airflows_own_signals_pass() -> None:
 
     with pytest.raises(AirflowSkipException), airflow_errors():
         raise AirflowSkipException("nothing to do")
+
+
+@pytest.mark.parametrize(
+    "signal", ["AirflowSkipException", "AirflowRescheduleException", "DownstreamTasksSkipped", "TaskAwaitingInput"]
+)
+def test_a_skip_and_a_wait_leave_no_sentence(signal: str) -> None:
+    from airflow.sdk import exceptions
+    from omnigraph_airflow.operators.base import failures_told
+
+    raised = exceptions.__dict__[signal]
+    instance = Instance("plan")
+    with pytest.raises(raised), failures_told({"ti": instance}):  # type: ignore[typeddict-item]
+        raise raised.__new__(raised)
+    assert instance.pushed == {}
+
+
+def test_a_failure_leaves_its_sentence_and_its_table() -> None:
+    from omnigraph_airflow.operators.base import failures_told
+
+    instance = Instance("submit_rewrite", 2)
+    with pytest.raises(errors.StorageError), failures_told({"ti": instance}, "node:A"):  # type: ignore[typeddict-item]
+        raise errors.StorageError("the store is away")
+    assert instance.pushed["failure"] == [
+        {"task_id": "submit_rewrite", "table_key": "node:A", "message": "the store is away", "map_index": 2}
+    ]

@@ -25,6 +25,8 @@ BY_HAND = {
     *("omnigraph_maintenance", "omnigraph_repair", "omnigraph_cleanup", "omnigraph_orphans"),
     *("omnigraph_backup", "omnigraph_row_retention"),
 }
+ROWS = "row_retention"
+CONFIRMED = {"repair", "cleanup", "orphans", ROWS}
 DRIFTED = "node:Company"
 FULL = f"""
 version: 1
@@ -158,6 +160,14 @@ def test_a_fault_is_an_import_error_with_its_line_and_costs_no_other_graph_its_n
     assert set(bag.dags) == {*BY_HAND, PREFIX + "people", PREFIX + "plain"}
 
 
+def test_a_schedule_that_never_comes_is_a_fault_like_any_other(parse: Parse) -> None:
+    bag = parse(FULL + "  broken:\n    target: s3://lake/b\n    schedule: '0 0 31 2 *'\n")
+    ((file, error),) = bag.import_errors.items()
+    assert file.endswith("omnigraph_graphs_check.py")
+    assert f"graphs.yaml:{FULL.count(chr(10)) + 3}: graphs.broken.schedule: '0 0 31 2 *' never comes" in error
+    assert set(bag.dags) == {*BY_HAND, PREFIX + "people", PREFIX + "plain"}
+
+
 def test_a_worker_builds_the_dag_of_its_task_only(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", PREFIX + "plain")
     assert set(parse(FULL).dags) == {*BY_HAND, PREFIX + "plain"}
@@ -183,11 +193,18 @@ def test_the_serialised_dag_is_small_and_the_same_every_time(parse: Parse) -> No
 def test_parsing_every_dag_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "graphs.yaml").write_text(FULL)
     script = (
-        "import runpy, sys\nfrom pathlib import Path\n"
+        "import importlib, pkgutil, runpy, sys\nfrom pathlib import Path\n"
+        "def loaded(*names):\n"
+        "    return sorted(set(names) & set(sys.modules))\n"
         f"for path in sorted(Path({str(ROOT / 'dags')!r}).glob('*.py')):\n"
         "    runpy.run_path(str(path))\n"
-        "heavy = {'lance', 'pyspark', 'pyarrow', 'pandas', 'numpy', 's3fs', 'boto3'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
+        "print(loaded('lance', 'pyspark', 'pyarrow', 'pandas', 'numpy', 's3fs', 'boto3'))\n"
+        "import omnigraph_airflow\n"
+        "for m in pkgutil.walk_packages(omnigraph_airflow.__path__, 'omnigraph_airflow.'):\n"
+        # The page is loaded by the API server alone, at its first request (test_parts.py).
+        "    if not m.name.startswith('omnigraph_airflow.page.'):\n"
+        "        importlib.import_module(m.name)\n"
+        "print(loaded('lance', 'pyspark', 'pyarrow', 'pandas'))\n"
     )
     environment = {
         **os.environ,
@@ -198,7 +215,7 @@ def test_parsing_every_dag_imports_nothing_heavy(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
     )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-2:] == ["[]", "[]"]
 
 
 def test_a_load_starts_a_run_whatever_its_asset_is_called(parse: Parse) -> None:
@@ -395,3 +412,23 @@ def test_links_lead_to_the_graph_and_to_the_question() -> None:
     )
     silent = TaskInstanceKey("omnigraph_maintenance__people", "check_recovery", "run")
     assert ApprovalLink().get_link(named, ti_key=silent) == ""
+
+
+def test_every_stage_is_listed_with_its_tasks_and_they_lead_to_its_question(dags: Any) -> None:
+    from airflow.models.taskinstancekey import TaskInstanceKey
+    from omnigraph_airflow.stages import BY_APPROVAL, STAGES
+
+    tasks = {task.task_id: task for dag in dags.values() for task in dag.tasks}
+    assert {name for name in tasks if name.startswith("approve_")} == set(BY_APPROVAL)
+    assert {stage.plan_task for stage in STAGES} <= set(tasks)
+    for asking, stage in BY_APPROVAL.items():
+        for name in (stage.plan_task, stage.apply_task):
+            key = TaskInstanceKey("dag", name, "run")
+            (link,) = (link for link in tasks[name].operator_extra_links if link.name == "Approval")
+            assert link.get_link(tasks[name], ti_key=key).endswith(f"/tasks/{asking}/required_actions")
+
+
+def test_the_forms_say_what_confirming_alone_approves(dags: Any) -> None:
+    forms = {name: dags[f"omnigraph_{name}"].params.get_param("confirm").schema["description_md"] for name in CONFIRMED}
+    assert {name for name, text in forms.items() if "within bounds is carried out" in text} == CONFIRMED - {ROWS}
+    assert "the run waits for an approval" in forms[ROWS]

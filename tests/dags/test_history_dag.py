@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from omnigraph_ops import history
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import HISTORY_PATH
 from omnigraph_ops.models.history import Answer, RunOrigin, RunOutcome, RunRecord
+from tests.conftest import DemoGraph
 from tests.support.runs import Finished
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
@@ -23,9 +23,8 @@ NIGHT = {"quiet_seconds": 0, "keep": 1, "older_than": None, "confirm_cleanup": T
 
 
 @pytest.fixture
-def graph(tmp_path: Path) -> Graph:
-    write_demo_graph(tmp_path / "my graph.omni", DemoSpec(loads=3, rows=20, node_types=1))
-    return open_graph(str(tmp_path / "my graph.omni"))
+def graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(name="my graph.omni", loads=3, rows=20, node_types=1)
 
 
 @pytest.fixture
@@ -115,7 +114,10 @@ def test_a_failed_run_is_a_failure_in_the_history_too(dags: Any, graph: Graph) -
     assert record.errors == tuple(failed.report["failed"])
 
 
-def test_a_history_that_cannot_be_written_leaves_the_run_green(dags: Any, graph: Graph) -> None:
+def test_a_history_that_cannot_be_written_leaves_the_run_green_and_its_metrics(
+    dags: Any, graph: Graph, statsd: socket.socket
+) -> None:
     Path(graph.uri, HISTORY_PATH).parent.mkdir(exist_ok=True)
     Path(graph.uri, HISTORY_PATH).write_text("in the way")
     assert run(dags, "omnigraph_cleanup", graph, keep=1, older_than="0s").state == "success"
+    assert arrived(statsd)["my_graph_omni.runs_nothing_to_do"] == "1|c"

@@ -8,26 +8,17 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops import serde
+from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph, StorageError
 from omnigraph_ops.lots import SHARED_LOTS
+from omnigraph_ops.models import Decision, Executor, OptimizePlan, TablePlan
 from tests.dags.test_maintenance_dag import run_night
+from tests.support.runs import Instance
+from tests.support.templates import Templates
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 TABLES = SHARED_LOTS + 8
-
-
-class Instance:
-    """Takes what a task pushes."""
-
-    task_id = "optimize_table"
-    map_index = 3
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, *, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 def operator(lot: list[str], fails: dict[str, list[Exception]]) -> Any:
@@ -43,12 +34,27 @@ def operator(lot: list[str], fails: dict[str, list[Exception]]) -> Any:
     return Told(task_id="optimize_table", lot=lot)
 
 
+def plan_of(tables: int, *, executor: Executor = Executor.IN_PROCESS) -> OptimizePlan:
+    """A plan with so many tables to optimize."""
+    planned = tuple(
+        TablePlan(
+            table_key=f"node:{n}",
+            decision=Decision.OPTIMIZE,
+            read_version=1,
+            lance_head_version=1,
+            executor=executor,
+        )
+        for n in range(tables)
+    )
+    return OptimizePlan(uri="/g", stamp=6, graph_version=1, tables=planned)
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, dict[str, Any]]]:
-    write_demo_graph(tmp_path / "g", DemoSpec(node_types=1, loads=1, rows=3))
+def run(tmp_path: Path, templates: Templates) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    templates.copy(DemoSpec(node_types=1, loads=1, rows=3), tmp_path / "g")
 
     def go(lot: list[str], **fails: list[Exception]) -> tuple[Any, dict[str, Any]]:
-        task, instance = operator(lot, fails), Instance()
+        task, instance = operator(lot, fails), Instance("optimize_table", 3)
         task.graph = str(tmp_path / "g")
         try:
             return task.execute({"ti": instance}), instance.pushed
@@ -98,20 +104,39 @@ def test_a_table_alone_leaves_the_retry_to_airflow(run: Any) -> None:
     assert pushed["failure"][0]["table_key"] == "a"
 
 
-def test_the_settings_of_a_graph_decide_which_tables_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_tables_for_spark_are_the_sentence_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.operators import optimize
+
+    plan = serde.to_json(plan_of(3, executor=Executor.SPARK))
+    monkeypatch.setattr(optimize, "MOST_LOTS", 2)
+    select = optimize.SelectTablesOperator(task_id="heavy_tables", plan=plan, runs_on=Executor.SPARK, graph="/g")
+    instance = Instance("heavy_tables")
+    with pytest.raises(AirflowFailException, match="3 tables would go to Spark"):
+        select.execute({"ti": instance})  # type: ignore[typeddict-item]
+    (failure,) = instance.pushed["failure"]
+    assert failure["message"].startswith("3 tables would go to Spark")
+    assert (failure["task_id"], failure["table_key"]) == ("heavy_tables", None)
+
+
+def test_a_plan_that_cannot_be_split_is_not_split_again() -> None:
+    from airflow.sdk.exceptions import AirflowFailException
     from omnigraph_airflow.operators.optimize import SelectTablesOperator
 
-    from omnigraph_ops import serde
-    from omnigraph_ops.models import Decision, Executor, OptimizePlan, TablePlan
+    instance = Instance("light_tables")
+    select = SelectTablesOperator(task_id="light_tables", plan={}, runs_on=Executor.IN_PROCESS, graph="/g")
+    with pytest.raises(AirflowFailException):
+        select.execute({"ti": instance})  # type: ignore[typeddict-item]
+    assert "failure" in instance.pushed
+
+
+def test_the_settings_of_a_graph_decide_which_tables_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.operators.optimize import SelectTablesOperator
 
     listed = tmp_path / "graphs.yaml"
     listed.write_text("version: 1\ngraphs:\n  people:\n    target: /g\n    settings: {small_table_bytes: 0}\n")
     monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
-    tables = tuple(
-        TablePlan(table_key=f"node:{n}", decision=Decision.OPTIMIZE, read_version=1, lance_head_version=1)
-        for n in range(TABLES)
-    )
-    plan = serde.to_json(OptimizePlan(uri="/g", stamp=6, graph_version=1, tables=tables))
+    plan = serde.to_json(plan_of(TABLES))
 
     def lots(graph: str) -> int:
         select = SelectTablesOperator(task_id="light", plan=plan, runs_on=Executor.IN_PROCESS, graph=graph)
@@ -121,8 +146,10 @@ def test_the_settings_of_a_graph_decide_which_tables_share(tmp_path: Path, monke
     assert lots("people") == TABLES
 
 
-def test_many_tables_share_tasks_and_each_has_its_row(dag: Any, answer_hitl: Any, tmp_path: Path) -> None:
-    write_demo_graph(tmp_path / "g", DemoSpec(node_types=TABLES - 3, loads=3, rows=4))
+def test_many_tables_share_tasks_and_each_has_its_row(
+    dag: Any, answer_hitl: Any, tmp_path: Path, templates: Templates
+) -> None:
+    templates.copy(DemoSpec(node_types=TABLES - 3, loads=3, rows=4), tmp_path / "g")
     answer_hitl("approve_cleanup", "Approve")
     night = run_night(dag, tmp_path / "g", keep=1)
     assert night.state == "success", night.tasks

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from tests.support.rows import tree_of
 from tests.support.runs import Finished
+from tests.support.templates import Templates
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,13 +46,12 @@ def run_night(dag: Any, graph: Path, *, mark_success: str | None = None, **param
 
 
 @pytest.fixture
-def graph(tmp_path: Path) -> Path:
-    write_demo_graph(tmp_path / "graph", DemoSpec(loads=4, rows=40, node_types=2, drift_tables=(DRIFTED,)))
+def graph(tmp_path: Path, templates: Templates) -> Path:
+    templates.copy(DemoSpec(loads=4, rows=40, node_types=2, drift_tables=(DRIFTED,)), tmp_path / "graph")
     return tmp_path / "graph"
 
 
 def plan_of(graph: Path) -> Any:
-    from omnigraph_ops.graph import open_graph
     from omnigraph_ops.optimize import plan_optimize
 
     return plan_optimize(open_graph(str(graph)))
@@ -58,6 +59,11 @@ def plan_of(graph: Path) -> Any:
 
 def drifted(graph: Path) -> list[str]:
     return [t.table_key for t in plan_of(graph).tables if t.read_version != t.lance_head_version]
+
+
+def content(graph: Path) -> dict[str, str]:
+    """Everything of the graph but our own notes."""
+    return {k: v for k, v in tree_of(str(graph)).items() if not k.startswith(MAINTENANCE_DIR)}
 
 
 def test_shape(dag: Any) -> None:
@@ -76,24 +82,6 @@ def test_no_approval_can_reach_into_the_next_night(dag: Any) -> None:
 
 def test_a_submit_that_died_is_repeated_because_it_resumes(dag: Any) -> None:
     assert dag.get_task("submit_rewrite").retries == 2
-
-
-def test_parsing_imports_nothing_heavy(tmp_path: Path) -> None:
-    script = (
-        "import pkgutil, runpy, sys, importlib\n"
-        f"runpy.run_path({str(ROOT / 'dags' / 'omnigraph_maintenance.py')!r})\n"
-        "import omnigraph_airflow\n"
-        "for m in pkgutil.walk_packages(omnigraph_airflow.__path__, 'omnigraph_airflow.'):\n"
-        # The page is loaded by the API server alone, at its first request (test_parts.py).
-        "    if not m.name.startswith('omnigraph_airflow.page.'):\n"
-        "        importlib.import_module(m.name)\n"
-        "print(sorted({'lance', 'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))\n"
-    )
-    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_no_module_of_the_plugin_folder_is_executed_by_its_bare_name() -> None:
@@ -129,10 +117,10 @@ def test_reject_skips_only_the_repair(dag: Any, answer_hitl: Answer, graph: Path
 
 @pytest.mark.parametrize("force", [False, True])
 def test_the_switch_decides_about_suspicious_drift(
-    dag: Any, answer_hitl: Answer, tmp_path: Path, *, force: bool
+    dag: Any, answer_hitl: Answer, tmp_path: Path, templates: Templates, *, force: bool
 ) -> None:
     spec = DemoSpec(loads=2, rows=10, node_types=2, drift_tables=(DRIFTED,), drift_kind="delete")
-    write_demo_graph(tmp_path / "graph", spec)
+    templates.copy(spec, tmp_path / "graph")
     answer_hitl("approve_repair", "Approve", force=force)
     night = run_night(dag, tmp_path / "graph", keep=100)
     assert night.state == "success", night.tasks
@@ -140,14 +128,33 @@ def test_the_switch_decides_about_suspicious_drift(
     assert drifted(tmp_path / "graph") == ([] if force else [DRIFTED])
 
 
-def test_nothing_to_do(dag: Any, tmp_path: Path) -> None:
-    write_demo_graph(tmp_path / "graph", DemoSpec(loads=1, rows=5, node_types=1))
+def test_nothing_to_do(dag: Any, tmp_path: Path, templates: Templates) -> None:
+    templates.copy(DemoSpec(loads=1, rows=5, node_types=1), tmp_path / "graph")
     first = run_night(dag, tmp_path / "graph", keep=100)
     night = run_night(dag, tmp_path / "graph", keep=100)
     assert first.state == night.state == "success", night.tasks
     for task_id in ("optimize_table", "submit_rewrite", "approve_repair", "approve_cleanup", "cleanup_table"):
         assert night.of(task_id) == ["skipped"], night.tasks
     assert night.report["outcome"] == "nothing_to_do"
+
+
+def test_a_frozen_graph_has_a_green_night_in_which_nothing_was_done(dag: Any, graph: Path) -> None:
+    freeze_graph(open_graph(str(graph)), ttl_seconds=3600, reason="the yearly backup", owner="ann")
+    before = content(graph)
+    night = run_night(dag, graph, keep=1, confirm_repair=True, confirm_cleanup=True)
+    assert night.state == "success", night.tasks
+    for task_id in ("optimize_table", "preview_repair", "apply_repair", "plan_cleanup", "cleanup_table"):
+        assert night.of(task_id) == ["skipped"], night.tasks
+    assert night.report["outcome"] == "nothing_to_do"
+    frozen = "frozen by ann (the yearly backup)"
+    told = [line for line in night.report["attention"] if frozen in line]
+    assert [line.partition(f"{graph} is ")[0] for line in told] == [
+        "4 tables not optimized: ",
+        "repair skipped: ",
+        "cleanup skipped: ",
+    ]
+    assert night.report["markdown"].count(f"Skipped: {graph} is {frozen}") == 2
+    assert content(graph) == before
 
 
 def test_one_failing_table_ends_red_after_the_others(dag: Any, graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,18 +11,21 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import audit_log
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops import audit_log, cleanup, orphans, repair
+from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.errors import OutcomeUnknown, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.recovery import check
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.runs import Finished
+from tests.support.templates import Templates
 from tests.support.writers import copies, entry_of, write
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 PERSON = "node:Person"
 Answer = Callable[..., list[dict[str, Any]]]
+Made = Callable[..., Graph]
 STAGES = {
     "omnigraph_repair": ("preview_repair", "approve_repair", "apply_repair"),
     "omnigraph_cleanup": ("plan_cleanup", "approve_cleanup", "cleanup_table"),
@@ -34,14 +37,24 @@ def run(dags: Any, dag_id: str, graph: Graph, **params: Any) -> Finished:
     return Finished(dags[dag_id].test(run_conf={"graph": graph.uri, **params}))
 
 
-def made(tmp_path: Path, **fields: Any) -> Graph:
-    write_demo_graph(tmp_path / "graph", DemoSpec(**{"loads": 3, "rows": 20, "node_types": 1, **fields}))
-    return open_graph(str(tmp_path / "graph"))
+@pytest.fixture
+def made(templates: Templates, tmp_path: Path) -> Made:
+    """Makes the graph of a test."""
+
+    def make(**fields: Any) -> Graph:
+        templates.copy(DemoSpec(**{"loads": 3, "rows": 20, "node_types": 1, **fields}), tmp_path / "graph")
+        return open_graph(str(tmp_path / "graph"))
+
+    return make
 
 
 def content(graph: Graph) -> dict[str, str]:
     """Everything of the graph but our own notes."""
     return {k: v for k, v in tree_of(graph.uri).items() if not k.startswith(MAINTENANCE_DIR)}
+
+
+def details(graph: Graph, event: str) -> list[str]:
+    return [e.detail for e in audit_log.read(graph.storage) if str(e.event) == event]
 
 
 def events(graph: Graph) -> list[tuple[str, str]]:
@@ -67,8 +80,8 @@ def test_each_is_manual_and_asks_before_it_acts(dags: Any, dag_id: str) -> None:
 
 
 @pytest.mark.parametrize("dag_id", STAGES)
-def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, tmp_path: Path) -> None:
-    graph = made(tmp_path, drift_tables=(PERSON,) if dag_id == "omnigraph_repair" else ())
+def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, made: Made) -> None:
+    graph = made(drift_tables=(PERSON,) if dag_id == "omnigraph_repair" else ())
     with_orphan(graph)
     before = content(graph)
     plan, approve, apply = STAGES[dag_id]
@@ -80,8 +93,8 @@ def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, tmp_pat
     assert events(graph) == []
 
 
-def test_a_repair_publishes_exactly_what_was_previewed(dags: Any, tmp_path: Path) -> None:
-    graph = made(tmp_path, drift_tables=(PERSON,), drift_kind="delete")
+def test_a_repair_publishes_exactly_what_was_previewed(dags: Any, made: Made) -> None:
+    graph = made(drift_tables=(PERSON,), drift_kind="delete")
     looked = run(dags, "omnigraph_repair", graph, evidence="full")
     digest = looked.xcom("preview_repair")["digest"]
     assert len(json.dumps(looked.xcom("preview_repair"))) < 1000, "the plan itself is in the graph"
@@ -93,8 +106,8 @@ def test_a_repair_publishes_exactly_what_was_previewed(dags: Any, tmp_path: Path
     assert f"digest `{digest}`" in done.report["markdown"]
 
 
-def test_a_digest_of_something_that_moved_is_refused(dags: Any, tmp_path: Path) -> None:
-    graph = made(tmp_path, drift_tables=(PERSON,))
+def test_a_digest_of_something_that_moved_is_refused(dags: Any, made: Made) -> None:
+    graph = made(drift_tables=(PERSON,))
     digest = run(dags, "omnigraph_repair", graph).xcom("preview_repair")["digest"]
     copies("more-")(graph.open_head(entry_of(graph, PERSON)))
     pin = entry_of(graph, PERSON).version
@@ -106,8 +119,8 @@ def test_a_digest_of_something_that_moved_is_refused(dags: Any, tmp_path: Path) 
     assert "no longer kept" in unknown.report["failed"][0]
 
 
-def test_a_cleanup_by_digest_leaves_what_came_after_the_preview(dags: Any, tmp_path: Path) -> None:
-    graph = made(tmp_path)
+def test_a_cleanup_by_digest_leaves_what_came_after_the_preview(dags: Any, made: Made) -> None:
+    graph = made()
     looked = run(dags, "omnigraph_cleanup", graph, keep=1, older_than=None, tables=[PERSON])
     digest = looked.xcom("plan_cleanup", "plan")["digest"]
     pinned = entry_of(graph, PERSON).version
@@ -122,8 +135,8 @@ def test_a_cleanup_by_digest_leaves_what_came_after_the_preview(dags: Any, tmp_p
     assert events(graph) == [("cleanup", "approved"), ("cleanup", "applied")]
 
 
-def test_an_expiry_from_the_form(dags: Any, tmp_path: Path) -> None:
-    graph = made(tmp_path, loads=6)
+def test_an_expiry_from_the_form(dags: Any, made: Made) -> None:
+    graph = made(loads=6)
     terms = {"retain_min": 1, "time_retained_secs": 0, "expire_limit": 2}
     before = len(graph.open_head(entry_of(graph, PERSON)).versions())
     done = run(dags, "omnigraph_cleanup", graph, keep=None, older_than=None, expiry=terms, confirm=True)
@@ -131,10 +144,10 @@ def test_an_expiry_from_the_form(dags: Any, tmp_path: Path) -> None:
     assert len(graph.open_head(entry_of(graph, PERSON)).versions()) == before - 2
 
 
-def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, tmp_path: Path, answer_hitl: Answer) -> None:
+def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, answer_hitl: Answer) -> None:
     from omnigraph_airflow import decisions
 
-    graph = made(tmp_path)
+    graph = made()
     orphan = with_orphan(graph)
     rows = rows_everywhere(graph)
     asked = answer_hitl("approve_orphans", "Approve")
@@ -152,3 +165,46 @@ def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, tmp_path: Pa
     assert list(Path(graph.uri, MAINTENANCE_DIR, "quarantine").rglob(orphan.name))
     assert rows_everywhere(graph) == rows
     assert events(graph) == [("orphans", "approved"), ("orphans", "applied")]
+
+
+BROKEN = {
+    "omnigraph_repair": (repair, "apply_repair", OutcomeUnknown("the store did not answer")),
+    "omnigraph_orphans": (orphans, "apply_orphans", StorageError("the store did not answer")),
+    "omnigraph_cleanup": (cleanup, "cleanup_table", StorageError("the store did not answer")),
+}
+
+
+@pytest.mark.parametrize("dag_id", BROKEN)
+def test_what_fails_half_way_is_in_the_audit_log(
+    dags: Any, dag_id: str, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = made(drift_tables=(PERSON,) if dag_id == "omnigraph_repair" else ())
+    with_orphan(graph)
+    module, name, error = BROKEN[dag_id]
+
+    def fails(*_args: Any, **_kwargs: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(module, name, fails)
+    terms = {"older_than": None, "keep": 1, "tables": [PERSON]} if dag_id == "omnigraph_cleanup" else {}
+    dag = dags[dag_id]
+    for task in dag.tasks:
+        task.retries = 0
+    done = run(dags, dag_id, graph, confirm=True, **terms)
+    assert done.state == "failed", done.tasks
+    verb = dag_id.removeprefix("omnigraph_")
+    told = ["the store did not answer"]
+    if dag_id == "omnigraph_cleanup":
+        told.append("0 versions of 0 tables and 0 forks removed, 1 failed")
+    assert events(graph) == [(verb, "approved"), *[(verb, "failed")] * len(told)]
+    assert details(graph, "failed") == told
+
+
+def test_a_refused_repair_is_no_repair_in_the_audit_log(dags: Any, made: Made, answer_hitl: Answer) -> None:
+    answer_hitl("approve_repair", "Approve", force=False)
+    graph = made(drift_tables=(PERSON,), drift_kind="delete")
+    done = run(dags, "omnigraph_repair", graph, confirm=True)
+    assert done.of("apply_repair") == ["success"]
+    assert events(graph) == [("repair", "approved"), ("repair", "failed")]
+    (detail,) = details(graph, "failed")
+    assert detail.endswith("1 refused; nothing was published")

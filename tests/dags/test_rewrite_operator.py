@@ -10,25 +10,16 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.models import TableStats
+from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models import SkipReason, TableStats
 from omnigraph_ops.rewrites.outcome import SubmitOutcome
+from tests.support.runs import Instance
 from tests.support.templates import Templates
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+PERSON = "node:Person"
 RESULT = "__maintenance/results/run/submit_rewrite.0.1.json"
-
-
-class Instance:
-    """Keeps what the task pushes."""
-
-    task_id = "submit_rewrite"
-    map_index = -1
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, *, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 @pytest.fixture
@@ -38,7 +29,12 @@ def root(tmp_path: Path, templates: Templates) -> Path:
 
 
 def run(
-    root: Path, monkeypatch: pytest.MonkeyPatch, *, leaves: SubmitOutcome | None, dies: str | None
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    leaves: SubmitOutcome | None,
+    dies: str | None,
+    not_after: int | None = None,
 ) -> tuple[Any, Instance]:
     """Execute the operator with a spark-submit that leaves that outcome and ends like this."""
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -52,8 +48,10 @@ def run(
             raise AirflowException(dies)
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
-    operator = SubmitRewriteOperator(task_id="submit_rewrite", table_key="node:Person", graph=str(root), result=RESULT)
-    instance = Instance()
+    operator = SubmitRewriteOperator(
+        task_id="submit_rewrite", table_key=PERSON, graph=str(root), result=RESULT, not_after=not_after
+    )
+    instance = Instance("submit_rewrite")
     try:
         return operator.execute({"ti": instance}), instance  # type: ignore[typeddict-item]
     except AirflowException as error:
@@ -61,7 +59,7 @@ def run(
 
 
 def test_the_statistics_become_the_xcom(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stats = TableStats(table_key="node:Person", fragments_removed=3)
+    stats = TableStats(table_key=PERSON, fragments_removed=3)
     result, _ = run(root, monkeypatch, leaves=SubmitOutcome(stats=stats), dies=None)
     assert serde.from_json(TableStats, result) == stats
     assert not (root / RESULT).exists()
@@ -83,7 +81,7 @@ def test_what_the_next_submit_can_finish_is_repeated(
     error, instance = run(root, monkeypatch, leaves=leaves, dies="Cannot execute: spark-submit. Error code is: 137.")
     assert str(error) == message
     assert not isinstance(error, AirflowFailException)
-    assert instance.pushed["failure"]["message"] == message
+    assert instance.pushed["failure"][0]["message"] == message
 
 
 def test_what_the_application_calls_final_is_not_repeated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,5 +90,16 @@ def test_what_the_application_calls_final_is_not_repeated(root: Path, monkeypatc
     refused = SubmitOutcome(error="no such table", retryable=False)
     error, instance = run(root, monkeypatch, leaves=refused, dies="Error code is: 1.")
     assert isinstance(error, AirflowFailException)
-    assert instance.pushed["failure"]["message"] == "no such table"
+    assert instance.pushed["failure"][0]["message"] == "no such table"
     assert not (root / RESULT).exists()
+
+
+@pytest.mark.parametrize(("frozen", "reason"), [(True, SkipReason.FROZEN), (False, SkipReason.DEFERRED_BUDGET)])
+def test_a_table_that_may_not_be_rewritten_now_is_not_submitted(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, frozen: bool, reason: SkipReason
+) -> None:
+    if frozen:
+        freeze_graph(open_graph(str(root)), ttl_seconds=600, reason="backup")
+    result, instance = run(root, monkeypatch, leaves=None, dies="it was submitted", not_after=1)
+    assert serde.from_json(TableStats, result).skipped is reason
+    assert instance.pushed == {}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from tests.support.runs import Instance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 
@@ -41,8 +42,32 @@ def test_deferrable_gives_up_after_its_timeout(sensor: Any) -> None:
     from airflow.sdk.exceptions import AirflowSensorTimeout
 
     wait = sensor(deferrable=True)
+    instance = Instance("wait")
     with pytest.raises(AirflowSensorTimeout, match="not quiet within"):
-        wait.look_again({}, until=(datetime.now(UTC) - timedelta(seconds=1)).isoformat())
+        wait.look_again({"ti": instance}, until=(datetime.now(UTC) - timedelta(seconds=1)).isoformat())
+    (failure,) = instance.pushed["failure"]
+    assert "not quiet within" in failure["message"]
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_graph_that_cannot_be_looked_at_is_a_sentence_for_the_report(sensor: Any, *, deferrable: bool) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    wait, instance = sensor(deferrable=deferrable, mode="poke"), Instance("wait")
+    wait.graph = "http://example.com/g"
+    with pytest.raises(AirflowFailException, match="server address"):
+        wait.execute({"ti": instance})
+    assert "server address" in instance.pushed["failure"][0]["message"]
+
+
+def test_waiting_is_no_failure(sensor: Any) -> None:
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    instance = Instance("wait")
+    instance.get_first_reschedule_date = lambda _context: None  # type: ignore[attr-defined]
+    with pytest.raises(AirflowRescheduleException):
+        sensor().execute({"ti": instance})
+    assert instance.pushed == {}
 
 
 def test_a_quiet_graph_is_not_waited_for(sensor: Any) -> None:

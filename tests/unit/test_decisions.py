@@ -10,6 +10,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import (
     Classification,
     CleanupPlan,
+    OrphansPlan,
     RepairAction,
     RepairPreview,
     RepairRow,
@@ -56,6 +57,22 @@ def plan(versions: int, size: int) -> CleanupPlan:
         tables=(table,),
         orphaned_forks=(),
         digest=DIGEST,
+    )
+
+
+def orphans() -> OrphansPlan:
+    return OrphansPlan(
+        uri="/g",
+        stamp=6,
+        older_than_secs=0,
+        planned_at_us=0,
+        expires_at_us=1,
+        cutoff=0,
+        files=(),
+        folders=("nodes/a/_deletions",),
+        groups=(),
+        unknown=(),
+        skipped=(),
     )
 
 
@@ -133,3 +150,20 @@ def test_confirm_repair_covers_verified_maintenance_only() -> None:
     assert decisions.repair_in_advance(preview(verified), confirmed=True) is not None
     assert decisions.repair_in_advance(preview(verified), confirmed=False) is None
     assert decisions.repair_in_advance(preview(verified, suspicious), confirmed=True) is None
+
+
+@pytest.mark.parametrize(("by", "name"), [("ada", "ada"), (None, "the person who triggered the run")])
+def test_what_was_confirmed_is_recorded_with_who_confirmed_it(by: str | None, name: str) -> None:
+    said = f"{name}, by the confirm param of the run"
+    drift = preview(Classification.VERIFIED_MAINTENANCE)
+    assert decisions.cleanup_in_advance(plan(1, 1), confirmed=True, standing=None, by=by) == said
+    assert decisions.repair_in_advance(drift, confirmed=True, by=by) == said
+    assert decisions.orphans_in_advance(orphans(), confirmed=True, by=by) == said
+
+
+def test_bounds_in_a_run_that_somebody_started_are_recorded_with_their_name() -> None:
+    bounds = Bounds(max_versions=3, max_bytes=100)
+    by = decisions.cleanup_in_advance(plan(1, 1), confirmed=False, standing=bounds, by="ada")
+    assert by == "the standing approval, in a run that ada started"
+    drift = preview(Classification.VERIFIED_MAINTENANCE)
+    assert decisions.repair_in_advance(drift, confirmed=False, standing=True, by="ada") == by

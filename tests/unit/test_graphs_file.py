@@ -15,10 +15,12 @@ import pytest
 
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graphs_file import ClusterTarget, GraphsFileError, load_graphs, read_graphs
-from omnigraph_ops.graphs_file.kinds import check_cron, hours_of
+from omnigraph_ops.graphs_file import ClusterTarget, GraphsFileError, load_graphs, read_graphs, reader
+from omnigraph_ops.graphs_file.cron import check_cron
+from omnigraph_ops.graphs_file.kinds import hours_of
 from omnigraph_ops.graphs_file.overrides import SettingsOverrides, variable_of
 from omnigraph_ops.graphs_file.schema import json_schema
+from omnigraph_ops.graphs_file.yaml_lines import Document, parse
 from omnigraph_ops.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +89,7 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
         ),
         ("    retention: {}\n", "5: graphs.people.retention: one of keep, older_than or expiry is needed"),
         ("    schedule: '0 25 * * *'\n", "5: graphs.people.schedule: '25' does not fit the hour of a cron expression"),
+        ("    schedule: '0 0 31 2 *'\n", "5: graphs.people.schedule: '0 0 31 2 *' never comes: no month that it names"),
         ("    timezone: Mars\n", "5: graphs.people.timezone: 'Mars' is not a time zone, as in Europe/Berlin"),
         ("    budget: {deadline: 4y}\n", "5: graphs.people.budget.deadline: unknown duration unit 'y'. Supported: "),
         ("    budget: {max_bytes: 4XB}\n", "5: graphs.people.budget.max_bytes: invalid size '4XB'"),
@@ -184,15 +187,44 @@ def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
     assert {variable_of(name) for name in SettingsOverrides.model_fields} == known - elsewhere
 
 
-@pytest.mark.parametrize("text", ["*/5 1-3,7 * jan-mar mon", "@daily", "0 0 1 1 7"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("*/5 1-3,7 * jan-mar mon", "@daily", "0 0 1 1 7", "*/70 * * * *"),
+        # In a leap year; in every other month of those named; on every Monday of February too.
+        *("0 0 29 feb *", "0 0 31 1-12/6 *", "0 0 31 2 mon"),
+        # Round the end of the week, the year, the hour.
+        *("0 1 * * sat-sun", "0 0 30 nov-feb *", "50-10/5 * * * *"),
+    ],
+)
 def test_cron_expressions(text: str) -> None:
     check_cron(text)
 
 
-@pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "5-1 * * * *", "*/0 * * * *", "a * * * *", "@never"])
+@pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "*/0 * * * *", "*/00 * * * *", "a * * * *", "@never"])
 def test_what_is_no_cron_expression(text: str) -> None:
     with pytest.raises(InvalidInput):
         check_cron(text)
+
+
+@pytest.mark.parametrize("text", ["0 0 31 2 *", "0 0 30,31 FEB *,1", "0 0 31 4,6,9-11/2 *", "0 0 30/1 2/12 *"])
+def test_a_date_that_never_comes_is_no_schedule(text: str) -> None:
+    with pytest.raises(InvalidInput, match="never comes"):
+        check_cron(text)
+
+
+def test_what_was_read_is_parsed_once_and_never_stale(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def counted(text: str) -> Document:
+        parsed.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(reader, "parse", counted)
+    first = read_graphs(write(entry("    owner: ana\n")))
+    path = write(entry("    owner: ana\n"))
+    assert read_graphs(path) == first and len(parsed) == 1
+    assert read_graphs(write(entry("    owner: ben\n"))).graphs[0].owner == "ben" and len(parsed) == 2
 
 
 def test_hours_of_the_day() -> None:

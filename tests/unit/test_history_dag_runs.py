@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from omnigraph_airflow import metrics
 from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import decisions_of, header_of, results_of
-from omnigraph_airflow.run_report import Failure, RunFacts, build
+from omnigraph_airflow.run_report import build
 
 from omnigraph_ops.history.record import record_of
-from omnigraph_ops.models import OptimizeReport, TableStats
+from omnigraph_ops.models import CleanupStats, OptimizeReport, TableStats
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, Work
 from tests.support.history import header, record
 
@@ -35,7 +36,7 @@ def test_every_failure_of_the_report_is_in_the_record_once() -> None:
         states={"optimize_table_0": "failed", "plan_cleanup": "failed", "preview_repair": "failed"},
     )
     report = build(facts)
-    run = record_of(header(), results_of(facts, report.failed, report.attention))
+    run = record_of(header(), results_of(facts, report.attention))
     assert run.outcome is RunOutcome.FAILED
     assert run.errors == (
         "node:A: a file is missing",
@@ -43,6 +44,23 @@ def test_every_failure_of_the_report_is_in_the_record_once() -> None:
         "preview_repair: failed, see its log",
     )
     assert [(t.table_key, t.outcome) for t in run.tables] == [("node:A", RunOutcome.FAILED)]
+
+
+def test_a_table_that_failed_without_a_task_of_its_own_is_in_the_record_once() -> None:
+    tables = (TableStats(table_key="node:X", error="it cannot be opened"), *BROKEN.tables)
+    facts = RunFacts(
+        graph="/g",
+        optimize=OptimizeReport(uri="/g", tables=tables),
+        failures=(Failure(task_id="optimize_table", table_key="node:A", message="a file is missing", map_index=0),),
+        cleanup=(CleanupStats(table_key="node:B", error="permission denied"),),
+        states={"optimize_table_0": "failed"},
+    )
+    run = record_of(header(), results_of(facts, build(facts).attention))
+    assert sorted(run.errors) == [
+        "node:A: a file is missing",
+        "node:B: permission denied",
+        "node:X: it cannot be opened",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +73,7 @@ def test_every_failure_of_the_report_is_in_the_record_once() -> None:
     ],
 )
 def test_an_answer_that_is_no_approval_is_never_one(given: Decision, answer: Answer) -> None:
-    (found,) = decisions_of(RunFacts(graph="/g", cleanup_decision=given))
+    (found,) = decisions_of(RunFacts(graph="/g", decisions={"cleanup": given}))
     assert (found.stage, found.answer, found.by, found.digest) == ("cleanup", answer, "ada", "sha256:1")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from omnigraph_airflow.decisions import Decision
-from omnigraph_airflow.run_report import Failure, RunFacts, build
+from omnigraph_airflow.run_facts import Failure, RunFacts
+from omnigraph_airflow.run_report import build
 
 from omnigraph_ops.models import (
     Classification,
@@ -18,6 +19,7 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models import Decision as Decision_
+from omnigraph_ops.models.retention import RowRetentionPlan
 
 DRIFTED = RepairRow(
     table_key="node:B",
@@ -121,7 +123,7 @@ def test_rejected_drift_needs_attention() -> None:
     decision = Decision(
         chosen_options=("Reject",), digest="sha256:1", decided_by="ada", decided_at_us=1_767_323_045_000_000
     )
-    report = build(RunFacts(graph="/g", preview=PREVIEW, repair_decision=decision))
+    report = build(RunFacts(graph="/g", preview=PREVIEW, decisions={"repair": decision}))
     assert report.outcome == "nothing_to_do"
     assert report.attention == ("node:B is still drifted (5 → 6, verified_maintenance)",)
     assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown
@@ -139,3 +141,27 @@ def test_names_from_a_graph_are_only_text_in_the_report() -> None:
     (row,) = [line for line in report.markdown.splitlines() if line.startswith("| node")]
     assert row.replace("\\|", "").count("|") == 8
     assert report.failed == (f"optimize {evil}: {evil} is broken",)
+
+
+def test_what_was_skipped_says_why_and_is_not_done() -> None:
+    why = {"repair": "/g is frozen by ann", "cleanup": "/g is frozen by ann"}
+    report = build(RunFacts(graph="/g", skipped=why, states={"preview_repair": "skipped"}))
+    assert (report.outcome, report.failed) == ("nothing_to_do", ())
+    assert report.attention == ("repair skipped: /g is frozen by ann", "cleanup skipped: /g is frozen by ann")
+    assert "## Repair\nSkipped: /g is frozen by ann." in report.markdown
+    assert "## Optimize\nNot reached." in report.markdown
+
+
+def test_a_plan_without_expired_rows_asked_nobody() -> None:
+    plan = RowRetentionPlan(
+        uri="/g",
+        stamp=6,
+        branch=None,
+        planned_at_us=0,
+        expires_at_us=1,
+        max_share=0.5,
+        tables=(),
+        digest="sha256:1",
+    )
+    report = build(RunFacts(graph="/g", stages=frozenset({"expire-rows"}), row_plan=plan))
+    assert report.markdown.endswith("## Expire-rows\nNothing to remove.")

@@ -8,17 +8,9 @@ from typing import Any
 from airflow.sdk import Param
 
 from omnigraph_airflow import decisions
-from omnigraph_airflow.operators.ask import DECISION, ApprovePlanOperator
+from omnigraph_airflow.operators.ask import ApprovePlanOperator
 from omnigraph_ops import approval
 from omnigraph_ops.models import CleanupPlan, OrphansPlan, RepairPreview
-
-__all__ = [
-    "DECISION",
-    "REPAIR_FORM",
-    "ApproveCleanupOperator",
-    "ApproveOrphansOperator",
-    "ApproveRepairOperator",
-]
 
 FORCE = "force"
 REPAIR_FORM = {FORCE: Param(False, type="boolean", title="Also publish drift that is not verified maintenance")}
@@ -46,8 +38,8 @@ class ApproveRepairOperator(ApprovePlanOperator):
     def nothing_to_do(self, plan: RepairPreview) -> str | None:
         return None if plan.drifted else "no table has drifted: nothing to repair"
 
-    def in_advance(self, plan: RepairPreview, *, confirmed: bool) -> str | None:
-        return decisions.repair_in_advance(plan, confirmed=confirmed, standing=self.standing)
+    def in_advance(self, plan: RepairPreview, *, confirmed: bool, by: str | None) -> str | None:
+        return decisions.repair_in_advance(plan, confirmed=confirmed, standing=self.standing, by=by)
 
     def describe(self, plan: RepairPreview, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         self.params[FORCE] = bool(self.force)
@@ -78,8 +70,9 @@ class ApproveCleanupOperator(ApprovePlanOperator):
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
 
-    def in_advance(self, plan: CleanupPlan, *, confirmed: bool) -> str | None:
-        return decisions.cleanup_in_advance(plan, confirmed=confirmed, standing=decisions.bounds_of(self.standing))
+    def in_advance(self, plan: CleanupPlan, *, confirmed: bool, by: str | None) -> str | None:
+        standing = decisions.bounds_of(self.standing)
+        return decisions.cleanup_in_advance(plan, confirmed=confirmed, standing=standing, by=by)
 
     def describe(self, plan: CleanupPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         standing = decisions.bounds_of(self.standing)
@@ -98,8 +91,8 @@ class ApproveOrphansOperator(ApprovePlanOperator):
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.files or plan.folders else "no unreferenced files that are old enough"
 
-    def in_advance(self, plan: OrphansPlan, *, confirmed: bool) -> str | None:
-        return decisions.orphans_in_advance(plan, confirmed=confirmed)
+    def in_advance(self, plan: OrphansPlan, *, confirmed: bool, by: str | None) -> str | None:
+        return decisions.orphans_in_advance(plan, confirmed=confirmed, by=by)
 
     def describe(self, plan: OrphansPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         # The whole stage is imported, not its texts alone: outside of parsing, that costs nobody.

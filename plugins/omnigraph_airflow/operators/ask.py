@@ -20,7 +20,7 @@ from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, base_path
-from omnigraph_airflow.operators.base import kept_plan, note
+from omnigraph_airflow.operators.base import failures_told, kept_plan, note
 from omnigraph_ops import sealed, serde
 from omnigraph_ops.errors import ApprovalMissing, OpsError
 from omnigraph_ops.graph.ids import now_us
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 DECISION = "decision"
 """XCom key of the decision; `return_value` is absent after a Reject."""
-ASKED = "asked_digest"
+BY_ITSELF = frozenset({"scheduled", "asset_triggered"})
+"""Runs that nobody starts: nothing in their params is a person's. Any other kind takes a conf from whom it serves."""
 LEAST_WAIT = timedelta(minutes=5)
 
 
@@ -92,8 +93,8 @@ class ApprovePlanOperator(ApprovalOperator):
         """Why there is nothing to ask about, None when there is. Pure."""
         raise NotImplementedError
 
-    def in_advance(self, plan: Any, *, confirmed: bool) -> str | None:
-        """Who approved this plan before it was made, None when a person has to. Pure."""
+    def in_advance(self, plan: Any, *, confirmed: bool, by: str | None) -> str | None:
+        """Who approved this plan before it was made, None when a person has to; `by` started the run. Pure."""
         raise NotImplementedError
 
     def describe(self, plan: Any, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
@@ -106,54 +107,68 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Skip, approve in advance, or ask."""
-        with airflow_errors():
-            graph = OmnigraphHook(self.graph).get_conn()
-            if not self.approvers:
-                self.approvers = approvers_of(graph.uri)
-                self.assigned_users = _users(self.approvers)
-            plan = kept_plan(graph, self.plan_type, self.plan)
-            why_not = self.nothing_to_do(plan)
-            if why_not:
-                raise AirflowSkipException(why_not)
-            wanted = bool(self.confirmed) and by_hand(context)
-            if self.only_confirmed and not wanted:
-                raise AirflowSkipException(
-                    f"previewed, nothing was changed; trigger again with the param confirm, and with "
-                    f"digest={plan.digest} to apply exactly this plan"
-                )
-            confirmed = wanted and self.may_approve(context)
-            who = self._named(context, plan) if confirmed else None
-            if who is None and self.may_approve(context):
-                who = self.in_advance(plan, confirmed=confirmed)
-            if who:
-                return self._approve_in_advance(context, graph, plan.digest, who)
-            self.describe(
-                plan, answer_by=self._set_deadline(context), full_plan=where_in_full(context, plan), confirmed=confirmed
-            )
-        # The decision is checked against this digest, whatever becomes of the planning task meanwhile.
-        context["ti"].xcom_push(key=ASKED, value=plan.digest)
-        return super().execute(context)
+        with failures_told(context):
+            with airflow_errors():
+                decided = self._decide(context)
+            return decided or super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Record the answer before the base class skips what was rejected. Writes."""
-        decision = Decision(
-            chosen_options=tuple(event.get("chosen_options") or ()),
-            digest=context["ti"].xcom_pull(task_ids=self.task_id, key=ASKED) or "",
-            decided_by=_name(event.get("responded_by_user") or {}),
-            timed_out=bool(event.get("timedout")),
-            force=self.forced(event.get("params_input") or {}),
-            decided_at_us=now_us(),
+        with failures_told(context):
+            decision = Decision(
+                chosen_options=tuple(event.get("chosen_options") or ()),
+                digest=context["ti"].xcom_pull(task_ids=self.task_id, key=decisions.ASKED_DIGEST) or "",
+                decided_by=_name(event.get("responded_by_user") or {}),
+                timed_out=bool(event.get("timedout")),
+                force=self.forced(event.get("params_input") or {}),
+                decided_at_us=now_us(),
+            )
+            self._record(context, decision)
+            return super().execute_complete(context, event)
+
+    def _decide(self, context: Context) -> dict[str, Any] | None:
+        """The approval that was given in advance; else None, with the question ready to be asked. Writes."""
+        graph = OmnigraphHook(self.graph).get_conn()
+        if not self.approvers:
+            self.approvers = approvers_of(graph.uri)
+            self.assigned_users = _users(self.approvers)
+        plan = kept_plan(graph, self.plan_type, self.plan)
+        why_not = self.nothing_to_do(plan)
+        if why_not:
+            raise AirflowSkipException(why_not)
+        confirmed = self._confirmed(context, plan)
+        who = self._approved_by(context, plan, confirmed=confirmed)
+        if who:
+            return self._approve_in_advance(context, graph, plan.digest, who)
+        self.describe(
+            plan, answer_by=self._set_deadline(context), full_plan=where_in_full(context, plan), confirmed=confirmed
         )
-        self._record(context, decision)
-        return super().execute_complete(context, event)
+        # The decision is checked against this digest, whatever becomes of the planning task meanwhile.
+        context["ti"].xcom_push(key=decisions.ASKED_DIGEST, value=plan.digest)
+        return None
+
+    def _confirmed(self, context: Context, plan: Any) -> bool:
+        """Whether a person who may approve confirmed; a skip where only that would let the run go on. Pure."""
+        wanted = bool(self.confirmed) and by_hand(context)
+        if self.only_confirmed and not wanted:
+            raise AirflowSkipException(
+                f"previewed, nothing was changed; trigger again with the param confirm, and with "
+                f"digest={plan.digest} to apply exactly this plan"
+            )
+        return wanted and self.may_approve(context)
+
+    def _approved_by(self, context: Context, plan: Any, *, confirmed: bool) -> str | None:
+        """Who approved this plan before it was made, in the params of the run or in the graphs file. Pure."""
+        if confirmed and self.digest == plan.digest:
+            return f"{triggered_by(context)}, who named the digest"
+        if not self.may_approve(context):
+            return None
+        by = None if run_type(context) in BY_ITSELF else triggered_by(context)
+        return self.in_advance(plan, confirmed=confirmed, by=by)
 
     def may_approve(self, context: Context) -> bool:
         """Whether the params of this run may approve anything: a form that anybody may fill in is no approver. Pure."""
-        return not by_hand(context) or not self.approvers or triggered_by(context) in self.approvers
-
-    def _named(self, context: Context, plan: Any) -> str | None:
-        """Who named this very plan by its digest when they triggered the run. Pure."""
-        return f"{triggered_by(context)}, who named the digest" if self.digest == plan.digest else None
+        return run_type(context) in BY_ITSELF or not self.approvers or triggered_by(context) in self.approvers
 
     def _approve_in_advance(self, context: Context, graph: Graph, digest: str, who: str) -> dict[str, Any]:
         """Record an approval that somebody gave before the run came here. Writes."""
@@ -199,9 +214,14 @@ def where_in_full(context: Context, plan: sealed.Sealable) -> str:
     return f"[the log of {task}]({link}) and in `{sealed.plan_path(plan.digest)}` of the graph"
 
 
+def run_type(context: Context) -> str:
+    """What started the run, as Airflow's token. Pure."""
+    return str(getattr(context["dag_run"].run_type, "value", context["dag_run"].run_type))
+
+
 def by_hand(context: Context) -> bool:
-    """Whether a person triggered this run: only they can have confirmed it."""
-    return str(getattr(context["dag_run"].run_type, "value", context["dag_run"].run_type)) == "manual"
+    """Whether a person triggered this run: only they can have confirmed it. Pure."""
+    return run_type(context) == "manual"
 
 
 def triggered_by(context: Context) -> str:

@@ -21,6 +21,8 @@ _MOST_NAMED = 5
 class FreezeOperator(OmnigraphOperator):
     """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
 
+    A retry ends what the attempt before it took and could not name any more.
+
     :param ttl: after this the freeze ends by itself, as in `12h` (templated).
     :param reason: shown to everybody whom the freeze stops (templated).
     """
@@ -34,11 +36,18 @@ class FreezeOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.durations import parse_duration
+        from omnigraph_ops.freeze.release import unfreeze_all
         from omnigraph_ops.freeze.take import freeze_graph
         from omnigraph_ops.freeze.text import freeze_text
 
+        owner = f"{context['ti'].dag_id}/{context['run_id']}/{self.task_id}"
+        unfreeze_all(graph, owner)
         freeze = freeze_graph(
-            graph, ttl_seconds=float(parse_duration(str(self.ttl))), reason=self.reason, on_progress=self.log.info
+            graph,
+            ttl_seconds=float(parse_duration(str(self.ttl))),
+            reason=self.reason,
+            owner=owner,
+            on_progress=self.log.info,
         )
         self.log.info("%s", freeze_text(freeze))
         return freeze.freeze_id

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
 
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
+from omnigraph_airflow.run_facts import Failure
+from omnigraph_airflow.run_options import frozen_since
 from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError
@@ -24,9 +27,13 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 _MOST_LOGGED = 10_000
+_NO_FAILURES = (AirflowSkipException, DownstreamTasksSkipped, AirflowRescheduleException)
+"""Airflow's signals that are exceptions; a deferral is none of `Exception`."""
 RETURNED = "return_value"
 FAILURE = "failure"
-"""XCom key under which a failed task leaves its one sentence for the report."""
+"""XCom key under which a failed task leaves its sentences for the report."""
+SKIPPED = "skipped"
+"""XCom key under which a task that plans nothing says why, for the report."""
 
 
 def note(context: Context, storage: Storage, decision: Decision, event: AuditEvent, *, verb: str, detail: str) -> None:
@@ -44,6 +51,15 @@ def note(context: Context, storage: Storage, decision: Decision, event: AuditEve
     except OpsError as error:
         # Asking or applying again because of a log would be worse; the XCom has the decision.
         logging.getLogger(__name__).warning("This is not in the audit log: %s", error)
+
+
+def failures_noted(
+    context: Context, storage: Storage, decision: Decision, *, verb: str
+) -> contextlib.AbstractContextManager[None]:
+    """Add an entry to the audit log if what was decided fails half-way. Writes."""
+    return audit_log.failures_logged(
+        storage, verb=verb, actor=decision.decided_by, digest=decision.digest, run=context["run_id"]
+    )
 
 
 class ListedFile(Protocol):
@@ -70,35 +86,44 @@ class OmnigraphOperator(BaseOperator):
         self.graph = graph
 
     def execute(self, context: Context) -> Any:
-        """Run the stage; a failure also leaves its sentence as XCom `failure`."""
-        try:
-            with airflow_errors():
-                return self.run_stage(OmnigraphHook(self.graph).get_conn(), context)
-        except AirflowSkipException:
-            raise
-        except Exception as error:
-            tables = getattr(error, "failures", None) or [_failure(context, self._subject(), str(error))]
-            context["ti"].xcom_push(key=FAILURE, value=tables)
-            raise
+        """Run the stage."""
+        with failures_told(context, self._subject()), airflow_errors():
+            return self.run_stage(OmnigraphHook(self.graph).get_conn(), context)
 
     def _subject(self) -> str | None:
         """The one table that this task is about, None when there is no such one."""
-        lot = getattr(self, "lot", ())
-        return str(lot[0]) if len(lot) == 1 else None
+        return None
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         """The stage itself; returns what goes into XCom."""
         raise NotImplementedError
 
 
-def push_failure(context: Context, table_key: str | None, message: str) -> None:
-    """Leave the sentence of a failure where the report finds it. Writes."""
-    context["ti"].xcom_push(key=FAILURE, value=_failure(context, table_key, message))
+@contextlib.contextmanager
+def failures_told(context: Context, table_key: str | None = None) -> Iterator[None]:
+    """Leave the sentence of a task's failure where the report finds it; a skip or a wait is none. Writes."""
+    try:
+        yield
+    except _NO_FAILURES:
+        raise
+    except Exception as error:
+        told = getattr(error, "failures", None) or [failure_of(context, table_key, error)]
+        context["ti"].xcom_push(key=FAILURE, value=[to_xcom(failure) for failure in told])
+        raise
 
 
-def _failure(context: Context, table_key: str | None, message: str) -> dict[str, Any]:
-    index = map_index_of(context)
-    return {"task_id": context["ti"].task_id, "table_key": table_key, "message": message, "map_index": index}
+def failure_of(context: Context, table_key: str | None, error: Exception) -> Failure:
+    """What the report says of a task that failed, or of a table in it. Pure."""
+    task_id, index = context["ti"].task_id, map_index_of(context)
+    return Failure(task_id=task_id, table_key=table_key, message=str(error), map_index=index)
+
+
+def skip_if_frozen(graph: Graph, context: Context) -> None:
+    """Skip, and let the report say why, if the whole graph is frozen: what is planned now could not be done. Reads."""
+    why = frozen_since(graph)
+    if why is not None:
+        context["ti"].xcom_push(key=SKIPPED, value=why)
+        raise AirflowSkipException(why)
 
 
 def map_index_of(context: Context) -> int:

@@ -9,7 +9,16 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import approved
-from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, kept_plan, log_files, to_xcom
+from omnigraph_airflow.operators.base import (
+    OmnigraphOperator,
+    approved_plan,
+    failures_noted,
+    keep_plan,
+    kept_plan,
+    log_files,
+    skip_if_frozen,
+    to_xcom,
+)
 from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_ops import render, serde
 from omnigraph_ops.errors import StorageError
@@ -37,6 +46,7 @@ class PlanCleanupOperator(OmnigraphOperator):
     :param between_pins: also remove unprotected versions above the oldest pin of a branch (templated).
     :param tables: only these table keys (templated).
     :param digest: use the kept plan of this digest instead of making one (templated).
+    :param skip_frozen: skip a graph that is wholly frozen, where nothing could be removed.
     """
 
     operator_extra_links = ASKED
@@ -55,6 +65,7 @@ class PlanCleanupOperator(OmnigraphOperator):
         between_pins: bool | str = False,
         tables: Sequence[str] | str | None = None,
         digest: str | None = None,
+        skip_frozen: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -65,8 +76,11 @@ class PlanCleanupOperator(OmnigraphOperator):
         self.between_pins = between_pins
         self.tables = tables
         self.digest = digest
+        self.skip_frozen = skip_frozen
 
     def run_stage(self, graph: Graph, context: Context) -> list[list[str]]:
+        if self.skip_frozen:
+            skip_if_frozen(graph, context)
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
         from omnigraph_ops.cleanup import plan_cleanup
@@ -114,16 +128,22 @@ class CleanupTablesOperator(LotOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         self._approved = kept_plan(graph, CleanupPlan, self.plan)
-        approved(context, self.approval, self._approved.digest, what=f"cleanup of {self.label}")
+        self._decision = approved(context, self.approval, self._approved.digest, what=f"cleanup of {self.label}")
         return super().run_stage(graph, context)
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
-        from omnigraph_ops import cleanup
+        from omnigraph_ops.cleanup import cleanup_table
 
-        plan = self._approved
-        if table_key == ORPHANED_FORKS:
-            forks = cleanup.remove_orphaned_forks(graph, plan)
-            if failed := [f"{f.branch} of {f.table_key}: {f.error}" for f in forks if f.error is not None]:
-                raise StorageError(f"orphaned forks that could not be removed: {'; '.join(failed)}")
-            return [to_xcom(fork) for fork in forks]
-        return to_xcom(cleanup.cleanup_table(graph, plan, table_key))
+        with failures_noted(context, graph.storage, self._decision, verb="cleanup"):
+            if table_key == ORPHANED_FORKS:
+                return _remove_forks(graph, self._approved)
+            return to_xcom(cleanup_table(graph, self._approved, table_key))
+
+
+def _remove_forks(graph: Graph, plan: CleanupPlan) -> list[Any]:
+    from omnigraph_ops.cleanup import remove_orphaned_forks
+
+    forks = remove_orphaned_forks(graph, plan)
+    if failed := [f"{f.branch} of {f.table_key}: {f.error}" for f in forks if f.error is not None]:
+        raise StorageError(f"orphaned forks that could not be removed: {'; '.join(failed)}")
+    return [to_xcom(fork) for fork in forks]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow.errors import airflow_errors
-from omnigraph_airflow.operators.base import OmnigraphOperator, map_index_of
+from omnigraph_airflow.operators.base import OmnigraphOperator, failure_of
 from omnigraph_ops.errors import StorageError, TransientError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_airflow.run_facts import Failure
     from omnigraph_ops.graph import Graph
 
 DONE = "done"
@@ -44,6 +45,9 @@ class LotOperator(OmnigraphOperator):
         first, *others = self.lot
         return f"{first} and {len(others)} more" if others else str(first)
 
+    def _subject(self) -> str | None:
+        return str(self.lot[0]) if len(self.lot) == 1 else None
+
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         """Do one table; returns its row."""
         raise NotImplementedError
@@ -62,7 +66,7 @@ class LotOperator(OmnigraphOperator):
         if len(self.lot) == 1:
             raise next(iter(failed.values()))
         context["ti"].xcom_push(key=DONE, value=rows)
-        raise LotFailed(context["ti"].task_id, failed, len(self.lot), map_index_of(context))
+        raise LotFailed([failure_of(context, key, error) for key, error in failed.items()], len(self.lot))
 
     def _round(
         self, graph: Graph, tables: Sequence[str], context: Context, done: dict[str, Any]
@@ -92,12 +96,9 @@ class LotOperator(OmnigraphOperator):
 class LotFailed(AirflowFailException):
     """Tables of a lot failed; the others are done."""
 
-    def __init__(self, task_id: str, failed: dict[str, Exception], tables: int, map_index: int) -> None:
+    def __init__(self, failures: Sequence[Failure], tables: int) -> None:
         super().__init__(
-            f"{len(failed)} of {tables} tables failed, the others are done: "
-            + "; ".join(f"{key}: {error}" for key, error in failed.items())
+            f"{len(failures)} of {tables} tables failed, the others are done: "
+            + "; ".join(f"{failure.table_key}: {failure.message}" for failure in failures)
         )
-        self.failures = [
-            {"task_id": task_id, "table_key": key, "message": str(error), "map_index": map_index}
-            for key, error in failed.items()
-        ]
+        self.failures = failures

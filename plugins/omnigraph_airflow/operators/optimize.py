@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, pull_list, to_xcom
+from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, failures_told, pull_list, to_xcom
 from omnigraph_airflow.operators.lots import DONE, LotOperator
-from omnigraph_airflow.run_options import apply_policy, budget_from, frozen_since, is_late
+from omnigraph_airflow.run_options import apply_policy, budget_from, is_late, left_alone
 from omnigraph_ops import serde
 from omnigraph_ops.lots import MOST_LOTS, lots_of
-from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, TableStats
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -90,6 +91,10 @@ class SelectTablesOperator(OmnigraphOperator):
 
     def execute(self, context: Context) -> list[list[str]] | list[str]:
         """The lots of this executor, or its tables, those with the most benefit per byte first. Reads."""
+        with failures_told(context), airflow_errors():
+            return self._selected()
+
+    def _selected(self) -> list[list[str]] | list[str]:
         tables = serde.from_json(OptimizePlan, self.plan).in_turn(self.runs_on)
         if self.runs_on is Executor.IN_PROCESS:
             settings = OmnigraphHook(self.graph).settings()
@@ -129,13 +134,9 @@ class OptimizeTablesOperator(LotOperator):
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         from omnigraph_ops.optimize import optimize_table
 
-        if is_late(self.not_after):
-            self.log.info("%s: the deadline has passed, it waits for another run", table_key)
-            return to_xcom(TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET))
-        frozen = frozen_since(graph, table_key)
-        if frozen:
-            self.log.info("%s: %s", table_key, frozen)
-            return to_xcom(TableStats(table_key=table_key, skipped=SkipReason.FROZEN))
+        left = left_alone(graph, table_key, self.not_after, say=self.log.info)
+        if left is not None:
+            return to_xcom(left)
         apply_policy(graph, self.policy, self.cutoff, self.auto)
         stats = optimize_table(graph, table_key, on_progress=self.log.info)
         self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)

@@ -6,22 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.links import ASKED
-from omnigraph_airflow.operators.ask import approved
-from omnigraph_airflow.operators.base import (
-    OmnigraphOperator,
-    approved_plan,
-    keep_plan,
-    kept_plan,
-    log_files,
-    note,
-    to_xcom,
-)
+from omnigraph_airflow.operators.apply import ApplyApprovedOperator
+from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, log_files
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models import OrphansPlan, OrphansReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_airflow.decisions import Decision
     from omnigraph_ops.graph import Graph
 
 
@@ -53,30 +46,27 @@ class PlanOrphansOperator(OmnigraphOperator):
         return keep_plan(graph, plan)
 
 
-class RemoveOrphansOperator(OmnigraphOperator):
-    """Removes the approved files that still nothing refers to, after checking the approval itself.
+class RemoveOrphansOperator(ApplyApprovedOperator):
+    """Removes the approved files that still nothing refers to.
 
-    :param plan: name of the kept plan that was shown (templated).
-    :param approval: id of the approval task.
     :param quarantine: move them below `__maintenance/quarantine/` instead of deleting them (templated).
     """
 
-    operator_extra_links = ASKED
-    template_fields: Sequence[str] = ("graph", "plan", "quarantine")
+    verb = "orphans"
+    plan_type = OrphansPlan
+    what = "removal of orphans"
+    template_fields: Sequence[str] = (*ApplyApprovedOperator.template_fields, "quarantine")
 
-    def __init__(self, *, plan: Any, approval: str, quarantine: bool | str = False, **kwargs: Any) -> None:
+    def __init__(self, *, quarantine: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.plan = plan
-        self.approval = approval
         self.quarantine = quarantine
 
-    def run_stage(self, graph: Graph, context: Context) -> Any:
-        plan = kept_plan(graph, OrphansPlan, self.plan)
-        decision = approved(context, self.approval, plan.digest, what="removal of orphans")
+    def apply(self, graph: Graph, plan: OrphansPlan, decision: Decision) -> OrphansReport:
         from omnigraph_ops.orphans import apply_orphans
 
-        report = apply_orphans(graph, plan, quarantine=bool(self.quarantine), on_progress=self.log.info)
-        event = AuditEvent.FAILED if report.failed else AuditEvent.APPLIED
-        detail = f"{report.files_removed} files removed, {len(report.spared)} spared, {len(report.failed)} failed"
-        note(context, graph.storage, decision, event, verb="orphans", detail=detail)
-        return to_xcom(report)
+        return apply_orphans(graph, plan, quarantine=bool(self.quarantine), on_progress=self.log.info)
+
+    def outcome(self, report: OrphansReport) -> tuple[AuditEvent, str]:
+        from omnigraph_ops.orphans import texts
+
+        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, texts.detail(report)

@@ -6,22 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.links import ASKED
-from omnigraph_airflow.operators.ask import approved
-from omnigraph_airflow.operators.base import (
-    OmnigraphOperator,
-    approved_plan,
-    keep_plan,
-    kept_plan,
-    note,
-    to_xcom,
-)
+from omnigraph_airflow.operators.apply import ApplyApprovedOperator
+from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, skip_if_frozen
 from omnigraph_ops import render
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview, RepairReport
+from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_airflow.decisions import Decision
     from omnigraph_ops.graph import Graph
 
 
@@ -31,6 +25,7 @@ class PreviewRepairOperator(OmnigraphOperator):
     :param tables: only these table keys (templated).
     :param evidence: `counts`, `sample` or `full`: how much to read (templated).
     :param digest: use the kept preview of this digest instead of making one (templated).
+    :param skip_frozen: skip a graph that is wholly frozen, where nothing could be published.
     """
 
     operator_extra_links = ASKED
@@ -42,14 +37,18 @@ class PreviewRepairOperator(OmnigraphOperator):
         tables: Sequence[str] | str | None = None,
         evidence: str = EvidenceTier.COUNTS,
         digest: str | None = None,
+        skip_frozen: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tables = tables
         self.evidence = evidence
         self.digest = digest
+        self.skip_frozen = skip_frozen
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
+        if self.skip_frozen:
+            skip_if_frozen(graph, context)
         from omnigraph_ops.repair import preview_repair
 
         preview = approved_plan(graph, RepairPreview, self.digest) or preview_repair(
@@ -61,27 +60,24 @@ class PreviewRepairOperator(OmnigraphOperator):
         return keep_plan(graph, preview)
 
 
-class ApplyRepairOperator(OmnigraphOperator):
-    """Publishes the heads that were approved, after checking the approval itself.
+class ApplyRepairOperator(ApplyApprovedOperator):
+    """Publishes the heads that were approved; the decision also says whether to force.
 
     :param preview: name of the kept preview that was shown (templated).
-    :param approval: id of the approval task; its decision also says whether to force.
     """
 
-    operator_extra_links = ASKED
-    template_fields: Sequence[str] = ("graph", "preview")
+    verb = "repair"
+    plan_type = RepairPreview
+    what = "repair"
 
-    def __init__(self, *, preview: Any, approval: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.preview = preview
-        self.approval = approval
+    def __init__(self, *, preview: Any, **kwargs: Any) -> None:
+        super().__init__(plan=preview, **kwargs)
 
-    def run_stage(self, graph: Graph, context: Context) -> Any:
-        preview = kept_plan(graph, RepairPreview, self.preview)
-        decision = approved(context, self.approval, preview.digest, what="repair")
+    def apply(self, graph: Graph, plan: RepairPreview, decision: Decision) -> RepairReport:
         from omnigraph_ops.repair import apply_repair
 
-        report = apply_repair(graph, preview, force=decision.force)
-        done = sum(row.action in {RepairAction.HEALED, RepairAction.FORCED} for row in report.tables)
-        note(context, graph.storage, decision, AuditEvent.APPLIED, verb="repair", detail=f"{done} tables published")
-        return to_xcom(report)
+        return apply_repair(graph, plan, force=decision.force)
+
+    def outcome(self, report: RepairReport) -> tuple[AuditEvent, str]:
+        event = AuditEvent.FAILED if report.manifest_version is None else AuditEvent.APPLIED
+        return event, render.repair_detail(report)

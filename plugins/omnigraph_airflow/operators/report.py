@@ -12,13 +12,16 @@ from airflow.sdk.exceptions import AirflowFailException
 from omnigraph_airflow.decisions import Decision, decision_of
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
+from omnigraph_airflow.maintained import update_of
 from omnigraph_airflow.metrics import emit
 from omnigraph_airflow.operators.ask import DECISION
-from omnigraph_airflow.operators.base import FAILURE, note, pull_list
+from omnigraph_airflow.operators.base import FAILURE, SKIPPED, note, pull_list
 from omnigraph_airflow.operators.cleanup import PLAN
 from omnigraph_airflow.operators.lots import DONE
+from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import header_of, results_of
-from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build
+from omnigraph_airflow.run_report import RunReport, build
+from omnigraph_airflow.stages import BY_NAME, STAGES, Stage
 from omnigraph_ops import sealed, serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError
@@ -33,6 +36,7 @@ from omnigraph_ops.models import (
     RepairPreview,
     RepairReport,
 )
+from omnigraph_ops.models.backup import BackupReport, VerifyReport
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 
 if TYPE_CHECKING:
@@ -44,14 +48,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 REPORT = "report"
-_STAGES = {
-    "optimize": "plan_optimize",
-    "repair": "preview_repair",
-    "cleanup": "plan_cleanup",
-    "orphans": "plan_orphans",
-    "expire-rows": "plan_row_retention",
-}
-"""The stages, and the task by which a DAG has each."""
 
 
 class ReportOperator(BaseOperator):
@@ -84,6 +80,14 @@ class ReportOperator(BaseOperator):
             self._keep(context, graph, facts, report)
         if report.failed:
             raise AirflowFailException("; ".join(report.failed))
+        self._update_assets(context, graph, facts, report)
+
+    def _update_assets(self, context: Context, graph: Graph | None, facts: RunFacts, report: RunReport) -> None:
+        """Put what the run did into the events of the task's assets. Reads the graph."""
+        if self.outlets:
+            said = update_of(facts, graph, run_id=context["run_id"], outcome=report.outcome)
+            for asset in self.outlets:
+                context["outlet_events"][asset].extra.update(said)
 
     def _graph(self) -> Graph | None:
         """The graph, to read its kept plans; a report is due even of one that cannot be opened. Reads."""
@@ -100,7 +104,7 @@ class ReportOperator(BaseOperator):
         from omnigraph_ops.history.snapshot import everything_now, look
 
         def make() -> RunRecord:
-            results = results_of(facts, report.failed, report.attention)
+            results = results_of(facts, report.attention)
             header = header_of(context, facts, stamp=graph.stamp)
             return record_of(header, replace(results, after=look(everything_now, graph)))
 
@@ -110,46 +114,58 @@ class ReportOperator(BaseOperator):
 
 
 def _note_cleanup(context: Context, storage: Storage, facts: RunFacts) -> None:
-    """One entry for all tables of a cleanup; repair and orphans are one task each and note their own. Writes."""
-    if facts.cleanup_decision is None or not (facts.cleanup or facts.forks):
+    """One entry for all tables of a cleanup; the other stages are one task each and note their own. Writes."""
+    decision = facts.decisions.get("cleanup")
+    failed = sum(f.task_id == BY_NAME["cleanup"].apply_task for f in facts.failures)
+    if decision is None or not (facts.cleanup or facts.forks or failed):
         return
     removed = sum(s.old_versions_removed for s in facts.cleanup)
-    detail = f"{removed} versions of {len(facts.cleanup)} tables and {len(facts.forks)} forks removed"
-    note(context, storage, facts.cleanup_decision, AuditEvent.APPLIED, verb="cleanup", detail=detail)
+    event = AuditEvent.APPLIED if facts.cleanup or facts.forks else AuditEvent.FAILED
+    detail = f"{removed} versions of {len(facts.cleanup)} tables and {len(facts.forks)} forks removed, {failed} failed"
+    note(context, storage, decision, event, verb="cleanup", detail=detail)
 
 
 def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
-    ti = context["ti"]
+    ti, tasks = context["ti"], context["dag"].task_ids
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     states.pop(ti.task_id, None)
-    tasks = frozenset(context["dag"].task_ids)
+    stages = [stage for stage in STAGES if stage.plan_task in tasks]
     removed = [*pull_list(context, "cleanup_table"), *pull_list(context, "cleanup_table", DONE)]
     failed = [f for task in tasks for f in pull_list(context, task, FAILURE)]
     return RunFacts(
         graph=target,
-        stages=frozenset(stage for stage, task in _STAGES.items() if task in tasks),
+        stages=frozenset(stage.name for stage in stages),
         states=states,
         failures=tuple(serde.from_json(Failure, f) for f in failed),
+        skipped=_skipped(context, stages),
+        decisions=_decisions(context, stages),
         optimize_plan=_one(context, OptimizePlan, "plan_optimize"),
         optimize=_one(context, OptimizeReport, "summarize"),
         preview=_kept(context, graph, RepairPreview, "preview_repair"),
-        repair_decision=_decision(context, "approve_repair"),
         repair=_one(context, RepairReport, "apply_repair"),
         cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", PLAN),
-        cleanup_decision=_decision(context, "approve_cleanup"),
         cleanup=tuple(serde.from_json(CleanupStats, s) for s in removed if isinstance(s, dict)),
         forks=tuple(serde.from_json(OrphanedFork, f) for s in removed if isinstance(s, list) for f in s),
         orphans_plan=_kept(context, graph, OrphansPlan, "plan_orphans"),
-        orphans_decision=_decision(context, "approve_orphans"),
         orphans=_one(context, OrphansReport, "remove_orphans"),
         row_plan=_kept(context, graph, RowRetentionPlan, "plan_row_retention"),
-        row_decision=_decision(context, "approve_row_retention"),
         rows=_one(context, RowRetentionReport, "expire_rows"),
+        backup=_one(context, BackupReport, "copy"),
+        verified=_one(context, VerifyReport, "verify"),
     )
 
 
-def _decision(context: Context, task_id: str) -> Decision | None:
-    return decision_of(context["ti"].xcom_pull(task_ids=task_id, key=DECISION))
+def _decisions(context: Context, stages: Sequence[Stage]) -> dict[str, Decision]:
+    """What was answered, by the name of the stage. Reads."""
+    left = {s.name: context["ti"].xcom_pull(task_ids=s.approval_task, key=DECISION) for s in stages if s.approval_task}
+    found = {name: decision_of(value) for name, value in left.items()}
+    return {name: decision for name, decision in found.items() if decision is not None}
+
+
+def _skipped(context: Context, stages: Sequence[Stage]) -> dict[str, str]:
+    """Why a stage was not planned, by its name. Reads."""
+    found = {stage.name: context["ti"].xcom_pull(task_ids=stage.plan_task, key=SKIPPED) for stage in stages}
+    return {name: str(why) for name, why in found.items() if why is not None}
 
 
 def _one(context: Context, cls: type[T], task_id: str) -> T | None:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from omnigraph_airflow.operators.ask import ApprovePlanOperator, approved
-from omnigraph_airflow.operators.base import (
-    OmnigraphOperator,
-    approved_plan,
-    keep_plan,
-    kept_plan,
-    note,
-    to_xcom,
-)
+from omnigraph_airflow.links import ASKED
+from omnigraph_airflow.operators.apply import ApplyApprovedOperator
+from omnigraph_airflow.operators.ask import ApprovePlanOperator
+from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan
+from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_airflow.decisions import Decision
     from omnigraph_ops.graph import Graph
 
 
@@ -32,6 +28,7 @@ class PlanRowRetentionOperator(OmnigraphOperator):
     :param digest: use the kept plan of this digest instead of making one (templated).
     """
 
+    operator_extra_links = ASKED
     template_fields: Sequence[str] = ("graph", "policies", "max_share", "branch", "digest")
 
     def __init__(
@@ -75,7 +72,7 @@ class ApproveRowRetentionOperator(ApprovePlanOperator):
     def nothing_to_do(self, plan: RowRetentionPlan) -> str | None:
         return None if plan.total_rows else "no rows that are older than the policies and inside the bounds"
 
-    def in_advance(self, plan: RowRetentionPlan, *, confirmed: bool) -> str | None:
+    def in_advance(self, plan: RowRetentionPlan, *, confirmed: bool, by: str | None) -> str | None:
         return None
 
     def describe(self, plan: RowRetentionPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
@@ -85,27 +82,20 @@ class ApproveRowRetentionOperator(ApprovePlanOperator):
         self.body = retention_body(plan, answer_by=answer_by, full_plan=full_plan)
 
 
-class ExpireRowsOperator(OmnigraphOperator):
-    """Deletes what was approved and is still below the cuts, after checking the approval itself.
+class ExpireRowsOperator(ApplyApprovedOperator):
+    """Deletes what was approved and is still below the cuts."""
 
-    :param plan: name of the kept plan that was shown (templated).
-    :param approval: id of the approval task.
-    """
+    verb = "expire-rows"
+    plan_type = RowRetentionPlan
+    what = "deleting expired rows"
 
-    template_fields: Sequence[str] = ("graph", "plan")
-
-    def __init__(self, *, plan: Any, approval: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.plan = plan
-        self.approval = approval
-
-    def run_stage(self, graph: Graph, context: Context) -> Any:
-        plan = kept_plan(graph, RowRetentionPlan, self.plan)
-        decision = approved(context, self.approval, plan.digest, what="deleting expired rows")
-        from omnigraph_ops.retention import expire_rows, texts
+    def apply(self, graph: Graph, plan: RowRetentionPlan, decision: Decision) -> RowRetentionReport:
+        from omnigraph_ops.retention import expire_rows
         from omnigraph_ops.retention.apply import engine_of
 
-        report = expire_rows(graph, plan, engine=engine_of(graph, None), say=self.log.info)
-        event = AuditEvent.FAILED if report.failed else AuditEvent.APPLIED
-        note(context, graph.storage, decision, event, verb="expire-rows", detail=texts.detail(report))
-        return to_xcom(report)
+        return expire_rows(graph, plan, engine=engine_of(graph, None), say=self.log.info)
+
+    def outcome(self, report: RowRetentionReport) -> tuple[AuditEvent, str]:
+        from omnigraph_ops.retention import texts
+
+        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, texts.detail(report)

@@ -15,10 +15,10 @@ from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, Address, OmnigraphHook
 from omnigraph_airflow.hooks.store_variables import SECRETS
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import push_failure, to_xcom
-from omnigraph_airflow.run_options import frozen_since, is_late, policy_arguments
+from omnigraph_airflow.operators.base import failures_told, to_xcom
+from omnigraph_airflow.run_options import left_alone, policy_arguments
 from omnigraph_ops import serde
-from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.models import TableStats
 from omnigraph_ops.rewrites.outcome import SubmitOutcome
 
 if TYPE_CHECKING:
@@ -80,24 +80,16 @@ class SubmitRewriteOperator(SparkSubmitOperator):
         A failed submit may be repeated, whatever became of it: the next one finishes what was armed and goes
         on with what was executed. Only what the application itself calls final is not repeated.
         """
-        if is_late(self.not_after):
-            self.log.info("%s: the deadline has passed, it waits for another run", self.table_key)
-            return to_xcom(TableStats(table_key=self.table_key, skipped=SkipReason.DEFERRED_BUDGET))
-        try:
-            with airflow_errors():
-                return to_xcom(self._submit_and_read(context))
-        except Exception as error:
-            push_failure(context, self.table_key, str(error))
-            raise
+        with failures_told(context, self.table_key), airflow_errors():
+            return to_xcom(self._submit_and_read(context))
 
     def _submit_and_read(self, context: Context) -> TableStats:
         hook = OmnigraphHook(self.graph)
         graph, self._address = hook.get_conn(), hook.address()
         uri, storage = graph.uri, graph.storage
-        frozen = frozen_since(graph, self.table_key)
-        if frozen:
-            self.log.info("%s: %s", self.table_key, frozen)
-            return TableStats(table_key=self.table_key, skipped=SkipReason.FROZEN)
+        left = left_alone(graph, self.table_key, self.not_after, say=self.log.info)
+        if left is not None:
+            return left
         self.application_args = [
             "--graph",
             graph.target,

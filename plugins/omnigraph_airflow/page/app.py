@@ -15,9 +15,9 @@ from omnigraph_airflow.links import base_path
 from omnigraph_airflow.page import reads
 from omnigraph_airflow.page.access import SIGNED_IN, Access, AccessDep
 from omnigraph_airflow.page.graph_page import MOST_SECONDS, MOST_TABLES, graph_page
-from omnigraph_airflow.page.listing import ListedGraph
+from omnigraph_airflow.page.listing import ListedGraph, listed_graphs
 from omnigraph_airflow.page.looks import Deadline, Look, Looks
-from omnigraph_airflow.page.overview import overview, visible
+from omnigraph_airflow.page.overview import overview
 from omnigraph_airflow.page.plans import plan_view
 from omnigraph_airflow.page.rendering import render
 from omnigraph_airflow.page.table_page import table_page
@@ -122,16 +122,16 @@ def _looks(request: Request) -> Looks:
 
 
 def _look(request: Request, graph: ListedGraph, what: tuple[str, ...], read: Any) -> Look[Any]:
-    future = _looks(request).begin((*what, graph.name, graph.wanted), read)
+    future = _looks(request).begin(graph, what, read)
     return Deadline(MOST_SECONDS).wait(future, partial(reads.sentence, graph))
 
 
 def _seen(access: Access, name: str) -> ListedGraph:
     """The graph of that name; one that this person may not see is not there. Asks the auth manager."""
-    for graph in visible(access):
-        if graph.name == name:
-            return graph
-    raise HTTPException(404, "There is no such graph, or you may not see it.")
+    graph = next((graph for graph in listed_graphs().graphs if graph.name == name), None)
+    if graph is None or not access.sees(graph.dag_id):
+        raise HTTPException(404, "There is no such graph, or you may not see it.")
+    return graph
 
 
 def _page(template: str, *, status: int = 200, **values: Any) -> Response:

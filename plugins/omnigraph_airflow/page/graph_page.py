@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from omnigraph_airflow.hooks.omnigraph import default_graph
 from omnigraph_airflow.page import metadata, reads, texts
 from omnigraph_airflow.page.charts import Chart, Value, chart
 from omnigraph_airflow.page.looks import Deadline, Look, Looks
@@ -65,13 +66,13 @@ class GraphPage:
 
 def graph_page(access: Access, looks: Looks, graph: ListedGraph, *, most: int | None) -> GraphPage:
     """Read it all, side by side, for as long as a person waits. Reads."""
-    key = (graph.name, graph.wanted)
-    state = looks.begin(("state", *key, most), partial(reads.state_of, graph, most=most))
-    runs = looks.begin(("charted", *key), partial(reads.runs_of, graph, reads.CHARTED))
-    holds = looks.begin(("holds", *key), partial(reads.holds_of, graph))
+    state = looks.begin(graph, ("state", most), partial(reads.state_of, graph, most=most))
+    runs = looks.begin(graph, "charted", partial(reads.runs_of, graph, reads.CHARTED))
+    holds = looks.begin(graph, "holds", partial(reads.holds_of, graph))
     asking = {dag_id for dag_id in (graph.dag_id, *ASKING) if access.sees_questions(dag_id)}
-    questions = questions_by_graph((graph,), metadata.open_questions(asking)).get(graph.name, ())
-    planned = [looks.begin(("plan", *key, q.digest), partial(_plan, graph, q)) for q in questions]
+    asked = metadata.open_questions(asking)
+    questions = questions_by_graph((graph,), asked, default=default_graph()).get(graph.name, ())
+    planned = [looks.begin(graph, ("plan", q.stage, q.digest), partial(_plan, graph, q)) for q in questions]
     deadline, why = Deadline(MOST_SECONDS), partial(reads.sentence, graph)
     read_runs = deadline.wait(runs, why)
     return GraphPage(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow.sdk import Variable
-
-from omnigraph_airflow.graphs import read_graphs_file
-from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_ops.errors import OpsError
+from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id, read_graphs_file
+from omnigraph_airflow.hooks.omnigraph import OmnigraphHook, default_graph
+from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.graph.location import locate
 from omnigraph_ops.history.redacted import redacted
 
-NIGHTLY = "omnigraph_maintenance"
 CHECK = "omnigraph_graphs_check"
 DEPLOYMENT = "deployment"
 """What the one graph of a deployment without a graphs file is called in addresses."""
@@ -26,10 +24,12 @@ class ListedGraph:
     title: str
     place: str
     """For people, without user info."""
+    root: str
+    """Where it lies, in one spelling, for comparing only; empty when nobody named it."""
     dag_id: str
     """Of its nightly DAG: who may see that one may see the graph."""
     wanted: str | None
-    """What the hook takes; None: the environment decides."""
+    """What the hook takes; None: nobody named a graph."""
     named: bool
     """Whether the forms of the manual DAGs know it by `wanted`."""
     owner: str = ""
@@ -54,7 +54,8 @@ def listed_graphs() -> Listing:
             name=entry.name,
             title=entry.name,
             place=redacted(entry.place),
-            dag_id=f"{NIGHTLY}__{entry.name}",
+            root=entry.root,
+            dag_id=nightly_dag_id(entry.name),
             wanted=entry.name,
             named=True,
             owner=entry.owner,
@@ -66,10 +67,19 @@ def listed_graphs() -> Listing:
 
 
 def _deployment() -> ListedGraph:
-    wanted = Variable.get("omnigraph_graph", default=None) or None
+    wanted = default_graph()
     try:
         place = redacted(OmnigraphHook(wanted).target())
     except OpsError:
         place = ""  # opening it says why
     title = place.rstrip("/").rpartition("/")[2] or "The deployment's graph"
-    return ListedGraph(name=DEPLOYMENT, title=title, place=place, dag_id=NIGHTLY, wanted=wanted, named=False)
+    root = root_of(wanted or "")
+    return ListedGraph(name=DEPLOYMENT, title=title, place=place, root=root, dag_id=NIGHTLY, wanted=wanted, named=False)
+
+
+def root_of(text: str) -> str:
+    """Where a path or URI leads, in one spelling; empty for what is neither. Reads the working directory."""
+    try:
+        return locate(text).root
+    except InvalidInput:
+        return ""

@@ -16,14 +16,8 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
-ASKED = "asked_digest"
-"""XCom key of the approving tasks (`operators/ask.py`, which is not imported here for its weight)."""
-STAGES = {
-    "approve_repair": "repair",
-    "approve_cleanup": "cleanup",
-    "approve_orphans": "orphans",
-    "approve_row_retention": "row_retention",
-}
+from omnigraph_airflow.decisions import ASKED_DIGEST
+from omnigraph_airflow.stages import BY_APPROVAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +64,7 @@ class Question:
 
     @property
     def stage(self) -> str:
-        return STAGES[self.task_id]
+        return BY_APPROVAL[self.task_id].name
 
     @property
     def path(self) -> str:
@@ -119,7 +113,7 @@ def open_questions(dag_ids: Collection[str]) -> tuple[Question, ...]:
         (XComModel.dag_run_id == DagRun.id)
         & (XComModel.task_id == TaskInstance.task_id)
         & (XComModel.map_index == TaskInstance.map_index)
-        & (XComModel.key == ASKED)
+        & (XComModel.key == ASKED_DIGEST)
     )
     query = (
         select(*columns)
@@ -131,7 +125,7 @@ def open_questions(dag_ids: Collection[str]) -> tuple[Question, ...]:
             HITLDetail.responded_at.is_(None),
             TaskInstance.state == "awaiting_input",
             TaskInstance.dag_id.in_(dag_ids),
-            TaskInstance.task_id.in_(STAGES),
+            TaskInstance.task_id.in_(BY_APPROVAL),
         )
         .order_by(HITLDetail.created_at)
     )

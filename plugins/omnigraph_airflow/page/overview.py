@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from omnigraph_airflow.hooks.omnigraph import default_graph
 from omnigraph_airflow.page import charts, metadata, reads, texts
 from omnigraph_airflow.page.access import Access
 from omnigraph_airflow.page.listing import CHECK, ListedGraph, listed_graphs
@@ -25,7 +26,8 @@ class GraphRow:
 
     graph: ListedGraph
     problem: str | None
-    pending: bool
+    pending: str
+    """Why its history was not ready in time."""
     score: int | None
     scored_at: datetime | None
     last: RunRecord | None
@@ -80,11 +82,6 @@ class Overview:
         return sum(row.last is not None and row.last.outcome == outcome for row in self.rows)
 
 
-def visible(access: Access) -> tuple[ListedGraph, ...]:
-    """The graphs whose nightly DAG this person may see. Asks the auth manager."""
-    return tuple(graph for graph in listed_graphs().graphs if access.sees(graph.dag_id))
-
-
 def overview(access: Access, looks: Looks) -> Overview:
     """Everything the first page shows. Reads."""
     listing = listed_graphs()
@@ -98,11 +95,11 @@ def overview(access: Access, looks: Looks) -> Overview:
 
 
 def _rows(access: Access, looks: Looks, graphs: Sequence[ListedGraph]) -> list[GraphRow]:
-    reading = [looks.begin(("runs", g.name, g.wanted), partial(reads.runs_of, g, reads.GLANCED)) for g in graphs]
+    reading = [looks.begin(g, "runs", partial(reads.runs_of, g, reads.GLANCED)) for g in graphs]
     dag_ids = [g.dag_id for g in graphs]
     dags, newest = metadata.dag_facts(dag_ids), metadata.newest_runs(dag_ids)
     asking = {dag_id for dag_id in (*dag_ids, *ASKING) if access.sees_questions(dag_id)}
-    questions = questions_by_graph(graphs, metadata.open_questions(asking))
+    questions = questions_by_graph(graphs, metadata.open_questions(asking), default=default_graph())
     deadline = Deadline(MOST_SECONDS)
     return [
         _row(graph, deadline.wait(future, partial(reads.sentence, graph)), questions, dags, newest)

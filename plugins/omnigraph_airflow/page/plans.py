@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from omnigraph_ops.approval import policy_text, ranges
@@ -19,6 +19,7 @@ from omnigraph_ops.models import (
     RepairRow,
     TableCleanupPlan,
 )
+from omnigraph_ops.models.retention import RowRetentionPlan, TableRowPlan
 from omnigraph_ops.sizes import human_bytes
 
 MOST_FILES = 1000
@@ -27,12 +28,13 @@ MOST_FILES = 1000
 
 def plan_view(plan: Any) -> View:
     """The page about a plan of any stage. Pure."""
-    if isinstance(plan, RepairPreview):
-        return _repair(plan)
-    return _cleanup(plan) if isinstance(plan, CleanupPlan) else _orphans(plan)
+    for kind, view in _VIEWS:
+        if isinstance(plan, kind):
+            return view(plan)
+    raise TypeError(f"there is no page for a {type(plan).__name__}")
 
 
-def _made(plan: RepairPreview | CleanupPlan | OrphansPlan) -> tuple[tuple[str, str], ...]:
+def _made(plan: RepairPreview | CleanupPlan | OrphansPlan | RowRetentionPlan) -> tuple[tuple[str, str], ...]:
     return (
         ("Planned", moment(plan.planned_at_us)),
         ("May be applied until", moment(plan.expires_at_us)),
@@ -173,6 +175,48 @@ def _orphans(plan: OrphansPlan) -> View:
     )
 
 
+def _row_retention(plan: RowRetentionPlan) -> View:
+    going = [t for t in plan.tables if t.refused is None]
+    header = ("Table", "Rows deleted", "Rows", "Share", "Rule", "Below", "Oldest", "Newest", "Never more than")
+    edges = tuple((t.table_key, e.table_key, _count(e.rows)) for t in going for e in t.edges if e.rows)
+    return View(
+        title="Plan of a row retention",
+        facts=(
+            ("Deletes", f"{plan.total_rows:,} rows and {plan.total_edges:,} of their edges"),
+            ("Branch", plan.branch or "main"),
+            ("At most", f"{plan.max_share:.1%} of the rows of a table"),
+            *_made(plan),
+        ),
+        sections=_filled(
+            [
+                Section(title="Tables", header=header, rows=tuple(_row_cells(t) for t in plan.tables)),
+                Section(title="Edges that go with them", header=("Nodes", "Edges", "How many"), rows=edges),
+                Section(
+                    title="Some of the rows",
+                    header=("Table", "Key"),
+                    rows=tuple((t.table_key, key) for t in going for key in t.sample),
+                ),
+            ]
+        ),
+    )
+
+
+def _row_cells(table: TableRowPlan) -> tuple[str, ...]:
+    # Its package loads Lance, which has been loaded by the time that there is a plan.
+    from omnigraph_ops.retention.texts import policy_text as rule_text
+
+    return (
+        table.table_key,
+        f"none: {table.refused}" if table.refused else _count(table.expired),
+        _count(table.rows),
+        f"{table.share:.1%}",
+        rule_text(table.policy),
+        moment(table.cut_at_us),
+        *("" if end is None else moment(end) for end in (table.oldest_us, table.newest_us)),
+        _count(table.max_rows),
+    )
+
+
 def _files(rows: Iterable[tuple[str, str, str]]) -> Section:
     found = tuple(rows)
     more = f", the first {MOST_FILES:,} of {len(found):,}" if len(found) > MOST_FILES else f" ({len(found):,})"
@@ -189,3 +233,11 @@ def _count(number: int | None) -> str:
 
 def _bytes(files: Iterable[Any]) -> str:
     return human_bytes(sum(f.size for f in files))
+
+
+_VIEWS: tuple[tuple[type[Any], Callable[[Any], View]], ...] = (
+    (RepairPreview, _repair),
+    (CleanupPlan, _cleanup),
+    (OrphansPlan, _orphans),
+    (RowRetentionPlan, _row_retention),
+)

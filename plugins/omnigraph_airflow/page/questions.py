@@ -1,4 +1,4 @@
-"""Which graph an open approval is about. Pure."""
+"""Which graph an open approval is about."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_airflow.page.listing import DEPLOYMENT, NIGHTLY
+from omnigraph_airflow.graphs import NIGHTLY, real_place
+from omnigraph_airflow.page.listing import root_of
 
 if TYPE_CHECKING:
     from omnigraph_airflow.page.listing import ListedGraph
@@ -17,19 +18,29 @@ ASKING = (NIGHTLY, *MANUAL, "omnigraph_row_retention")
 """DAGs that work on the graph which the run's params name."""
 
 
-def questions_by_graph(graphs: Sequence[ListedGraph], asked: Iterable[Question]) -> Mapping[str, tuple[Question, ...]]:
-    """The questions of each graph by its name; those about a graph without a page are left out. Pure."""
-    of_dag = {graph.dag_id: graph.name for graph in graphs if graph.named}
-    of_place = {graph.place: graph.name for graph in graphs if graph.place}
-    names = {graph.name for graph in graphs if graph.named}
-    alone = DEPLOYMENT if any(graph.name == DEPLOYMENT and not graph.named for graph in graphs) else None
+def questions_by_graph(
+    graphs: Sequence[ListedGraph], asked: Iterable[Question], *, default: str | None
+) -> Mapping[str, tuple[Question, ...]]:
+    """The questions of each graph by its name; those about a graph without a page are left out. Reads the file system.
+
+    Args:
+        default: what an empty param `graph` means; None when nobody said.
+    """
+    of_dag = {graph.dag_id: graph for graph in graphs if graph.named}
     found: dict[str, list[Question]] = defaultdict(list)
     for question in asked:
-        name = of_dag.get(question.dag_id)
-        if name is None and question.graph:
-            name = question.graph if question.graph in names else of_place.get(question.graph.rstrip("/"))
-        elif name is None:
-            name = alone
-        if name is not None:
-            found[name].append(question)
+        graph = of_dag.get(question.dag_id) or _meant(graphs, question.graph or default)
+        if graph is not None:
+            found[graph.name].append(question)
     return {name: tuple(listed) for name, listed in found.items()}
+
+
+def _meant(graphs: Sequence[ListedGraph], text: str | None) -> ListedGraph | None:
+    """The graph that a param means: by its name, or by any path or URI that leads to it. Reads the file system."""
+    for graph in graphs:
+        if (text == graph.name) if graph.named else text is None:
+            return graph
+    root = root_of(text or "")
+    # Links are followed only here: a mount that hangs must not hold up the list of graphs.
+    same = (graph for graph in graphs if root and graph.root and real_place(graph.root) == real_place(root))
+    return next(same, None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
+from omnigraph_airflow.hooks.store_variables import SECRETS
+from omnigraph_airflow.stages import BY_NAME
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.history.redacted import redacted
 
@@ -26,7 +27,6 @@ GLANCED = 30
 """Runs that the list of graphs shows as a trend."""
 CHARTED = 60
 """Runs that the charts and the list of reports of a graph show."""
-_SECRETS = re.compile(r"secret|token|password|access_key|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def _secrets(listed: ListedGraph) -> tuple[str, ...]:
         store = OmnigraphHook(listed.wanted).address().store
     except Exception:  # it is only asked while another error is told
         return ()
-    return tuple(value for name, value in store.items() if value and _SECRETS.search(name))
+    return tuple(store[name] for name in SECRETS & store.keys())
 
 
 def opened(listed: ListedGraph) -> Graph:
@@ -113,16 +113,15 @@ def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
     """A kept plan. Reads.
 
     Raises:
-        InvalidInput: there is no such stage, or that is no digest.
+        InvalidInput: no such stage keeps one, or that is no digest.
         StalePlan: it is no longer kept.
     """
     from omnigraph_ops import sealed
-    from omnigraph_ops.models import CleanupPlan, OrphansPlan, RepairPreview
 
-    kinds: dict[str, type[Any]] = {"repair": RepairPreview, "cleanup": CleanupPlan, "orphans": OrphansPlan}
-    if stage not in kinds:
-        raise InvalidInput(f"there is no page for plans of {stage!r}; Airflow's own form shows what is asked")
-    return sealed.load(opened(listed).storage, kinds[stage], digest)
+    known = BY_NAME.get(stage)
+    if known is None or known.plan_type is None:
+        raise InvalidInput(f"no stage {stage!r} keeps a plan that somebody is asked about")
+    return sealed.load(opened(listed).storage, known.plan_type, digest)
 
 
 def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ()) -> GraphState:

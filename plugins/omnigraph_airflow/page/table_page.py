@@ -37,9 +37,8 @@ class TablePage:
 
 def table_page(looks: Looks, graph: ListedGraph, key: str) -> TablePage:
     """Read it, for as long as a person waits. Reads."""
-    subject = (graph.name, graph.wanted, key)
-    state = looks.begin(("table", *subject), partial(reads.state_of, graph, most=1, only=(key,)))
-    trend = looks.begin(("trend", *subject), partial(reads.trend_of, graph, key))
+    state = looks.begin(graph, ("table", key), partial(reads.state_of, graph, most=1, only=(key,)))
+    trend = looks.begin(graph, ("trend", key), partial(reads.trend_of, graph, key))
     deadline, why = Deadline(MOST_SECONDS), partial(reads.sentence, graph)
     points = deadline.wait(trend, why)
     return TablePage(key=key, state=deadline.wait(state, why), trend=points, charts=_charts(points.value or ()))

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.operators.ask import by_hand
+from omnigraph_airflow.operators.base import failures_told
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -76,16 +77,18 @@ class QuietGraphSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Look until the graph is quiet; raises `AirflowSensorTimeout` when that takes too long. Reads."""
-        if not self.deferrable:
+        if self.deferrable:
+            return self.look_again(context, until=(datetime.now(UTC) + timedelta(seconds=self.timeout)).isoformat())
+        with failures_told(context):
             return super().execute(context)
-        return self.look_again(context, until=(datetime.now(UTC) + timedelta(seconds=self.timeout)).isoformat())
 
     def look_again(self, context: Context, until: str, event: Any = None) -> None:
         """One look; back to the triggerer unless the graph is quiet, or it is later than `until`. Reads."""
-        if self.poke(context):
-            return
-        if datetime.now(UTC) > datetime.fromisoformat(until):
-            raise AirflowSensorTimeout(f"{self.task_id}: the graph was not quiet within {self.timeout:.0f} s")
+        with failures_told(context):
+            if self.poke(context):
+                return
+            if datetime.now(UTC) > datetime.fromisoformat(until):
+                raise AirflowSensorTimeout(f"{self.task_id}: the graph was not quiet within {self.timeout:.0f} s")
         from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 
         pause = timedelta(seconds=self.poke_interval)

@@ -40,6 +40,31 @@ def test_who_may_read_dags_may_read_and_who_may_trigger_gets_buttons(
     assert bool(links) is (role != "viewer")
 
 
+@pytest.mark.parametrize(
+    ("mine", "advice"),
+    [
+        (("omnigraph_cleanup", "omnigraph_orphans"), "for Clean up versions, Remove orphans choose"),
+        (("omnigraph_maintenance__people",), None),
+    ],
+)
+def test_the_forms_that_need_the_graph_are_those_that_are_offered(
+    mine: tuple[str, ...],
+    advice: str | None,
+    *,
+    client: Callable[..., Client],
+    graphs_file: Any,
+    demo_graph: DemoGraph,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from omnigraph_airflow.page.access import Access
+
+    monkeypatch.setattr(Access, "triggers", lambda self, dag_id: dag_id in mine)
+    graphs_file(people=demo_graph(loads=1).uri)
+    page = get(client(), "/graphs/people")
+    assert "opens the form" in page
+    assert advice in page if advice else "as the graph" not in page
+
+
 def test_a_graph_is_as_visible_as_its_dag(
     client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,7 +74,7 @@ def test_a_graph_is_as_visible_as_its_dag(
     asked = []
 
     def only_orders(self: Any, *, method: str, user: Any, access_entity: Any = None, details: Any = None) -> bool:
-        asked.append((method, access_entity))
+        asked.append((method, access_entity, details and details.id))
         return details is None or details.id is None or details.id == "omnigraph_maintenance__orders"
 
     monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", only_orders)
@@ -61,7 +86,10 @@ def test_a_graph_is_as_visible_as_its_dag(
     unknown = get(viewer, "/graphs/nothing", 404)
     for path in ROUTES[1:5]:
         assert get(viewer, path, 404) == unknown, "a graph that may not be seen is told from one that is not there"
-    assert ("GET", DagAccessEntity.XCOM) in asked
+    assert ("GET", DagAccessEntity.XCOM, "omnigraph_maintenance__people") in asked
+    asked.clear()
+    get(viewer, "/graphs/orders")
+    assert "omnigraph_maintenance__people" not in {dag_id for _, _, dag_id in asked}, "nobody asked for that graph"
 
 
 def test_who_may_see_no_dag_gets_no_page(client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +102,9 @@ def test_who_may_see_no_dag_gets_no_page(client: Callable[..., Client], monkeypa
 
 
 def test_every_answer_forbids_scripts_from_elsewhere_and_other_frames(client: Callable[..., Client]) -> None:
-    for role in (None, "admin"):
+    for who in (client(None), client("admin")):
         for path in ROUTES:
-            headers = client(role).get(PAGES + path).headers
+            headers = who.get(PAGES + path).headers
             policy = headers["content-security-policy"]
             assert "unsafe" not in policy and "default-src 'none'" in policy and "frame-ancestors 'self'" in policy
             assert headers["x-frame-options"] == "SAMEORIGIN" and headers["x-content-type-options"] == "nosniff"

@@ -9,15 +9,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import lance
 import pytest
 from omnigraph_airflow.page.shim import PAGES
+from omnigraph_airflow.stages import BY_APPROVAL, Stage
 
 from omnigraph_ops import sealed
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.models.retention import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.repair import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.history import record, table
@@ -77,8 +82,10 @@ def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
         return real(listed)
 
     monkeypatch.setattr(reads, "opened", opened)
-    monkeypatch.setattr(overview, "MOST_SECONDS", 3.0)
-    page = get(client(), "/")
+    monkeypatch.setattr(overview, "MOST_SECONDS", 0.5)
+    admin = client()
+    # A page that waits too little for the others too is asked again, as a person would.
+    page = next(page for page in (get(admin, "/") for _ in range(120)) if page.count("still being read") < 2)
     release.set()
     assert f"there is nothing at {tmp_path}/gone" in page
     assert "still being read" in page
@@ -147,8 +154,101 @@ def test_a_kept_plan_is_shown_in_full(client: Callable[..., Client], graphs_file
     page = get(client(), f"/graphs/people/plans/repair/{preview.digest}")
     assert preview.digest in page and "suspicious" in page and "Delete" in page
     assert "no longer kept" in get(client(), f"/graphs/people/plans/repair/{DIGEST}", 404)
-    assert "no page for plans" in get(client(), f"/graphs/people/plans/secrets/{DIGEST}", 404)
+    assert "keeps a plan" in get(client(), f"/graphs/people/plans/secrets/{DIGEST}", 404)
+    assert "keeps a plan" in get(client(), f"/graphs/people/plans/optimize/{DIGEST}", 404)
     assert "not the digest" in get(client(), "/graphs/people/plans/repair/passwd", 404)
+
+
+@pytest.mark.parametrize("stage", BY_APPROVAL.values(), ids=lambda stage: stage.name)
+def test_every_stage_that_asks_has_pages_of_its_plans(
+    stage: Stage, client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
+) -> None:
+    graphs_file(people=demo_graph(loads=1).uri)
+    assert "no longer kept" in get(client(), f"/graphs/people/plans/{stage.name}/{DIGEST}", 404)
+
+
+def test_a_plan_of_row_retention_with_hostile_names_is_only_text(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
+) -> None:
+    graph = demo_graph(loads=1)
+    plan = hostile_row_plan(graph.uri)
+    sealed.store(graph.storage, plan)
+    graphs_file(people=graph.uri)
+    page = get(client(), f"/graphs/people/plans/expire-rows/{plan.digest}")
+    for tag, attrs in Tags(page).found:
+        assert tag not in {"img", "iframe", "object", "form"}
+        assert tag != "script" or attrs.get("src") == f"{PAGES}/static/page.js"
+        assert not any(name.startswith("on") or name == "style" for name in attrs)
+    shown = html.unescape(page)
+    evil, worse, worst = HOSTILE
+    for text in (
+        *("1,200 rows and 7 of their edges", evil, worst, plan.digest),
+        *(f"table:{evil}", "1,200", "30.0%", f"{worse} older than 90 days", "2023-11-14 22:13:20 UTC", "1,300"),
+        *(f"edge:{worst}", f"key {worse}"),
+        *(f"table:{worse}", f"none: {worst}"),
+    ):
+        assert text in shown, text
+    assert "left alone" not in shown, "the sample of a refused table"
+
+
+def test_an_open_question_about_rows_shows_its_plan(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.page import metadata
+
+    graph = demo_graph(loads=1)
+    plan = hostile_row_plan(graph.uri)
+    sealed.store(graph.storage, plan)
+    asked = metadata.Question(
+        dag_id="omnigraph_row_retention",
+        run_id="manual__1",
+        task_id="approve_row_retention",
+        subject="Delete?",
+        asked_at=datetime.now(UTC),
+        answer_by=None,
+        may_answer=(),
+        digest=plan.digest,
+        graph=f"file://{graph.uri}",
+    )
+    monkeypatch.setattr(metadata, "open_questions", lambda dag_ids: (asked,))
+    graphs_file(people=graph.uri)
+    page = get(client(), "/graphs/people")
+    assert "What it would do" in page and "1,200 rows and 7 of their edges" in page
+    links = {str(attrs.get("href")).removeprefix(PAGES) for tag, attrs in Tags(page).found if tag == "a"}
+    (link,) = (link for link in links if "/plans/" in link)
+    get(client(), link)
+    assert "1 waiting" in get(client(), "/")
+
+
+def hostile_row_plan(uri: str) -> RowRetentionPlan:
+    """One table that loses rows and one that is refused, every name hostile."""
+    evil, worse, worst = HOSTILE
+    policy = RowPolicy(table_key=f"table:{evil}", property=worse, older_than_secs=90 * 86_400)
+    going = TableRowPlan(
+        policy=policy,
+        table_key=policy.table_key,
+        cut=1,
+        cut_at_us=1_700_000_000_000_000,
+        manifest_version=3,
+        rows=4000,
+        expired=1200,
+        max_rows=1300,
+        sample=(f"key {worse}",),
+        edges=(EdgeRows(table_key=f"edge:{worst}", rows=7),),
+    )
+    refused = replace(going, table_key=f"table:{worse}", refused=worst, sample=("left alone",))
+    return sealed.seal(
+        RowRetentionPlan(
+            uri=uri,
+            stamp=6,
+            branch=worst,
+            planned_at_us=now_us(),
+            expires_at_us=now_us() + 10**9,
+            max_share=0.5,
+            tables=(going, refused),
+            digest="",
+        )
+    )
 
 
 def test_a_long_list_of_tables_is_cut_and_can_be_had_whole(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
 def listed(name: str, *, named: bool = True, **fields: Any) -> ListedGraph:
-    known = {"title": name, "place": f"/lake/{name}", "dag_id": f"omnigraph_maintenance__{name}", "wanted": name}
+    place = f"/lake/{name}"
+    known = {"title": name, "place": place, "root": place, "dag_id": f"omnigraph_maintenance__{name}", "wanted": name}
     return ListedGraph(**{"name": name, "named": named, **known, **fields})
 
 
@@ -42,7 +44,7 @@ def question(dag_id: str, graph: str = "") -> Question:
 
 
 def row(name: str, **fields: Any) -> GraphRow:
-    known = {"problem": None, "pending": False, "score": 90, "scored_at": None, "last": record(), "trend": None}
+    known = {"problem": None, "pending": "", "score": 90, "scored_at": None, "last": record(), "trend": None}
     return GraphRow(
         **{"graph": listed(name), **known, "questions": (), "dag": None, "newest": None, **fields},
     )
@@ -89,15 +91,49 @@ def test_a_question_is_about_the_graph_of_its_dag_or_of_its_form() -> None:
         question("omnigraph_cleanup", "/lake/people/"),
         question("omnigraph_orphans", "/elsewhere"),
         question("omnigraph_repair"),
+        question("omnigraph_repair", "file:///lake/other/../people"),
+        question("omnigraph_repair", "https://lake/people"),
     )
-    found = questions_by_graph(graphs, asked)
-    assert found == {"people": (asked[0], asked[2]), "orders": (asked[1],)}
+    found = questions_by_graph(graphs, asked, default=None)
+    assert found == {"people": (asked[0], asked[2], asked[5]), "orders": (asked[1],)}
+
+
+def test_a_graph_of_a_cluster_is_found_by_where_it_lies_and_another_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    clustered = listed("orders", place="s3://shop#orders", root="s3://shop/graphs/orders.omni")
+    linked = listed("people", root=str(tmp_path / "link"))
+    asked = (
+        question("omnigraph_repair", "s3://shop/graphs/orders.omni/"),
+        question("omnigraph_repair", str(tmp_path / "real")),
+    )
+    found = questions_by_graph((clustered, linked), asked, default=None)
+    assert found == {"orders": asked[:1], "people": asked[1:]}
+
+
+@pytest.mark.parametrize("default", ["people", "/lake/people", "file:///lake/people/"])
+def test_a_form_without_a_graph_means_the_deployments(default: str) -> None:
+    asked = (question("omnigraph_repair"), question("omnigraph_repair", "orders"))
+    found = questions_by_graph((listed("people"), listed("orders")), asked, default=default)
+    assert found == {"people": asked[:1], "orders": asked[1:]}
+
+
+@pytest.mark.parametrize(("variable", "environment", "meant"), [("", "/b", "/b"), ("/a", "/b", "/a"), ("", "", None)])
+def test_what_a_form_without_a_graph_means(
+    variable: str, environment: str, meant: str | None, airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.hooks.omnigraph import default_graph
+
+    monkeypatch.setenv("AIRFLOW_VAR_OMNIGRAPH_GRAPH", variable)
+    monkeypatch.setenv("OMNIGRAPH_GRAPH", environment)
+    assert default_graph() == meant
 
 
 def test_without_a_file_a_question_that_names_no_graph_is_about_the_deployments() -> None:
     alone = listed("deployment", named=False, dag_id="omnigraph_maintenance")
     asked = (question("omnigraph_maintenance"), question("omnigraph_repair"), question("omnigraph_repair", "/other"))
-    assert questions_by_graph((alone,), asked) == {"deployment": asked[:2]}
+    for default in (None, "/lake/deployment"):
+        assert questions_by_graph((alone,), asked, default=default) == {"deployment": asked[:2]}
 
 
 def test_an_address_of_airflow_holds_whatever_a_run_is_called() -> None:

@@ -1,0 +1,54 @@
+"""Carries out a kept plan that somebody approved, and leaves in the graph's audit log what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from omnigraph_airflow.links import ASKED
+from omnigraph_airflow.operators.ask import approved
+from omnigraph_airflow.operators.base import OmnigraphOperator, failures_noted, kept_plan, note, to_xcom
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_airflow.decisions import Decision
+    from omnigraph_ops.audit_log import AuditEvent
+    from omnigraph_ops.graph import Graph
+
+
+class ApplyApprovedOperator(OmnigraphOperator):
+    """Checks the approval itself, applies the plan, returns the stage's report.
+
+    :param plan: name of the kept plan that was shown (templated).
+    :param approval: id of the approval task.
+    """
+
+    verb: ClassVar[str]
+    plan_type: ClassVar[type[Any]]
+    what: ClassVar[str]
+    """What is refused without an approval, as a phrase."""
+    operator_extra_links = ASKED
+    template_fields: Sequence[str] = ("graph", "plan")
+
+    def __init__(self, *, plan: Any, approval: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+        self.approval = approval
+
+    def apply(self, graph: Graph, plan: Any, decision: Decision) -> Any:
+        """Carry out the plan; returns the report."""
+        raise NotImplementedError
+
+    def outcome(self, report: Any) -> tuple[AuditEvent, str]:
+        """What the audit log says of the report. Pure."""
+        raise NotImplementedError
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        plan = kept_plan(graph, self.plan_type, self.plan)
+        decision = approved(context, self.approval, plan.digest, what=self.what)
+        with failures_noted(context, graph.storage, decision, verb=self.verb):
+            report = self.apply(graph, plan, decision)
+        event, detail = self.outcome(report)
+        note(context, graph.storage, decision, event, verb=self.verb, detail=detail)
+        return to_xcom(report)

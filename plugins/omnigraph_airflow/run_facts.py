@@ -1,0 +1,65 @@
+"""Everything the tasks of a run left behind, as values. Knows no Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from omnigraph_airflow.decisions import Decision
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupStats,
+    OptimizePlan,
+    OptimizeReport,
+    OrphanedFork,
+    OrphansPlan,
+    OrphansReport,
+    RepairPreview,
+    RepairReport,
+)
+from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A task that failed and the sentence it left."""
+
+    task_id: str
+    table_key: str | None
+    message: str
+    map_index: int = -1
+
+    @property
+    def instance(self) -> str:
+        """The task as `RunFacts.states` calls it. Pure."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """Everything the tasks of a run left; None where a task did not get to leave it."""
+
+    graph: str
+    stages: frozenset[str] = frozenset({"optimize", "repair", "cleanup"})
+    """What the DAG has: a stage that it lacks has no section."""
+    states: Mapping[str, str | None] = field(default_factory=dict)
+    """State per task, mapped ones as `task_index`."""
+    failures: tuple[Failure, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Why a stage was not even planned, by its name."""
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    """What was answered, by the name of the stage."""
+    optimize_plan: OptimizePlan | None = None
+    optimize: OptimizeReport | None = None
+    preview: RepairPreview | None = None
+    repair: RepairReport | None = None
+    cleanup_plan: CleanupPlan | None = None
+    cleanup: tuple[CleanupStats, ...] = ()
+    forks: tuple[OrphanedFork, ...] = ()
+    orphans_plan: OrphansPlan | None = None
+    orphans: OrphansReport | None = None
+    row_plan: RowRetentionPlan | None = None
+    rows: RowRetentionReport | None = None
+    backup: BackupReport | None = None
+    verified: VerifyReport | None = None
