@@ -11,6 +11,7 @@ import pytest
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.settings import Settings
+from tests.support.shell import Cli, runner
 from tests.support.templates import Templates
 
 # Tests decide their settings themselves; what a developer exported must not change them.
@@ -36,6 +37,12 @@ def demo_graph(templates: Templates, tmp_path: Path) -> DemoGraph:
         return open_graph(str(root), settings or Settings())
 
     return make
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line of this process."""
+    return runner(capsys)
 
 
 @pytest.fixture(params=[3, 6], ids=["stamp3", "stamp6"])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import shutil
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.graph.graph import open_graph
-from tests.crash.harness_kill import CrashPoint, Killed, Killer, killing
+from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.settings import Settings
+from tests.crash.harness_disk import Contents, Quiet, files_in, restore
+from tests.crash.harness_kill import BEFORE, CrashPoint, Killed, Killer, killing
 from tests.crash.harness_scenarios import Scenario
-from tests.crash.harness_state import QUICK, Rows, check_converged, check_readable, converge, observed_rows
+from tests.crash.harness_state import QUICK, check_converged, check_readable, converge
+from tests.support.rows import Rows, rows_everywhere
 from tests.support.s3 import s3, s3_server
 
 __all__ = ["s3", "s3_server"]
@@ -22,29 +26,44 @@ __all__ = ["s3", "s3_server"]
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """One scenario on one stamp: the place of its graph, and what it looked like before the run."""
+    """One run on one graph, again and again: the place of the graph, and what it looked like before."""
 
-    scenario: Scenario
     root: str
-    rows: Rows
+    rows: dict[str | None, Rows]
+    settings: Settings
+    run: Callable[[Graph], object]
     reset: Callable[[], None]
     """Puts the graph back, at its one path: branch manifests record it. Writes."""
+    look: Callable[[], Contents]
     killer: Callable[..., Killer]
+    again: Callable[[Graph], object] = lambda _graph: None
+    guard: Callable[[Killer], AbstractContextManager[object]] = killing
 
     def record(self) -> list[CrashPoint]:
-        """Run once undisturbed; every mutating call in order. Writes."""
+        """Run once undisturbed; every mutating call in order. Outside of them nothing is written. Writes."""
         self.reset()
-        killer = self.killer()
-        with killing(killer):
-            self.scenario.run(self.scenario.open(self.root))
+        quiet = Quiet(self.look)
+        killer = self.killer(on_quiet=quiet)
+        with self.guard(killer):
+            self.run(open_graph(self.root, self.settings))
+        quiet("before the end")
+        assert not quiet.broken, "\n".join(quiet.broken)
+        assert killer.points, "the run has nothing to kill"
         return killer.points
+
+    def kills(self) -> list[tuple[CrashPoint, str]]:
+        """Every point with every way to die there, each state once. Writes.
+
+        Nothing is written between two calls, so to die before one is to have died after the one before it.
+        """
+        return [(p, mode) for p in self.record() for mode in p.modes if mode != BEFORE or p.index == 0]
 
     def kill(self, point: CrashPoint, mode: str) -> None:
         """Run from the start and die at that point. Writes."""
         self.reset()
         killer = self.killer(when=lambda p: p.index == point.index, mode=mode)
-        with killing(killer), pytest.raises(Killed):
-            self.scenario.run(self.scenario.open(self.root))
+        with self.guard(killer), pytest.raises(Killed):
+            self.run(open_graph(self.root, self.settings))
         assert killer.points[-1] == point, "the run is not the same twice"
 
     def survives(self, point: CrashPoint, mode: str) -> list[str]:
@@ -52,7 +71,7 @@ class Stage:
         try:
             self.kill(point, mode)
             check_readable(self.root, self.rows)
-            converge(self.root, self.scenario.again)
+            converge(self.root, self.again)
             check_readable(self.root, self.rows)
             check_converged(self.root)
         except Exception:
@@ -60,37 +79,26 @@ class Stage:
         return []
 
 
-def _restore(root: Path, pristine: Path) -> None:
-    before = {path.relative_to(pristine): path for path in pristine.rglob("*")}
-    # Deepest first, so that folders are empty when their turn comes. Only differences are
-    # touched: a full copy would cost more than the run.
-    for path in sorted(root.rglob("*"), reverse=True):
-        if path.relative_to(root) not in before:
-            path.rmdir() if path.is_dir() else path.unlink()
-    for relative, saved in sorted(before.items()):
-        if saved.is_dir():
-            (root / relative).mkdir(exist_ok=True)
-        elif _stamp(root / relative) != _stamp(saved):
-            shutil.copy2(saved, root / relative)
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    found = path.stat() if path.exists() else None
-    return (found.st_mtime_ns, found.st_size) if found else None
+def stage_of(root: Path, run: Callable[[Graph], object], settings: Settings = QUICK) -> Stage:
+    """A stage for the graph as it is now at `root`; a copy of it goes beside. Writes."""
+    pristine = root.with_name("pristine")
+    shutil.copytree(root, pristine)
+    return Stage(
+        root=str(root),
+        rows=rows_everywhere(open_graph(str(root), QUICK)),
+        settings=settings,
+        run=run,
+        reset=partial(restore, root, pristine, files_in(pristine)),
+        look=partial(files_in, root),
+        killer=partial(Killer, root=root),
+    )
 
 
 def build_stage(folder: Path, scenario: Scenario, stamp: int) -> Stage:
     """The graph of a scenario below `folder`. Writes."""
-    root, pristine = folder / "graph", folder / "pristine"
+    root = folder / "graph"
     scenario.build(str(root), stamp)
-    shutil.copytree(root, pristine)
-    return Stage(
-        scenario=scenario,
-        root=str(root),
-        rows=observed_rows(open_graph(str(root), QUICK)),
-        reset=partial(_restore, root, pristine),
-        killer=partial(Killer, root=root),
-    )
+    return replace(stage_of(root, scenario.run, scenario.settings), again=scenario.again)
 
 
 @pytest.fixture

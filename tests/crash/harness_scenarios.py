@@ -10,13 +10,13 @@ from pathlib import Path
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
-from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.optimize import optimize_all, optimize_internal, optimize_table, plan_optimize
 from omnigraph_ops.recovery import recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
 from tests.crash.harness_kill import AFTER, BEFORE, Killed, Killer, killing
 from tests.crash.harness_state import QUICK, expire_lease
+from tests.support.writers import write
 
 TABLE = "node:Doc"
 DRIFTED = "node:Person"
@@ -51,18 +51,10 @@ class Scenario:
             optimize_all(graph, tables=others)
         self.prepare(graph)
 
-    def open(self, root: str) -> Graph:
-        """The graph with the settings of this scenario. Reads."""
-        return open_graph(root, self.settings)
-
 
 def set_auto_cleanup(graph: Graph, table: str = TABLE) -> None:
     """Give the table and the internal tables the keys that must be stripped first. Writes."""
-    entry = graph.state().get(table)
-    assert entry is not None
-    dataset = graph.open_head(entry)
-    dataset.update_config(_AUTO_CLEANUP)
-    publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor=None)
+    write(graph, table, lambda head: head.update_config(_AUTO_CLEANUP))
     internal = [MANIFEST_DIR] + ([COMMITS_DIR] if graph.stamp == 3 else [])
     for path in internal:
         graph.lance.open(graph.context.location.uri(path)).update_config(_AUTO_CLEANUP)

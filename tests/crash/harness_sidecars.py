@@ -9,20 +9,12 @@ from typing import Any
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR
-from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
-from omnigraph_ops.graph.state import TableEntry
+from tests.support.writers import entry_of, write
 
 Document = dict[str, Any]
 TABLE = "node:Person"
 OTHER = "node:Doc"
-
-
-def entry_of(graph: Graph, table_key: str = TABLE) -> TableEntry:
-    """The published entry of a table. Reads."""
-    entry = graph.state().get(table_key)
-    assert entry is not None
-    return entry
 
 
 def arm(
@@ -67,8 +59,7 @@ def append_foreign_row(graph: Graph, table_key: str = TABLE) -> None:
 
 def publish_head(graph: Graph, table_key: str = TABLE) -> None:
     """Publish the HEAD as the writer of the sidecar did before it died. Writes."""
-    entry = entry_of(graph, table_key)
-    publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor=None)
+    write(graph, table_key, lambda _head: None)
 
 
 def audit_rows(graph: Graph) -> list[Document]:
@@ -81,31 +72,37 @@ def audit_rows(graph: Graph) -> list[Document]:
 
 def commit_rows(graph: Graph) -> list[Document]:
     """Graph commits of main with their actor, oldest first, in one shape for both stamps. Reads."""
+    commits = commits_in(graph, None, manifest_rows(graph))
     if graph.stamp == 6:
-        return sorted(_commits_6(graph), key=lambda r: (r["manifest_version"], r["created_at"]))
-    commits = graph.lance.open(graph.context.location.uri(COMMITS_DIR)).to_table().to_pylist()
+        return commits
     actors = graph.lance.open(graph.context.location.uri(ACTORS_DIR)).to_table().to_pylist()
     by_id = {r["graph_commit_id"]: r["actor_id"] for r in actors}
-    return sorted(
-        ({**r, "actor_id": by_id.get(r["graph_commit_id"])} for r in commits),
-        key=lambda r: (r["manifest_version"], r["created_at"]),
-    )
+    return [{**r, "actor_id": by_id.get(r["graph_commit_id"])} for r in commits]
 
 
-def _commits_6(graph: Graph) -> list[Document]:
-    rows = graph.manifest().to_table(filter="object_type = 'graph_commit'").to_pylist()
-    found = []
-    for row in rows:
-        cell = json.loads(row["metadata"])
-        found.append(
-            {
-                "graph_commit_id": row["object_id"],
-                "manifest_branch": row["table_branch"],
-                "manifest_version": row["table_version"],
-                "parent_commit_id": cell.get("parent_commit_id"),
-                "merged_parent_commit_id": cell.get("merged_parent_commit_id"),
-                "created_at": cell["created_at"],
-                "actor_id": cell.get("actor_id"),
-            }
-        )
-    return found
+def manifest_rows(graph: Graph, branch: str | None = None) -> list[Document]:
+    """Every row of the graph manifest of a branch. Reads."""
+    rows: list[Document] = graph.manifest(branch).to_table().to_pylist()
+    return rows
+
+
+def commits_in(graph: Graph, branch: str | None, manifest: list[Document]) -> list[Document]:
+    """Graph commits of a branch whose graph manifest has these rows, oldest first. Reads."""
+    if graph.stamp == 6:
+        found = [_commit_6(row) for row in manifest if row["object_type"] == "graph_commit"]
+    else:
+        found = graph.lance.open(graph.context.location.uri(COMMITS_DIR), branch=branch).to_table().to_pylist()
+    return sorted(found, key=lambda r: (r["manifest_version"], r["created_at"]))
+
+
+def _commit_6(row: Document) -> Document:
+    cell = json.loads(row["metadata"])
+    return {
+        "graph_commit_id": row["object_id"],
+        "manifest_branch": row["table_branch"],
+        "manifest_version": row["table_version"],
+        "parent_commit_id": cell.get("parent_commit_id"),
+        "merged_parent_commit_id": cell.get("merged_parent_commit_id"),
+        "created_at": cell["created_at"],
+        "actor_id": cell.get("actor_id"),
+    }

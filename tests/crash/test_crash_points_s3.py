@@ -26,8 +26,7 @@ def test_a_kill_on_a_store_is_finished_by_the_next_run(
     tmp_path: Path, name: str, stamp: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     built = build_s3_stage(tmp_path, _BY_NAME[name], stamp)
-    points = built.record()
-    kills = [(point, mode) for point in points for mode in point.modes]
+    kills = built.kills()
     # The stamps start at different points, so that together they sample twice as densely.
     chosen = kills[(0 if stamp == 3 else _EVERY // 2) :: _EVERY]
     problems = [p for point, mode in chosen for p in built.survives(point, mode)]

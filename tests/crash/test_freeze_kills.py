@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -13,7 +12,6 @@ from unittest import mock
 import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.errors import OpsError
 from omnigraph_ops.freeze import release, take
 from omnigraph_ops.freeze.listing import list_holds
 from omnigraph_ops.freeze.release import sweep_ended, unfreeze
@@ -24,12 +22,15 @@ from omnigraph_ops.holds import Hold, freezes, write_hold
 from omnigraph_ops.lease import LEASE_PATH, read_lease
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.settings import Settings
-from tests.crash.harness_kill import CrashPoint, Killed, Killer, killing
+from tests.crash.conftest import stage_of
+from tests.crash.harness_kill import Killed, Killer, killing
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags
-from tests.support.rows import rows_everywhere
+from tests.support.rows import Rows, rows_everywhere
 
 pytestmark = pytest.mark.crash
+# One table at a time: the calls come in the same order every time.
+SETTINGS = Settings(concurrency=1, lease_wait_seconds=1)
 ACTS: dict[str, Callable[[Graph], object]] = {
     "freeze": freeze_graph,
     "unfreeze": lambda graph: unfreeze(graph, _only(graph)),
@@ -62,8 +63,7 @@ def killing_tags(killer: Killer) -> Iterator[None]:
 
 
 def opened(root: Path) -> Graph:
-    # One table at a time: the calls come in the same order every time.
-    return open_graph(str(root), Settings(concurrency=1, lease_wait_seconds=1))
+    return open_graph(str(root), SETTINGS)
 
 
 def dead(graph: Graph) -> None:
@@ -83,37 +83,21 @@ def template(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_kill_at_any_call_is_swept_by_the_next_stage(template: Path, tmp_path: Path, name: str) -> None:
+def test_a_kill_at_any_call_is_swept_by_the_next_stage(template: Path, name: str) -> None:
     if name != "freeze":
         freeze_graph(opened(template))
     if name == "sweep":
         hold = freezes(opened(template).storage)[0]
         write_hold(opened(template).storage, replace(hold, expires_at=time.time() - 1))
-    saved = tmp_path / "saved"
-    template.rename(saved)
-
-    def run(killer: Killer) -> None:
-        shutil.rmtree(template, ignore_errors=True)
-        shutil.copytree(saved, template)
-        with killing_tags(killer), suppress(Killed):
-            ACTS[name](opened(template))
-
-    recorder = Killer(root=template)
-    run(recorder)
-    points = recorder.points
-    assert ("tag" if name == "freeze" else "untag") in {p.call for p in points}
-    for point in points:
-        for mode in point.modes:
-            run(Killer(root=template, mode=mode, when=lambda p, at=point: _is(p, at)))
-            _judge(opened(template), f"{name} killed {mode} {point}")
+    stage = replace(stage_of(template, ACTS[name], SETTINGS), guard=killing_tags)
+    kills = stage.kills()
+    assert ("tag" if name == "freeze" else "untag") in {point.call for point, _ in kills}
+    for point, mode in kills:
+        stage.kill(point, mode)
+        _judge(opened(template), stage.rows, f"{name} killed {mode} {point}")
 
 
-def _is(point: CrashPoint, wanted: CrashPoint) -> bool:
-    return point.index == wanted.index
-
-
-def _judge(graph: Graph, moment: str) -> None:
-    rows = rows_everywhere(graph)
+def _judge(graph: Graph, rows: dict[str | None, Rows], moment: str) -> None:
     dead(graph)
     sweep_ended(graph)
     left = [h for h in freezes(graph.storage) if _whole(graph, h)]
@@ -123,8 +107,7 @@ def _judge(graph: Graph, moment: str) -> None:
     assert rows_everywhere(graph) == rows, moment
     for hold in left:
         unfreeze(graph, hold.hold_id)
-    with suppress(OpsError):
-        list_holds(graph)
+    list_holds(graph)
     assert freeze_tags(graph.uri) == set(), moment
 
 

@@ -1,7 +1,6 @@
 """Documents, Makefile, pins and settings say the same thing, and nothing is tied to one machine."""
 
 import base64
-import importlib.util
 import os
 import re
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 from omnigraph_ops.settings_reference import replaced, settings_report
+from stack.fill_env import filled
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "docs/settings.md"
@@ -161,12 +161,7 @@ def test_no_secret_has_a_value_in_the_repository() -> None:
 
 
 def test_make_env_fills_what_is_empty_and_keeps_what_is_there() -> None:
-    spec = importlib.util.spec_from_file_location("fill_env", ROOT / "stack" / "fill_env.py")
-    assert spec is not None
-    assert spec.loader is not None
-    fill_env = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fill_env)
-    made = fill_env.filled(ENV_EXAMPLE, "POSTGRES_PASSWORD=kept\nS3_ROOT_SECRET_KEY=\n")
+    made = filled(ENV_EXAMPLE, "POSTGRES_PASSWORD=kept\nS3_ROOT_SECRET_KEY=\n")
     assert made["POSTGRES_PASSWORD"] == "kept"
     assert all(made.values())
     secrets = [value for name, value in made.items() if not re.search(rf"^{name}=.", ENV_EXAMPLE, re.MULTILINE)]

@@ -12,22 +12,18 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
 from omnigraph_ops.errors import InvalidInput, RecoveryPending, StalePlan, UnknownTable
-from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.optimize import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.rows import rows_everywhere, rows_of, tree_of
+from tests.support.tables import versions
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 SMALL = {"loads": 4, "rows": 12, "node_types": 1}
 PERSON = "node:Person"
 KEEP_1 = RetentionPolicy(keep_versions=1)
-
-
-def versions(graph: Graph, key: str = PERSON) -> list[int]:
-    return [v["version"] for v in graph.open_head(entry_of(graph, key)).versions()]
 
 
 def table(plan: CleanupPlan, key: str = PERSON) -> TableCleanupPlan:

@@ -19,15 +19,12 @@ from omnigraph_ops.rewrites.work import TaskOrder
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere, tree_of
+from tests.support.tables import versions
 from tests.support.writers import copies, entry_of, write
 
 SMALL = {"loads": 4, "rows": 12, "node_types": 1}
 PERSON = "node:Person"
 KEEP_1 = RetentionPolicy(keep_versions=1)
-
-
-def versions(graph: Graph) -> list[int]:
-    return [v["version"] for v in graph.open_head(entry_of(graph, PERSON)).versions()]
 
 
 def person(plan: CleanupPlan) -> TableCleanupPlan:

@@ -14,15 +14,12 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere, tree_of
+from tests.support.tables import versions
 from tests.support.writers import copies, entry_of, write
 
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 PERSON, FORK = "node:Person", "review/hires-1"
 KEEP_1 = RetentionPolicy(keep_versions=1)
-
-
-def versions(graph: Graph) -> list[int]:
-    return [v["version"] for v in graph.open_head(entry_of(graph, PERSON)).versions()]
 
 
 def person(graph: Graph) -> TableCleanupPlan:

@@ -15,18 +15,12 @@ from omnigraph_ops.cli import main
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, tree_of
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 WRITING = ("recover", "optimize", "repair --confirm", "cleanup --keep 1 --confirm")
 VERBS = ("check", "plan", "repair", "cleanup --keep 1", *WRITING)
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The command line of this process."""
-    return runner(capsys)
 
 
 def test_a_round_in_the_order_of_a_night(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:

@@ -17,18 +17,12 @@ from omnigraph_ops.graph.layout import STAMP_KEY
 from omnigraph_ops.graph.sidecars import sidecar_path
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
-from tests.support.shell import Cli, Outcome, assert_refused, runner
+from tests.support.shell import Cli, Outcome, assert_refused
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 WRITING = ("recover", "optimize", "repair --confirm", "cleanup --keep 1 --confirm")
 VERBS = ("check", "plan", "repair", "cleanup --keep 1", *WRITING)
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """The command line of this process."""
-    return runner(capsys)
 
 
 @pytest.mark.parametrize("verb", VERBS)

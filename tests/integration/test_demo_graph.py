@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import lance
 import pytest
 
-from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.demo import DemoSpec, DemoSummary, write_demo_graph
 from omnigraph_ops.demo.contract import contract, digest, schema_shape
 from omnigraph_ops.demo.schema import demo_types
 from omnigraph_ops.errors import InvalidInput
@@ -23,6 +26,7 @@ IR_HASH_3 = "sha256:b3e9f650b01d011524f4469bd5362638de5fb5dc5cc22d1e450801b21fb9
 IR_HASH_6 = "sha256:7a78c6b26385e197cf0808b0b0eb7fc93549894e2ef46c2c40e9732ab10b8f11"
 DOMAIN_6 = "01M7Y0CCC5R671YPMTKSCM8M4H"
 
+Write = Callable[[DemoSpec], DemoSummary]
 SMALL = DemoSpec(loads=3, rows=20)
 FULL = replace(
     SMALL,
@@ -36,9 +40,11 @@ FULL = replace(
 )
 
 
-@pytest.fixture(params=[3, 6])
-def stamp(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Write:
+    """Writes a graph once per spec; nobody may change it."""
+    folder, count = tmp_path_factory.mktemp("written"), itertools.count()
+    return functools.cache(lambda spec: write_demo_graph(str(folder / f"g{next(count)}"), spec))
 
 
 def manifest_rows(root: str, branch: str | None = None) -> list[dict[str, Any]]:
@@ -77,8 +83,8 @@ def test_ir_hash_is_the_engines(number: int, expected: str) -> None:
     assert json.loads(built.state_json)["schema_ir_hash"] == expected
 
 
-def test_pins_are_heads_and_counts_are_right(tmp_path: Path, stamp: int) -> None:
-    summary = write_demo_graph(str(tmp_path / "g"), replace(FULL, stamp=stamp))
+def test_pins_are_heads_and_counts_are_right(written: Write, stamp: int) -> None:
+    summary = written(replace(FULL, stamp=stamp))
     published = pins(summary.root)
     assert set(published) == set(summary.table_keys)
     for table in summary.tables:
@@ -93,8 +99,8 @@ def test_pins_are_heads_and_counts_are_right(tmp_path: Path, stamp: int) -> None
         assert open_version(summary.root, row).count_rows() == row["row_count"], row["object_id"]
 
 
-def test_manifest_is_stamped_and_keyed(tmp_path: Path, stamp: int) -> None:
-    summary = write_demo_graph(str(tmp_path / "g"), replace(SMALL, stamp=stamp))
+def test_manifest_is_stamped_and_keyed(written: Write, stamp: int) -> None:
+    summary = written(replace(SMALL, stamp=stamp))
     manifest = lance.dataset(f"{summary.root}/__manifest")
     assert manifest.version == 3 + SMALL.loads
     assert manifest.config() == {"table_version_management": "true"}
@@ -110,8 +116,8 @@ def test_manifest_is_stamped_and_keyed(tmp_path: Path, stamp: int) -> None:
         assert (path.stat().st_size, metadata["naming_scheme"]) == (metadata["manifest_size"], "V2")
 
 
-def test_lineage_is_one_chain(tmp_path: Path, stamp: int) -> None:
-    root = write_demo_graph(str(tmp_path / "g"), replace(SMALL, stamp=stamp)).root
+def test_lineage_is_one_chain(written: Write, stamp: int) -> None:
+    root = written(replace(SMALL, stamp=stamp)).root
     if stamp == 3:
         rows = lance.dataset(f"{root}/_graph_commits.lance").to_table().to_pylist()
         chain = [(r["graph_commit_id"], r["parent_commit_id"], r["manifest_version"]) for r in rows]
@@ -125,24 +131,24 @@ def test_lineage_is_one_chain(tmp_path: Path, stamp: int) -> None:
     assert [c[1] for c in chain] == [None, *(c[0] for c in chain[:-1])]
 
 
-def test_branches_are_readable(tmp_path: Path, stamp: int) -> None:
-    summary = write_demo_graph(str(tmp_path / "g"), replace(FULL, stamp=stamp))
+def test_branches_are_readable(written: Write, stamp: int) -> None:
+    summary = written(replace(FULL, stamp=stamp))
     assert summary.branches == ("lazy-1", "review/hires-1")
     assert set(lance.dataset(f"{summary.root}/__manifest").branches.list()) == set(summary.branches)
     lazy = pins(summary.root, "lazy-1")
     assert {row["table_branch"] for row in lazy.values()} == {None}
-    written = pins(summary.root, "review/hires-1")
-    person = written["node:Person"]
+    forked = pins(summary.root, "review/hires-1")
+    person = forked["node:Person"]
     assert person["table_branch"] == "review/hires-1"
     assert "/tree/review/hires-1/_versions/" in json.loads(person["metadata"])["manifest_path"]
     assert person["row_count"] == lazy["node:Person"]["row_count"] + 2
-    for row in (*lazy.values(), *written.values()):
+    for row in (*lazy.values(), *forked.values()):
         opened = open_version(summary.root, row)
         assert opened.to_table(columns=["id"]).num_rows == row["row_count"]
 
 
-def test_later_fragments_are_not_covered(tmp_path: Path, stamp: int) -> None:
-    summary = write_demo_graph(str(tmp_path / "g"), replace(SMALL, stamp=stamp))
+def test_later_fragments_are_not_covered(written: Write, stamp: int) -> None:
+    summary = written(replace(SMALL, stamp=stamp))
     by_key = {t.table_key: t for t in summary.tables}
     found = {
         key: {(i.name, i.index_type.upper()) for i in lance.dataset(f"{summary.root}/{t.path}").describe_indices()}
@@ -182,8 +188,8 @@ def test_drift_moves_only_the_heads_it_names(tmp_path: Path, stamp: int, kind: s
     assert drifted == set(spec.drift_tables)
 
 
-def test_deletes_and_updates_leave_their_marks(tmp_path: Path, stamp: int) -> None:
-    summary = write_demo_graph(str(tmp_path / "g"), replace(FULL, stamp=stamp))
+def test_deletes_and_updates_leave_their_marks(written: Write, stamp: int) -> None:
+    summary = written(replace(FULL, stamp=stamp))
     rows = dict(summary.rows)
     assert rows["node:Person"] == 3 * 20 - 2
     assert rows["node:Company"] == 3 * 2 - 2

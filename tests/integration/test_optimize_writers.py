@@ -15,7 +15,8 @@ from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
-from tests.support.rows import digest_of, rows_of, scan
+from tests.support.rows import rows_of
+from tests.support.tables import rows_by_id
 from tests.support.writers import Change, copies, delete_first, drift, entry_of, write
 
 SMALL = {"loads": 3, "rows": 20}
@@ -44,15 +45,10 @@ def test_a_write_during_the_rewrite_is_kept(demo_graph: DemoGraph, stamp: int, c
     # Interrupted is an InProcessExecutor, so small_table_bytes=0 is what sends it through two windows.
     stats = optimize_table(graph, "node:Person", executor=Interrupted(graph, [change]))
     assert stats.fragments_removed >= 4
-    assert people(graph) == people(twin)
+    assert rows_by_id(graph) == rows_by_id(twin)
     optimize_all(graph)
     assert_converged(graph)
-    assert people(graph) == people(twin)
-
-
-def people(graph: Graph) -> str:
-    """Rows by row id: Lance orders fragments by their id, so a rewrite comes after what was appended meanwhile."""
-    return digest_of(scan(graph.open_pinned(entry_of(graph, "node:Person"))).sort_by("_rowid"))
+    assert rows_by_id(graph) == rows_by_id(twin)
 
 
 def test_writers_that_never_rest_end_in_a_clean_refusal(demo_graph: DemoGraph) -> None:

@@ -18,15 +18,10 @@ from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
 from tests.support.rows import rows_everywhere, tree_of
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 from tests.support.writers import entry_of
 
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 @pytest.fixture

@@ -16,13 +16,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.rows import tree_of
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 from tests.support.templates import Templates
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 @pytest.fixture

@@ -27,12 +27,13 @@ from tests.crash.harness_sidecars import (
     arm,
     audit_rows,
     commit_rows,
-    entry_of,
     move,
     pin_of,
     publish_head,
 )
-from tests.crash.harness_state import QUICK, check_lineage, observed_rows
+from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.rows import rows_everywhere
+from tests.support.writers import entry_of
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -55,7 +56,7 @@ def test_a_clean_graph_exits_0(graph: Graph) -> None:
 
 
 def test_a_moved_table_is_rolled_forward(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
-    rows, pin = observed_rows(graph), entry_of(graph).version
+    rows, pin = rows_everywhere(graph), entry_of(graph, TABLE).version
     operation_id = arm(graph)
     head = move(graph)
     commits = commit_rows(graph)
@@ -63,24 +64,24 @@ def test_a_moved_table_is_rolled_forward(graph: Graph, capsys: pytest.CaptureFix
     (finding,) = json.loads(capsys.readouterr().out)["sidecars"]
     assert (finding["classification"], finding["recoverable"]) == ("roll_forward", True)
     assert main(["recover", graph.uri, "--quiet"]) == 0
-    assert entry_of(graph).version == head > pin
-    assert observed_rows(graph) == rows
+    assert entry_of(graph, TABLE).version == head > pin
+    assert rows_everywhere(graph) == rows
     outcome = {"table_key": TABLE, "from_version": pin, "to_version": head}
     _check_written(graph, commits, operation_id, "RolledForward", [outcome])
 
 
 def test_a_table_that_did_not_move_is_rolled_back_with_no_tables(graph: Graph) -> None:
     operation_id = arm(graph)
-    before, commits = entry_of(graph), commit_rows(graph)
+    before, commits = entry_of(graph, TABLE), commit_rows(graph)
     assert _only(graph) == (SidecarClass.ROLL_BACK, True)
     (outcome,) = recover(graph).outcomes
     assert outcome.action == "rolled_back"
-    assert entry_of(graph) == before
+    assert entry_of(graph, TABLE) == before
     _check_written(graph, commits, operation_id, "RolledBack", [])
 
 
 def test_a_pin_already_past_needs_only_bookkeeping(graph: Graph) -> None:
-    pin = entry_of(graph).version
+    pin = entry_of(graph, TABLE).version
     operation_id = arm(graph)
     head = move(graph)
     publish_head(graph)
@@ -88,7 +89,7 @@ def test_a_pin_already_past_needs_only_bookkeeping(graph: Graph) -> None:
     assert _only(graph) == (SidecarClass.STALE, True)
     (outcome,) = recover(graph).outcomes
     assert (outcome.action, outcome.from_version, outcome.to_version) == ("stale", pin, head)
-    assert entry_of(graph).version == head
+    assert entry_of(graph, TABLE).version == head
     _check_written(
         graph,
         commits,
@@ -168,7 +169,7 @@ def test_several_sidecars_are_finished_oldest_first(graph: Graph) -> None:
 
 
 def test_a_foreign_row_past_the_pin_is_never_published(graph: Graph) -> None:
-    rows = observed_rows(graph)
+    rows = rows_everywhere(graph)
     operation_id = arm(graph)
     append_foreign_row(graph)
     move(graph)
@@ -176,7 +177,7 @@ def test_a_foreign_row_past_the_pin_is_never_published(graph: Graph) -> None:
     report = recover(graph)
     assert report.status is CheckStatus.NEEDS_PERSON
     assert [o.action for o in report.outcomes] == ["left_to_engine"]
-    assert observed_rows(graph) == rows
+    assert rows_everywhere(graph) == rows
     assert graph.storage.exists(sidecar_path(operation_id))
 
 
@@ -195,13 +196,13 @@ def test_several_pins_are_left_to_the_engine(graph: Graph, capsys: pytest.Captur
 
 
 def _check_left(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
-    rows, names = observed_rows(graph), sidecar_names(graph.storage)
+    rows, names = rows_everywhere(graph), sidecar_names(graph.storage)
     assert main(["check", graph.uri, "--quiet"]) == 4
     assert "omnigraph opens the graph" in capsys.readouterr().out
     assert main(["recover", graph.uri, "--quiet", "--grace", "0s", "--json"]) == 4
     (outcome,) = json.loads(capsys.readouterr().out)["outcomes"]
     assert outcome["action"] == "left_to_engine"
-    assert (observed_rows(graph), sidecar_names(graph.storage)) == (rows, names)
+    assert (rows_everywhere(graph), sidecar_names(graph.storage)) == (rows, names)
     assert audit_rows(graph) == []
 
 
@@ -234,13 +235,13 @@ def test_a_damaged_sidecar_needs_a_person(graph: Graph, raw: bytes, capsys: pyte
 
 
 def _check_refused(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
-    rows, names = observed_rows(graph), sidecar_names(graph.storage)
+    rows, names = rows_everywhere(graph), sidecar_names(graph.storage)
     assert main(["check", graph.uri, "--quiet"]) == 4
     assert min(names) in capsys.readouterr().out
     assert main(["recover", graph.uri, "--quiet", "--grace", "0s"]) == 4
     assert main(["optimize", graph.uri, "--quiet"]) == 1
     assert min(names) in capsys.readouterr().err
-    assert (observed_rows(graph), sidecar_names(graph.storage)) == (rows, names)
+    assert (rows_everywhere(graph), sidecar_names(graph.storage)) == (rows, names)
 
 
 def test_a_sidecar_of_a_branch_that_is_gone_is_named_as_such(graph: Graph) -> None:
@@ -269,7 +270,7 @@ def test_a_schema_apply_in_flight_stops_recovery_and_says_so(graph: Graph) -> No
 
 def test_a_table_moved_on_a_branch_is_left_to_the_engine(graph: Graph) -> None:
     """An Optimize pin with a table branch is not what any engine writes: its HEAD is not main's."""
-    main_table = graph.open_head(entry_of(graph))
+    main_table = graph.open_head(entry_of(graph, TABLE))
     main_table.create_branch("side", main_table.version)
     arm(graph, change=lambda d: d["tables"][0].update(table_branch="side"))
     move(graph)

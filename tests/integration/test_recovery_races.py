@@ -21,8 +21,10 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover
-from tests.crash.harness_sidecars import TABLE, arm, audit_rows, commit_rows, entry_of, move
-from tests.crash.harness_state import QUICK, check_lineage, observed_rows
+from tests.crash.harness_sidecars import TABLE, arm, audit_rows, commit_rows, move
+from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.rows import rows_everywhere
+from tests.support.writers import entry_of
 
 # The package exports the function under the name of its module.
 RECOVER = sys.modules["omnigraph_ops.recovery.recover"]
@@ -55,9 +57,9 @@ def before_lease(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obje
 def test_two_recoveries_race_for_one_sidecar(
     graph: Graph, moved: bool, before_lease: Callable[[Callable[[], object]], None]
 ) -> None:
-    rows, commits = observed_rows(graph), commit_rows(graph)
+    rows, commits = rows_everywhere(graph), commit_rows(graph)
     arm(graph)
-    head = move(graph) if moved else entry_of(graph).version
+    head = move(graph) if moved else entry_of(graph, TABLE).version
     both_looked = threading.Barrier(2, timeout=20)
     before_lease(both_looked.wait)
     with ThreadPoolExecutor(2) as pool:
@@ -68,8 +70,8 @@ def test_two_recoveries_race_for_one_sidecar(
     assert details.count("another process finished it") == 1
     assert len(audit_rows(graph)) == 1
     assert len(commit_rows(graph)) == len(commits) + 1
-    assert entry_of(graph).version == head
-    assert observed_rows(graph) == rows
+    assert entry_of(graph, TABLE).version == head
+    assert rows_everywhere(graph) == rows
     assert not sidecar_names(graph.storage)
     check_lineage(graph, None)
 
@@ -95,7 +97,7 @@ def test_a_sidecar_replaced_before_the_lease_is_judged_as_it_is_now(
 ) -> None:
     operation_id = arm(graph)
     move(graph)
-    path, pinned = sidecar_path(operation_id), entry_of(graph)
+    path, pinned = sidecar_path(operation_id), entry_of(graph, TABLE)
 
     def replace() -> None:
         text = graph.storage.read(path).decode()
@@ -106,7 +108,7 @@ def test_a_sidecar_replaced_before_the_lease_is_judged_as_it_is_now(
     assert [o.action for o in report.outcomes] == ["left_to_engine"]
     assert report.status is CheckStatus.NEEDS_PERSON
     assert graph.storage.exists(path)
-    assert entry_of(graph) == pinned
+    assert entry_of(graph, TABLE) == pinned
     assert audit_rows(graph) == []
 
 
@@ -121,7 +123,7 @@ def test_a_sidecar_damaged_before_the_lease_is_left(
 
 
 def test_two_sidecars_on_one_table_are_judged_one_after_the_other(graph: Graph) -> None:
-    rows, pin = observed_rows(graph), entry_of(graph).version
+    rows, pin = rows_everywhere(graph), entry_of(graph, TABLE).version
     old, young = arm(graph, age_seconds=1000), arm(graph, age_seconds=100)
     head = move(graph)
     outcomes = recover(graph).outcomes
@@ -132,8 +134,8 @@ def test_two_sidecars_on_one_table_are_judged_one_after_the_other(graph: Graph) 
         (old, "RolledForward"),
         (young, "RolledForward"),
     ]
-    assert entry_of(graph).version == head
-    assert observed_rows(graph) == rows
+    assert entry_of(graph, TABLE).version == head
+    assert rows_everywhere(graph) == rows
     assert check(graph).status is CheckStatus.CLEAN
     check_lineage(graph, None)
 

@@ -17,16 +17,11 @@ from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 from tests.support.writers import copies, delete_first, drift, entry_of
 
 SMALL = {"loads": 3, "rows": 20}
 PERSON, DOC = "node:Person", "node:Doc"
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def audit(graph: Graph) -> list[tuple[AuditEvent, str, str]]:

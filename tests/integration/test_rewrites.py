@@ -22,7 +22,8 @@ from omnigraph_ops.rewrites.claim import rewrite_lease
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers
 from tests.support.rewrites import GROUPS, IN_GROUPS, SPEC, TABLE, Counting, Died, journal_files, rewrite, unreferenced
-from tests.support.rows import digest_of, rows_of, scan
+from tests.support.rows import rows_of
+from tests.support.tables import rows_by_id
 from tests.support.writers import Change, copies, delete_first, entry_of, write
 
 
@@ -119,7 +120,7 @@ def test_what_was_written_since_the_run_died_is_kept(
     rewrite(graph, again)
     # A delete takes one result away, and its group is rewritten from what is there now.
     assert len(again.executed) <= 2
-    assert people(graph) == people(twin)
+    assert rows_by_id(graph) == rows_by_id(twin)
     assert unreferenced(graph) == set()
     optimize_all(graph)
     assert_converged(graph)
@@ -137,24 +138,24 @@ def test_a_delete_during_the_rewrite_costs_its_group_and_nothing_else(
     assert [w.unit for w in stats.windows if w.unit == "rewrite"] == ["rewrite"] * 2
     assert "removed 1 files of results that could not be committed" in said
     assert unreferenced(graph) == set()
-    assert people(graph) == people(twin)
+    assert rows_by_id(graph) == rows_by_id(twin)
     assert_no_leftovers(graph)
 
 
 def test_a_result_whose_file_is_gone_is_executed_again(newest: Graph) -> None:
-    before = people(newest)
+    before = rows_by_id(newest)
     die_after(newest, GROUPS)
     (lost, *_) = sorted(unreferenced(newest))
     os.unlink(Path(newest.uri) / entry_of(newest, TABLE).path / "data" / lost)
     again = Counting()
     rewrite(newest, again)
     assert len(again.executed) == 1
-    assert people(newest) == before
+    assert rows_by_id(newest) == before
     assert_no_leftovers(newest)
 
 
 def test_a_file_that_vanishes_before_the_commit_is_noticed(newest: Graph) -> None:
-    before = people(newest)
+    before = rows_by_id(newest)
 
     def vanish() -> None:
         (lost, *_) = sorted(unreferenced(newest))
@@ -163,7 +164,7 @@ def test_a_file_that_vanishes_before_the_commit_is_noticed(newest: Graph) -> Non
     executor = Counting(then=vanish)
     rewrite(newest, executor)
     assert len(executor.executed) == GROUPS + 1
-    assert people(newest) == before
+    assert rows_by_id(newest) == before
     assert unreferenced(newest) == set()
 
 
@@ -198,7 +199,7 @@ def refused(graph: Graph) -> None:
 
 @pytest.mark.parametrize("name", ["plan.json", "task-"])
 def test_a_damaged_journal_is_said_and_gone_afterwards(newest: Graph, name: str) -> None:
-    before = people(newest)
+    before = rows_by_id(newest)
     die_after(newest, 2)
     (damaged, *_) = [f for f in journal_files(newest) if f.rpartition("/")[2].startswith(name)]
     newest.storage.write(damaged, b'{"rewrite_id": ')
@@ -206,7 +207,7 @@ def test_a_damaged_journal_is_said_and_gone_afterwards(newest: Graph, name: str)
     rewrite(newest, again, said)
     assert any("cannot be read" in line for line in said)
     assert len(again.executed) < GROUPS
-    assert people(newest) == before
+    assert rows_by_id(newest) == before
     assert_no_leftovers(newest)
 
 
@@ -354,7 +355,7 @@ def test_a_killed_process_is_resumed_at_once(graph: Graph) -> None:
 def test_a_group_that_cannot_be_rewritten_does_not_cost_the_others(
     newest: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real, calls = people(newest), work.execute_task, 0
+    before, real, calls = rows_by_id(newest), work.execute_task, 0
 
     def second_fails(dataset: object, payload: str) -> str:
         nonlocal calls
@@ -367,10 +368,5 @@ def test_a_group_that_cannot_be_rewritten_does_not_cost_the_others(
     with pytest.raises(OpsError, match=r"1 of 4 fragment groups .* the others are published; .* the disk is full"):
         rewrite(newest, Counting())
     assert len(newest.open_head(entry_of(newest, TABLE)).get_fragments()) == GROUPS + 1
-    assert people(newest) == before
+    assert rows_by_id(newest) == before
     assert_no_leftovers(newest)
-
-
-def people(graph: Graph) -> str:
-    """Rows by row id: a rewrite comes after what was appended meanwhile."""
-    return digest_of(scan(graph.open_pinned(entry_of(graph, TABLE))).sort_by("_rowid"))

@@ -23,8 +23,7 @@ from omnigraph_ops.throttle import Ceilings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_pins_are_heads
 from tests.support.plain import content, fragment_ids, opened
-from tests.support.rows import digest_of, scan
-from tests.support.writers import entry_of
+from tests.support.tables import rows_by_id
 
 TABLE = "node:Person"
 LOADS = 12
@@ -51,16 +50,12 @@ def settings(graph: Graph, loads: int) -> Settings:
     return Settings(max_rewrite_bytes_per_second=plan.data_bytes * (2 * loads + 1) // (2 * LOADS * 10))
 
 
-def people(graph: Graph) -> str:
-    return digest_of(scan(graph.open_pinned(entry_of(graph, TABLE))).sort_by("_rowid"))
-
-
 def test_tasks_follow_the_ceiling_and_the_next_run_is_done(
     demo_graph: DemoGraph, stamp: int, admitted: list[int]
 ) -> None:
     graph = demo_graph(stamp=stamp, **SPEC)
     bound = settings(graph, 4)
-    graph, before = open_graph(graph.uri, bound), people(graph)
+    graph, before = open_graph(graph.uri, bound), rows_by_id(graph)
     (plan,) = plan_optimize(graph, tables=[TABLE]).tables
     (stats,) = optimize_all(graph, tables=[TABLE]).tables
     assert stats.error is None
@@ -69,7 +64,7 @@ def test_tasks_follow_the_ceiling_and_the_next_run_is_done(
     assert len(admitted) == 3
     assert max(admitted) <= bound.max_rewrite_bytes_per_second * 10
     assert (plan.compaction_tasks, plan.fragments_after, plan.rewrite_bytes) == (3, 3, sum(admitted))
-    assert people(graph) == before
+    assert rows_by_id(graph) == before
     assert_pins_are_heads(graph)
     (again,) = plan_optimize(graph, tables=[TABLE]).tables
     assert (again.decision, again.rewrite_bytes) == (Decision.NO_OP, 0)

@@ -6,24 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.edges.lance_tables import fragment_facts
-from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import Decision, RewritePolicy
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere
-from tests.support.writers import copies, delete_first, entry_of, write
+from tests.support.tables import fragment_sizes
+from tests.support.writers import copies, delete_first, write
 
 PERSON = "node:Person"
 TIERED = Settings(policy=RewritePolicy.TIERED)
 EVERY_NIGHT = replace(TIERED, tier_unindexed_share=0.0)
 NIGHTS = 6
-
-
-def fragments(graph: Graph) -> list[int]:
-    return [f.physical_rows for f in fragment_facts(graph.open_pinned(entry_of(graph, PERSON)))]
 
 
 @pytest.mark.parametrize("small_table_bytes", [64 * 2**20, 0], ids=["one_window", "two_windows"])
@@ -43,7 +38,7 @@ def test_nights_of_small_loads_keep_rows_and_rewrite_little(
         assert rows_everywhere(graph) == before
     # Four loads of one size become one fragment; the 200 rows are never touched.
     assert removed == [0, 0, 0, 4, 0, 0]
-    assert fragments(graph) == [200, 16, 4, 4]
+    assert fragment_sizes(graph) == [200, 16, 4, 4]
     assert_pins_are_heads(graph)
     assert_no_leftovers(graph)
     assert {p.decision for p in plan_optimize(graph).tables} == {Decision.NO_OP}
@@ -58,7 +53,7 @@ def test_the_plan_says_what_tiers_will_do(demo_graph: DemoGraph) -> None:
     assert (plan.fragments, plan.fragments_after) == (5, 2)
     assert 0 < plan.rewrite_bytes < plan.data_bytes
     optimize_table(graph, PERSON)
-    assert fragments(graph) == [200, 16]
+    assert fragment_sizes(graph) == [200, 16]
 
 
 def test_deletions_are_materialised_all_the_same(demo_graph: DemoGraph) -> None:
@@ -68,7 +63,7 @@ def test_deletions_are_materialised_all_the_same(demo_graph: DemoGraph) -> None:
     before = rows_everywhere(graph)
     optimize_table(graph, PERSON)
     assert rows_everywhere(graph) == before
-    assert fragments(graph) == [30]
+    assert fragment_sizes(graph) == [30]
 
 
 @pytest.mark.parametrize(("policy", "expected"), [(RewritePolicy.CONVERGE, [52]), (RewritePolicy.TIERED, [40, 12])])
@@ -77,8 +72,8 @@ def test_the_cutoff_is_a_trigger_and_a_bound(demo_graph: DemoGraph, policy: Rewr
     optimize_all(graph)
     write(graph, PERSON, copies("a", 4))
     assert optimize_table(graph, PERSON).fragments_removed == 0
-    assert fragments(graph) == [40, 4]
+    assert fragment_sizes(graph) == [40, 4]
     for load in ("b", "c"):
         write(graph, PERSON, copies(load, 4))
     optimize_table(graph, PERSON)
-    assert fragments(graph) == expected
+    assert fragment_sizes(graph) == expected

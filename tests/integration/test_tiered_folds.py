@@ -21,6 +21,7 @@ from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import digest_of, rows_everywhere
+from tests.support.tables import fragment_sizes
 from tests.support.writers import copies, delete_first, entry_of, write
 
 PERSON = "node:Person"
@@ -98,10 +99,6 @@ def graph_of(demo_graph: DemoGraph, stamp: int = 6, **settings: object) -> Graph
     return graph
 
 
-def person(graph: Graph) -> list[int]:
-    return [f.physical_rows for f in fragment_facts(graph.open_pinned(entry_of(graph, PERSON)))]
-
-
 def test_a_table_whose_index_waits_has_nothing_to_do_and_says_why(demo_graph: DemoGraph, stamp: int) -> None:
     graph = graph_of(demo_graph, stamp)
     write(graph, PERSON, copies("a", 4))
@@ -127,7 +124,7 @@ def test_what_waits_is_merged_by_itself_and_folded_later(
         before = rows_everywhere(graph)
         stats = optimize_table(graph, PERSON)
         assert rows_everywhere(graph) == before
-        nights.append((stats.committed, bool(stats.indexes_folded), person(graph)))
+        nights.append((stats.committed, bool(stats.indexes_folded), fragment_sizes(graph)))
     # The fourth load fills a tier of its own; the sixth makes more than a twentieth of the rows.
     assert nights == [
         (False, False, [200, 2]),
@@ -156,9 +153,9 @@ def test_tiers_of_covered_and_of_waiting_fragments_are_filled_apart(
     assert not optimize_table(graph, PERSON).committed
     write(graph, PERSON, delete_first(30))
     assert optimize_table(graph, PERSON).indexes_folded == ()
-    assert person(graph) == [2, 2, 2, 2, 170]
+    assert fragment_sizes(graph) == [2, 2, 2, 2, 170]
     optimize_table(nightly, PERSON)
-    assert person(graph) == [178]
+    assert fragment_sizes(graph) == [178]
 
 
 def test_indexes_of_edges_never_wait(demo_graph: DemoGraph) -> None:
@@ -193,10 +190,10 @@ def test_the_cutoff_folds_first_where_it_cannot_be_kept_otherwise(demo_graph: De
     for load in ("a", "b"):
         write(graph, PERSON, copies(load, 2))
     assert optimize_table(graph, PERSON).indexes_folded == ()
-    assert person(graph) == [200, 4]
+    assert fragment_sizes(graph) == [200, 4]
     strict = open_graph(graph.uri, replace(graph.settings, cutoff=1))
     assert "id_idx" in optimize_table(strict, PERSON).indexes_folded
-    assert person(strict) == [204]
+    assert fragment_sizes(strict) == [204]
 
 
 def test_auto_is_not_moved_by_rows_that_wait(demo_graph: DemoGraph) -> None:

@@ -13,8 +13,9 @@ from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
-from tests.crash.harness_sidecars import arm, entry_of, move
+from tests.crash.harness_sidecars import TABLE, arm, move
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
+from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.interop
 
@@ -29,7 +30,7 @@ def maintain_by_repair(root: Path) -> None:
     graph = open_graph(str(root))
     head = move(graph)
     assert apply_repair(graph, preview_repair(graph)).manifest_version == graph.manifest().version
-    entry = entry_of(graph)
+    entry = entry_of(graph, TABLE)
     assert (entry.version, graph.open_head(entry).version) == (head, head)
 
 

@@ -10,12 +10,11 @@ import pytest
 
 from omnigraph_ops.edges.lance_tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.errors import RecoveryPending
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
-from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import OrphansPlan, OrphansReport
 from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from tests.property.history import PERSON, Age, Hold, LazyBranch, Load, Step, Tag, WriteBranch
 from tests.property.model import files_below, outside
+from tests.property.stops import STOPS
 from tests.property.world import World
 from tests.support.templates import Templates
 
@@ -87,15 +86,7 @@ def test_what_came_since_is_not_touched_and_the_litter_goes(world: World, later:
     assert apply(world, plan).files_removed == len(plan.files) > 0
 
 
-def lock(world: World) -> None:
-    world.graph().lance.create_branch(world.graph().manifest(), SCHEMA_APPLY_LOCK)
-
-
-def arm(world: World) -> None:
-    world.graph().storage.write(sidecar_path("01ARYZ6S410000000000000000"), b"{}")
-
-
-@pytest.mark.parametrize("happens", [lock, arm])
+@pytest.mark.parametrize("happens", STOPS)
 def test_a_schema_apply_or_a_recovery_stops_everything(world: World, happens: Callable[[World], None]) -> None:
     unfinished(world)
     plan = plan_orphans(world.graph())

@@ -10,8 +10,6 @@ import pytest
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.errors import OpsError, RecoveryPending
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
-from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import CleanupPlan, CleanupReport, RetentionPolicy
 from tests.property.history import (
     PERSON,
@@ -29,6 +27,7 @@ from tests.property.history import (
 )
 from tests.property.judge import planned_files
 from tests.property.model import files_below, outside
+from tests.property.stops import STOPS
 from tests.property.world import World
 from tests.support.templates import Templates
 
@@ -182,14 +181,6 @@ def drop(world: World) -> None:
     del world.model.pins[None][PERSON]
 
 
-def lock(world: World) -> None:
-    world.graph().lance.create_branch(world.graph().manifest(), SCHEMA_APPLY_LOCK)
-
-
-def arm(world: World) -> None:
-    world.graph().storage.write(sidecar_path("01ARYZ6S410000000000000000"), b"{}")
-
-
 def test_a_table_dropped_since_keeps_all_its_files(world: World) -> None:
     plan = plan_cleanup(world.graph(), KEEP_1)
     before, path = files_below(world.home), world.tables[PERSON].path
@@ -203,7 +194,7 @@ def test_a_table_dropped_since_keeps_all_its_files(world: World) -> None:
     assert outside((f for f in before if f.startswith(path)), files_below(world.home)) == []
 
 
-@pytest.mark.parametrize("happens", [lock, arm])
+@pytest.mark.parametrize("happens", STOPS)
 def test_a_schema_apply_or_a_recovery_stops_everything(world: World, happens: Callable[[World], None]) -> None:
     world.take(StrayFork(FORK, PERSON))
     plan = plan_cleanup(world.graph(), KEEP_1)

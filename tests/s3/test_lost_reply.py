@@ -12,8 +12,9 @@ import pytest
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
 from tests.crash.harness_scenarios import S3_SCENARIOS
-from tests.crash.harness_state import QUICK, check_converged, check_readable, converge, observed_rows
+from tests.crash.harness_state import QUICK, check_converged, check_readable, converge
 from tests.support.fault_proxy import losing_one_reply
+from tests.support.rows import rows_everywhere
 from tests.support.s3 import upload_graph
 
 pytestmark = pytest.mark.s3
@@ -50,7 +51,7 @@ def test_a_lost_reply_loses_nothing(
 ) -> None:
     ONE_WINDOW.build(str(tmp_path / "graph"), stamp)
     uri = upload_graph(tmp_path / "graph")
-    rows = observed_rows(open_graph(uri, QUICK))
+    rows = rows_everywhere(open_graph(uri, QUICK))
     started = time.monotonic()
     with losing_one_reply(s3, *LOSSES[lost]) as proxy, monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)

@@ -20,8 +20,8 @@ from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import TABLE, unreferenced
-from tests.support.rows import digest_of, scan
 from tests.support.spark_cluster import APPLICATION, SLOW_APPLICATION, Cluster, cluster
+from tests.support.tables import rows_by_id
 from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
@@ -66,12 +66,8 @@ def outcome(result: Path) -> SubmitOutcome:
     return serde.from_json(SubmitOutcome, result.read_bytes())
 
 
-def people(graph: Graph) -> str:
-    return digest_of(scan(graph.open_pinned(entry_of(graph, TABLE))).sort_by("_rowid"))
-
-
 def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
-    before, result = people(graph), tmp_path / "result.json"
+    before, result = rows_by_id(graph), tmp_path / "result.json"
     process = submit(spark, graph, result, SLOW_APPLICATION)
     wait_for_results(2, graph, process, spark)
     spark.kill("worker-2")
@@ -80,7 +76,7 @@ def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_
     stats = outcome(result).stats
     assert stats is not None
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
-    assert people(graph) == before
+    assert rows_by_id(graph) == before
     # Files that a worker had begun have no name in the journal: at most one per lost core.
     assert len(unreferenced(graph)) <= 1
     assert_pins_are_heads(graph)
@@ -88,7 +84,7 @@ def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_
 
 
 def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
-    before, result = people(graph), tmp_path / "result.json"
+    before, result = rows_by_id(graph), tmp_path / "result.json"
     process = submit(spark, graph, result, SLOW_APPLICATION)
     wait_for_results(2, graph, process, spark)
     os.killpg(process.pid, signal.SIGKILL)
@@ -105,7 +101,7 @@ def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Gr
     stats = outcome(result).stats
     assert stats is not None
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
-    assert people(graph) == before
+    assert rows_by_id(graph) == before
     assert_pins_are_heads(graph)
     recover(open_graph(graph.uri, SETTINGS), grace_seconds=0)
     assert_no_leftovers(graph)

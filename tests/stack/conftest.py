@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import urllib.request
@@ -13,13 +12,14 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.demo import DemoSpec
+from stack.fill_env import filled
 from tests.stack.canary import Watch
 from tests.stack.client import Client
 from tests.stack.compose import LOADER, ROOT
 from tests.stack.graphs import open_as, seeder
 from tests.stack.images import VERSITYGW
-from tests.stack.machine import free_port
 from tests.stack.running import Stack, running
+from tests.support.ports import free_port
 from tests.support.rows import Rows, rows_of
 
 SEEDED = "s3://lake/graphs/people.omni"
@@ -45,13 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def variables() -> dict[str, str]:
     """An .env as `make env` makes it, with another port for the UI."""
-    spec = importlib.util.spec_from_file_location("fill_env", ROOT / "stack" / "fill_env.py")
-    assert spec is not None
-    assert spec.loader is not None
-    fill_env = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fill_env)
-    made: dict[str, str] = fill_env.filled((ROOT / ".env.example").read_text())
-    return made | {"AIRFLOW_PORT": str(free_port())}
+    return filled((ROOT / ".env.example").read_text()) | {"AIRFLOW_PORT": str(free_port())}
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,13 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from omnigraph_ops.edges.java import java_home
 from tests.stack.compose import ROOT, Service
+from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
 PROJECT = "/opt/airflow/omnigraph"
@@ -122,10 +122,3 @@ def instances(service: Service) -> list[str]:
 def service_of(instance: str, services: Mapping[str, Service]) -> str:
     """The service that a container belongs to. Pure."""
     return instance if instance in services else instance.rpartition("-")[0]
-
-
-def free_port() -> int:
-    """A port that nothing listens on. Reads."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.stack import images
 from tests.stack.compose import ROOT, Service, in_order, load
-from tests.stack.machine import Machine, image_environment, instances
+from tests.stack.machine import Machine, image_environment, instances, service_of
 
 READY_SECONDS = 240
 """How long a service may take to be healthy; the file gives it a minute and ten checks."""
@@ -82,7 +82,7 @@ class Stack:
 
     def healthy(self, instance: str) -> bool:
         """Whether the check of the file passes, once. Starts a process."""
-        service = self.services.get(instance) or self.services[instance.rpartition("-")[0]]
+        service = self.services[service_of(instance, self.services)]
         assert service.health is not None
         how, *words = self.machine.words(service.health, instance)
         command = words if how == "CMD" else ["/bin/sh", "-c", *words]

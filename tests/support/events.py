@@ -32,7 +32,6 @@ edge After: Event -> Event
 edge Never: Place -> Event
 """
 EVENT, AT, AFTER, NEVER = "node:Event", "edge:At", "edge:After", "edge:Never"
-DAY_MS = 86_400_000
 
 
 def event(number: int, age_days: float | None, *, now: datetime, note: str | None = None) -> dict[str, object]:

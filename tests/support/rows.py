@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from pathlib import Path
@@ -24,7 +25,12 @@ def rows_of(graph: Graph, branch: str | None = None) -> Rows:
 
 def rows_everywhere(graph: Graph) -> dict[str | None, Rows]:
     """`rows_of` for main (None) and every branch. Reads."""
-    return {branch: rows_of(graph, branch) for branch in (None, *graph.branches())}
+    # Branches share most of their pins.
+    read = functools.cache(lambda entry: table_digest(graph, entry))
+    return {
+        branch: {entry.table_key: read(entry) for entry in graph.state(branch).entries}
+        for branch in (None, *graph.branches())
+    }
 
 
 def table_digest(graph: Graph, entry: TableEntry) -> str:

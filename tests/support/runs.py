@@ -1,8 +1,23 @@
-"""A finished DAG run as tests look at it."""
+"""A finished DAG run as tests look at it, and the task instance of a task that runs without one."""
 
 from __future__ import annotations
 
 from typing import Any
+
+
+class Instance:
+    """Keeps what a task pushes."""
+
+    def __init__(self, task_id: str, map_index: int = -1) -> None:
+        self.task_id, self.map_index = task_id, map_index
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, *, task_ids: str, key: str = "return_value") -> Any:
+        """What this very task pushed; every other task left nothing."""
+        return self.pushed.get(key) if task_ids == self.task_id else None
 
 
 class Finished:

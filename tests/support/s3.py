@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import boto3
 import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 MOTO = ROOT / "tests" / "s3" / "locked_moto.py"
@@ -105,7 +105,7 @@ def _versitygw(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         pytest.fail("versitygw is not installed; run `make test-stack`")
     data = folder / "data"
     data.mkdir()
-    port = _free_port()
+    port = free_port()
     secrets = {
         "ROOT_ACCESS_KEY": _ENVIRONMENT["AWS_ACCESS_KEY_ID"],
         "ROOT_SECRET_KEY": _ENVIRONMENT["AWS_SECRET_ACCESS_KEY"],
@@ -135,9 +135,3 @@ def _answers(url: str) -> bool:
             return bool(reply.status == 200)
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -55,16 +55,3 @@ def delete_first(count: int = 1) -> Change:
         dataset.delete(" OR ".join(f"id = '{value}'" for value in ids))
 
     return change
-
-
-def delta_segments(count: int) -> Change:
-    """Appends and folds until every index of the table has `count` segments more or less; see the test."""
-
-    def change(dataset: lance.LanceDataset) -> None:
-        for number in range(count):
-            copies(f"delta-{number}-", 4)(dataset)
-            dataset = lance.dataset(dataset.uri)
-            dataset.optimize.optimize_indices(num_indices_to_merge=0)
-            dataset = lance.dataset(dataset.uri)
-
-    return change
