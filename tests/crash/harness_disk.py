@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from omnigraph_ops.lease import LEASE_PATH
-
+_LEASE = "/lease.json"
 Contents = Mapping[str, object]
 """What is there by its name; a value that differs means that it was written."""
 
@@ -29,8 +28,8 @@ class Quiet:
         self._seen, self._since = now, moment
 
     def _now(self) -> dict[str, object]:
-        # A thread renews the lease whenever it likes.
-        return {name: value for name, value in self._look().items() if not name.endswith(LEASE_PATH)}
+        # A thread renews the leases, of the graph and of a table, whenever it likes.
+        return {name: value for name, value in self._look().items() if not name.endswith(_LEASE)}
 
 
 def files_in(root: str | Path) -> dict[str, tuple[int, int] | None]:

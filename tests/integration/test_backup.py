@@ -35,7 +35,7 @@ from tests.support import plain
 from tests.support.backups import hide, killed_backup, restored
 from tests.support.freezes import freeze_tags
 from tests.support.rows import rows_everywhere, tree_of
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 from tests.support.writers import Change, copies, delete_first, write
 
 PERSON = "node:Person"
@@ -52,11 +52,6 @@ CHANGES: tuple[Callable[[int], Change], ...] = (
     lambda _number: delete_first(),
     lambda _number: lambda dataset: dataset.optimize.compact_files(),
 )
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def assert_released(graph: Graph) -> None:

@@ -25,14 +25,9 @@ from tests.conftest import DemoGraph
 from tests.support.backups import killed_backup
 from tests.support.freezes import freeze_tags
 from tests.support.rows import tree_of
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 
 SMALL = {"node_types": 1, "loads": 2, "rows": 12}
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 @pytest.mark.parametrize("target", ["s3://", "s3:///", "S3://bucket/x"])

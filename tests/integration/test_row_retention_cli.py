@@ -25,16 +25,11 @@ from tests.conftest import DemoGraph
 from tests.support.events import ITEMS, ids, items, stamps, timed
 from tests.support.plain import opened
 from tests.support.rows import tree_of
-from tests.support.shell import Cli, assert_refused, runner
+from tests.support.shell import Cli, assert_refused
 from tests.support.writers import entry_of
 
 PERSON = "node:Person"
 SMALL = {"loads": 2, "rows": 12, "node_types": 2}
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 class TestShell:
