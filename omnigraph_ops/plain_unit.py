@@ -37,7 +37,7 @@ def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effec
         dataset = graph.open_head(entry)
         keeper.assert_held()
         started = time.monotonic()
-        effects(dataset)
+        effects(dataset, lambda: None)
         window = UnitWindow(unit=unit, seconds=round(time.monotonic() - started, 4))
         committed = int(dataset.version) != entry.version
         if committed:

@@ -28,8 +28,11 @@ from omnigraph_ops.lease import LeaseKeeper, committer_turn, process_name
 from omnigraph_ops.models import UnitWindow
 
 _FOREIGN_PUBLISH_SECONDS = 10.0
+_MIDST = "while armed; what was committed before that is published"
 
-Effects = Callable[[Dataset], None]
+Guard = Callable[[], None]
+"""Raises when something foreign was armed since: asked right before every commit."""
+Effects = Callable[[Dataset, Guard], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,9 @@ class UnitResult:
 def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) -> UnitResult:
     """Run content-preserving `effects` on a table's HEAD under a sidecar and publish them. Writes.
 
-    `effects` gets the dataset open at its HEAD, which equals the pin, and commits what it needs.
+    `effects` gets the dataset open at its HEAD, which equals the pin, and commits what it needs. An engine looks for
+    sidecars before it stages its rows and arms after that, so it may arm beside us: what it then commits must not
+    be buried below a commit of ours, or no open finishes it. Hence the guard before each.
 
     Raises:
         RecoveryPending: something foreign is in flight; nothing was armed.
@@ -63,7 +68,7 @@ def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) ->
         started = time.monotonic()
         _arm(graph, entry, operation_id, unit, keeper)
         try:
-            effects(dataset)
+            effects(dataset, lambda: _refuse_foreign(graph, operation_id, _MIDST))
         except BaseException:
             _finish(graph, entry, operation_id)
             raise
@@ -147,12 +152,25 @@ def _arm(graph: Graph, entry: TableEntry, operation_id: str, unit: str, keeper: 
     except LeaseHeld:
         journal.forget(graph.storage, operation_id)
         raise
-    path = write_sidecar(graph, entry, operation_id, root)
-    foreign = sidecar_names(graph.storage) - {path.rsplit("/", 1)[-1]}
-    if foreign or graph.is_locked():
+    write_sidecar(graph, entry, operation_id, root)
+    try:
+        _refuse_foreign(graph, operation_id, "while arming; nothing was written")
+        if graph.is_locked():
+            raise _appeared(graph, "the schema-apply lock", "while arming; nothing was written")
+    except RecoveryPending:
         _disarm(graph, operation_id)
-        what = f"sidecar {min(foreign)}" if foreign else "the schema-apply lock"
-        raise RecoveryPending(f"{what} appeared on {graph.uri} while arming; nothing was written; run again later")
+        raise
+
+
+def _refuse_foreign(graph: Graph, operation_id: str, consequence: str) -> None:
+    """Raise `RecoveryPending` when there is any other sidecar beside ours. Reads."""
+    foreign = sidecar_names(graph.storage) - {sidecar_path(operation_id).rsplit("/", 1)[-1]}
+    if foreign:
+        raise _appeared(graph, f"sidecar {min(foreign)}", consequence)
+
+
+def _appeared(graph: Graph, what: str, consequence: str) -> RecoveryPending:
+    return RecoveryPending(f"{what} appeared on {graph.uri} {consequence}; run again later")
 
 
 def _finish(graph: Graph, entry: TableEntry, operation_id: str) -> bool:

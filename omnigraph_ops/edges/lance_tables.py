@@ -103,8 +103,8 @@ class RewriteTask:
 class RewriteMetrics:
     """What a rewrite commit replaced."""
 
-    fragments_removed: int
-    fragments_added: int
+    fragments_removed: int = 0
+    fragments_added: int = 0
     bytes_written: int = 0
 
 

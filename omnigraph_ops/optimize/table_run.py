@@ -22,7 +22,7 @@ from omnigraph_ops.rewrites.commit import Batch, batches, ready
 from omnigraph_ops.rewrites.journal import open_journals
 from omnigraph_ops.rewrites.settle import abandon, end
 from omnigraph_ops.throttle import ceilings_of
-from omnigraph_ops.window import Effects, run_unit
+from omnigraph_ops.window import Effects, Guard, run_unit
 
 _REWRITE_ROUNDS = 5
 # A bound for a run on another machine that died: on this one its hold ends with the process.
@@ -64,10 +64,10 @@ class TableRun:
     def _in_one_window(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Fold and rewrite in one armed window, as the engine does. Writes."""
 
-        def effects(dataset: Dataset) -> None:
-            fold(self.graph.lance, dataset, self.plan, self.effort, self.progress)
-            defer = self.graph.settings.defer_index_remap
-            compact_here(dataset, self.target_rows, self.exclude, self.effort, self.progress, defer_index_remap=defer)
+        def effects(dataset: Dataset, guard: Guard) -> None:
+            self._fold(dataset, guard)
+            tasks = plan_tasks(dataset, self.target_rows, self.exclude)
+            self.effort.add(compact_here(dataset, tasks, guard, self.progress, defer_index_remap=self._defer))
 
         self._unit(entry, "fold+rewrite", effects, windows)
 
@@ -89,8 +89,12 @@ class TableRun:
         windows += [result.window] if result.committed else []
         return result.entry
 
-    def _fold(self, dataset: Dataset) -> None:
-        fold(self.graph.lance, dataset, self.plan, self.effort, self.progress)
+    def _fold(self, dataset: Dataset, guard: Guard) -> None:
+        fold(self.graph.lance, dataset, self.plan, guard, self.effort, self.progress)
+
+    @property
+    def _defer(self) -> bool:
+        return self.graph.settings.defer_index_remap
 
     def _rewrite_round(
         self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper
@@ -149,10 +153,10 @@ class TableRun:
     def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:
         """Unit R: commit these results at the version they were compared with. Writes."""
 
-        def commit(dataset: Dataset) -> None:
+        def commit(dataset: Dataset, guard: Guard) -> None:
             # A run that lost the table may find the files of these results removed at any moment.
             keeper.assert_held()
-            defer = self.graph.settings.defer_index_remap
-            self.effort.add(commit_rewrites(dataset, batch.results, defer_index_remap=defer))
+            guard()
+            self.effort.add(commit_rewrites(dataset, batch.results, defer_index_remap=self._defer))
 
         return self._unit(entry, "rewrite", commit, windows)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
 from omnigraph_ops.edges.lance_tables import (
-    Exclude,
     RewriteMetrics,
+    RewriteTask,
     build_index,
     execute_task,
     fold_index,
     index_facts,
     index_type_of,
-    plan_tasks,
 )
 from omnigraph_ops.models import IndexFold, TablePlan
 from omnigraph_ops.optimize.deferred import commit_rewrites
+from omnigraph_ops.window import Guard
 
 Progress = Callable[[str], None]
 
@@ -39,15 +39,20 @@ class Effort:
         self.bytes_written += metrics.bytes_written
 
 
-def fold(lance: LanceGateway, dataset: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
+def fold(  # noqa: PLR0917 - what a unit of one table works with
+    lance: LanceGateway, dataset: Dataset, plan: TablePlan, guard: Guard, effort: Effort, progress: Progress
+) -> None:
     """Unit F: strip auto-cleanup first, then one commit per index name, then missing indexes. Writes."""
+    guard()
     lance.strip_auto_cleanup(dataset)
     for index in plan.folds:
         progress(f"folding index {index.name}")
+        guard()
         _fold_or_rebuild(lance, dataset, index, progress)
         effort.folded.append(index.name)
     for build in plan.builds:
         progress(f"building index {build.name}")
+        guard()
         build_index(dataset, build.column, build.index_type, build.name)
         effort.built.append(build.name)
 
@@ -80,18 +85,12 @@ def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, pr
 
 
 def compact_here(
-    dataset: Dataset,
-    target_rows: int,
-    exclude: Exclude | None,
-    effort: Effort,
-    progress: Progress,
-    *,
-    defer_index_remap: bool = False,
-) -> None:
-    """Unit R for a small table inside its one window: plan, execute and commit at the HEAD. Writes."""
-    tasks = plan_tasks(dataset, target_rows, exclude)
+    dataset: Dataset, tasks: Sequence[RewriteTask], guard: Guard, progress: Progress, *, defer_index_remap: bool = False
+) -> RewriteMetrics:
+    """Unit R for a small table inside its one window: execute and commit at the HEAD. Writes."""
     if not tasks:
-        return
+        return RewriteMetrics()
     progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
     results = [execute_task(dataset, task.payload) for task in tasks]
-    effort.add(commit_rewrites(dataset, results, defer_index_remap=defer_index_remap))
+    guard()
+    return commit_rewrites(dataset, results, defer_index_remap=defer_index_remap)

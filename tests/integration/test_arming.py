@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph_ops.edges.lance_tables import execute_task
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
-from omnigraph_ops.lease import LEASE_PATH
+from omnigraph_ops.lease import LEASE_PATH, LeaseKeeper
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.optimize import optimize_all, optimize_table
+from omnigraph_ops.optimize import deferred, optimize_all, optimize_table, units
 from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.settings import Settings
 from omnigraph_ops.window import run_unit
 from tests.conftest import DemoGraph
 from tests.crash.harness_sidecars import audit_rows
@@ -115,9 +117,42 @@ def test_whoever_appears_while_arming_has_the_right_of_way(
 
     monkeypatch.setattr("omnigraph_ops.window.write_sidecar", armed_beside)
     with pytest.raises(RecoveryPending, match=f"{words}.* appeared on .* while arming; nothing was written"):
-        run_unit(graph, entry, unit="fold", effects=lambda _dataset: pytest.fail("must not run"))
+        run_unit(graph, entry, unit="fold", effects=lambda *_: pytest.fail("must not run"))
     assert sidecar_names(graph.storage) == ({f"{FOREIGN}.json"} if appears is sidecar else set())
     assert graph.storage.list(f"{MAINTENANCE_DIR}/operations") == ()
     assert not graph.storage.exists(LEASE_PATH)
     assert (entry_of(graph, PERSON), graph.open_head(entry).version) == (entry, entry.version)
     assert rows_of(graph) == rows
+
+
+@pytest.mark.parametrize("one_window", [True, False])
+def test_no_commit_buries_what_a_writer_that_armed_beside_us_is_about_to_commit(
+    demo_graph: DemoGraph, stamp: int, one_window: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Settings(small_table_bytes=10**9 if one_window else 0)
+    graph = demo_graph(stamp=stamp, settings=small, **PEOPLE)
+    before, rows = entry_of(graph, PERSON), rows_of(graph)
+    commits, said = list[str](), list[str]()
+    real = deferred.commit_results
+
+    def beside(*_: object) -> None:
+        """The last moment before a commit at which anybody of ours looks."""
+        sidecar(graph)
+
+    if one_window:
+        monkeypatch.setattr(units, "execute_task", lambda *args: (beside(), execute_task(*args))[1])
+    else:
+        monkeypatch.setattr(LeaseKeeper, "assert_held", lambda keeper: sidecar(graph) if armed(graph) else None)
+    monkeypatch.setattr(deferred, "commit_results", lambda *a, **n: (commits.append("rewrite"), real(*a, **n))[1])
+    with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
+        optimize_table(graph, PERSON, on_progress=said.append)
+    assert any(f"preempted, planning again: sidecar {FOREIGN}" in text and "while armed" in text for text in said)
+    assert commits == []
+    assert sidecar_names(graph.storage) == {f"{FOREIGN}.json"}
+    now = entry_of(graph, PERSON)
+    assert graph.open_head(now).version == now.version >= before.version, "what was folded before is published"
+    assert rows_of(graph) == rows
+
+
+def armed(graph: Graph) -> bool:
+    return bool(sidecar_names(graph.storage))

@@ -110,6 +110,6 @@ def test_a_plan_is_never_applied_to_another_version(demo_graph: DemoGraph) -> No
     write(graph, "node:Person", copies("new-"))
     tree = rows_of(graph)
     with pytest.raises(StalePlan, match="plan again"):
-        run_unit(graph, stale, unit="fold", effects=lambda _dataset: pytest.fail("must not run"))
+        run_unit(graph, stale, unit="fold", effects=lambda *_: pytest.fail("must not run"))
     assert rows_of(graph) == tree
     assert_no_leftovers(graph)
