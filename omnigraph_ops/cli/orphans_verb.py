@@ -12,7 +12,7 @@ from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.orphans_options import DEFAULT_AGE
-from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.cli.plan_files import read_plan
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import ApprovalMissing, OpsError, UsageError
@@ -54,7 +54,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
             graph,
             older_than_seconds=older_than,
             listing=Path(args.listing) if args.listing is not None else None,
-            on_progress=_say(args),
+            on_progress=progress(args),
         )
         if args.confirm:
             recording.note(args, plan)
@@ -69,7 +69,7 @@ def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
     """Apply the plan and leave an entry in the audit log. Destroys."""
     actor = audit_log.shell_actor()
     with audit_log.failures_logged(graph.storage, verb="orphans", actor=actor, digest=plan.digest):
-        report = apply_orphans(graph, plan, quarantine=args.quarantine, on_progress=_say(args))
+        report = apply_orphans(graph, plan, quarantine=args.quarantine, on_progress=progress(args))
     if report.files_removed or report.folders_removed or report.failed:
         audit_log.append(
             graph.storage,
@@ -98,9 +98,9 @@ def _quarantine(args: argparse.Namespace) -> int:
         emit(args, listed, texts.quarantines_text(listed))
         return 0
     if args.restore is not None:
-        report = restore(graph, args.restore, on_progress=_say(args))
+        report = restore(graph, args.restore, on_progress=progress(args))
     elif args.confirm:
-        report = purge(graph, args.purge, on_progress=_say(args))
+        report = purge(graph, args.purge, on_progress=progress(args))
     else:
         print("orphans --purge is destructive — rerun with --confirm", file=sys.stderr)
         report = preview_quarantine(graph, args.purge)
@@ -131,11 +131,3 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _names_a_quarantine(args: argparse.Namespace) -> bool:
     return bool(args.quarantined or args.restore is not None or args.purge is not None)
-
-
-def _say(args: argparse.Namespace) -> texts.Say | None:
-    return None if args.quiet else _progress
-
-
-def _progress(text: str) -> None:
-    print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
 """Graphs on a real S3 server, one server per module and worker."""
 
-from tests.support.s3 import s3, s3_graph, s3_server
+from tests.support.s3 import bucket, s3, s3_graph, s3_server
 
-__all__ = ["s3", "s3_graph", "s3_server"]
+__all__ = ["bucket", "s3", "s3_graph", "s3_server"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -29,14 +28,6 @@ KILLS = (("copy_file", 1), ("copy_file", 12), ("rows_of_cut", 1), ("write_record
 WITHIN = (("copy_within", 1), ("copy_within", 12), ("write_record", 1))
 STEP = 1 if REAL_STORE else 2
 """On moto every other one: it takes several times longer than a real store."""
-
-
-@pytest.fixture
-def bucket(s3: str) -> str:
-    """The URI of a new bucket."""
-    name = f"b{os.urandom(6).hex()}"
-    s3_client().create_bucket(Bucket=name)
-    return f"s3://{name}"
 
 
 def test_a_backup_to_a_store_survives_every_kill(bucket: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -29,14 +28,6 @@ from tests.support.writers import copies, write
 
 pytestmark = pytest.mark.s3
 SPEC = DemoSpec(node_types=1, loads=1, rows=6, written_branches=1)
-
-
-@pytest.fixture
-def bucket(s3: str) -> str:
-    """The URI of a new bucket."""
-    name = f"b{os.urandom(6).hex()}"
-    s3_client().create_bucket(Bucket=name)
-    return f"s3://{name}"
 
 
 def test_from_disk_to_s3_and_back(bucket: str, tmp_path: Path) -> None:

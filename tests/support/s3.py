@@ -61,6 +61,12 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
+def bucket(s3: str) -> str:
+    """The URI of a new bucket."""
+    return f"s3://{_new_bucket()}"
+
+
+@pytest.fixture
 def s3_graph(s3: str, tmp_path: Path) -> Callable[[DemoSpec], str]:
     """Write a demo graph locally and put it into a bucket, key by key."""
 
@@ -82,10 +88,15 @@ def _client(url: str) -> Any:
     return boto3.client("s3", endpoint_url=url, region_name="us-east-1")
 
 
+def _new_bucket() -> str:
+    name = f"b{os.urandom(6).hex()}"
+    s3_client().create_bucket(Bucket=name)
+    return name
+
+
 def upload_graph(local: Path) -> str:
     """Put a local graph into a new bucket; its URI there. Writes."""
-    client, bucket = s3_client(), f"b{os.urandom(6).hex()}"
-    client.create_bucket(Bucket=bucket)
+    client, bucket = s3_client(), _new_bucket()
     for file in local.rglob("*"):
         if file.is_file() and file.name != "latest_version_hint.json":
             client.upload_file(str(file), bucket, f"{GRAPH_KEY}/{file.relative_to(local)}")
