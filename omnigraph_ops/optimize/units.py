@@ -48,7 +48,7 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
     for index in plan.folds:
         progress(f"folding index {index.name}")
         guard()
-        _fold_or_rebuild(lance, dataset, index, progress)
+        _fold_or_rebuild(lance, dataset, index, guard, progress)
         effort.folded.append(index.name)
     for build in plan.builds:
         progress(f"building index {build.name}")
@@ -57,7 +57,7 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
         effort.built.append(build.name)
 
 
-def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, guard: Guard, progress: Progress) -> None:
     """Fold one index; where folding fails or leaves a fragment out, build the index anew. Writes.
 
     Lance skips an index whose files are gone without an error, and some of its versions fail on
@@ -81,6 +81,7 @@ def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, pr
             "no row was changed; drop the index or build it with the tool that made it"
         )
     progress(f"building index {index.name} anew")
+    guard()
     build_index(dataset, index.columns[0], kind, index.name)
 
 

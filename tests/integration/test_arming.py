@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_tables import execute_task
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import RecoveryPending, StorageError
@@ -152,6 +153,22 @@ def test_no_commit_buries_what_a_writer_that_armed_beside_us_is_about_to_commit(
     now = entry_of(graph, PERSON)
     assert graph.open_head(now).version == now.version >= before.version, "what was folded before is published"
     assert rows_of(graph) == rows
+
+
+def test_an_index_is_not_built_anew_over_a_writer_that_armed_while_it_was_folded(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, built = demo_graph(stamp=stamp, **PEOPLE), list[str]()
+
+    def failing(*_: object) -> None:
+        sidecar(graph)
+        raise LanceFailure("cannot be folded")
+
+    monkeypatch.setattr(units, "fold_index", failing)
+    monkeypatch.setattr(units, "build_index", lambda *args: built.append(args[-1]))
+    with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
+        optimize_table(graph, PERSON)
+    assert built == []
 
 
 def armed(graph: Graph) -> bool:
