@@ -14,6 +14,7 @@
     │   ├── DriftFound          the Lance HEAD is not what the graph manifest publishes
     │   ├── StalePlan           the graph moved since the plan was made
     │   ├── GraphFrozen         somebody froze the graph or the table; a backup may be reading it
+    │   ├── ClockWrong          this host and the store disagree about the time, so no age can be told
     │   └── ApprovalMissing     a destructive step without the approval of its exact plan
     ├── TransientError          the same call may succeed later; nothing of ours was left behind
     │   ├── LeaseHeld           another maintenance run holds the committer lease
@@ -85,6 +86,10 @@ class StalePlan(OperatorNeeded):
 
 class GraphFrozen(OperatorNeeded):
     """Somebody froze the graph or the table."""
+
+
+class ClockWrong(OperatorNeeded):
+    """This host and the store disagree about the time."""
 
 
 class ApprovalMissing(OperatorNeeded):

@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from omnigraph_ops import serde
 from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import BranchRef
+from omnigraph_ops.edges.store_clock import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lease import is_running, lease_is_alive, process_name, read_lease, this_machine
+from omnigraph_ops.lease import is_running, process_name, this_machine, working_holder
 
 INTERNAL_COMPACTION = "compact internal tables"
 """Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""
@@ -89,7 +90,7 @@ def drop_stale_fence(graph: Graph) -> bool:
     if note is None or lock is None or note.identifier != lock.identifier or graph.own_fence == lock.identifier:
         return False
     overdue = note.until is not None and time.time() > note.until + _OVERDUE_SECONDS
-    if not overdue and is_running(note.machine, note.pid):
+    if is_running(note.machine, note.pid) and (not overdue or clock_problem(graph.storage) is not None):
         return False
     _release(graph, note)
     return True
@@ -191,8 +192,8 @@ def _lift(graph: Graph, note: FenceNote, alone: bool, on_lift: Callable[[], None
 
 
 def _compacts_internal_tables(graph: Graph) -> bool:
-    lease = read_lease(graph.storage)
-    return lease is not None and lease.purpose == INTERNAL_COMPACTION and lease_is_alive(lease)
+    lease = working_holder(graph.storage)
+    return lease is not None and lease.purpose == INTERNAL_COMPACTION
 
 
 def _release(graph: Graph, note: FenceNote) -> None:

@@ -1,16 +1,21 @@
-"""Leases: one maintenance writer at a time, on a graph (the committer lease, held per effect) or on a table.
+"""Leases: one maintenance process at a time, on a graph (the committer lease, held per effect) or on a table.
 
-A lease is a small file under `__maintenance/`, created exclusively and renewed by a thread. A
-holder that stops renewing for one TTL is dead and may be replaced. The lease is a courtesy between
-maintenance processes; the compare-and-swap of the graph manifest and the sidecars are what keeps a
-graph correct if it is ever broken.
+A lease is a row of small files, `<path>-<number>.json`. The file with the highest number names the holder, and a
+process becomes the holder only by creating the next number exclusively. So two processes never hold one lease,
+whatever they believed before: the number is the fencing token. The last file stays when its holder releases the
+lease, so numbers only grow.
+
+The holder renews its file from a thread. Whoever waits watches that file by its own monotonic clock: a file that did
+not change for one TTL belongs to a dead process. No wall clock is compared with that of another machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -26,31 +31,40 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.settings import LONGEST_TTL_SECONDS
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
-LEASE_PATH = f"{MAINTENANCE_DIR}/lease.json"
+LEASE_PATH = f"{MAINTENANCE_DIR}/lease"
+LEASE_FILE = r"-(0\d{19})\.json"
+"""Pattern of what follows the path of a lease in the name of its files. There is always a next number."""
 _POLL_SECONDS = 0.05
+_READ_ATTEMPTS = 5
+_CLOCK_BOUND_SECONDS = 300.0
+"""How far the clocks of two machines may differ before a holder that works is overlooked by `working_holder`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Who may commit, until when. Times are seconds since the epoch."""
+    """What the file of a lease says: who may act, and whether it has ended."""
 
+    number: int
     token: str
     owner: str
     purpose: str
-    expires_at: float
-    pid: int = 0
-    machine: str = ""
+    ttl_seconds: float
+    pid: int
+    machine: str
     """Host, boot and process namespace: where `pid` means something."""
+    renewals: int = 0
+    released: bool = False
+    note: str = ""
+    """What a holder leaves for the next one; each passes on what it does not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasePlace:
-    """Where a lease is, relative to the graph, and what a person calls it."""
+    """Where a lease is, relative to the graph and without its number, and what a person calls it."""
 
     path: str
     name: str
@@ -60,55 +74,105 @@ _COMMITTER = LeasePlace(path=LEASE_PATH, name="the committer lease")
 
 
 class LeaseKeeper:
-    """Renews one lease until it is released; `assert_held` is the check right before an effect."""
+    """Renews one lease until it is released. `assert_held` is the check right before an effect."""
 
-    def __init__(self, storage: Storage, place: LeasePlace, lease: Lease, ttl: float) -> None:
-        self._storage, self._place, self._lease, self._ttl = storage, place, lease, ttl
-        self._lost = threading.Event()
+    def __init__(self, storage: Storage, place: LeasePlace, lease: Lease, taken_at: float) -> None:
+        self._storage, self._place, self._lease = storage, place, lease
+        self._renewed_at = taken_at
+        """When the newest renewal that landed was begun, by `_clock`."""
+        self._writing = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew_forever, name="lease", daemon=True)
         self._thread.start()
 
+    @property
+    def note(self) -> str:
+        """What the holders before left."""
+        return self._lease.note
+
+    def leave(self, note: str) -> None:
+        """Leave a note for the next holder; it is written with the release."""
+        with self._writing:
+            self._lease = replace(self._lease, note=note)
+
+    @property
+    def number(self) -> int:
+        """The fencing number: higher than that of every earlier holder of this lease."""
+        return self._lease.number
+
     def assert_held(self) -> None:
-        """Raise `LeaseHeld` if another process took the lease over. Reads."""
-        if self._lost.is_set() or not _is_ours(read_lease(self._storage, self._place.path), self._lease):
+        """Return only while nobody else can hold the lease, for a third of its TTL at least. Reads, and may renew.
+
+        Raises:
+            LeaseHeld: another process took the lease over; the caller must not act any more.
+        """
+        while True:
+            asked_at = _clock()
+            if asked_at - self._renewed_at > self._lease.ttl_seconds / 2:
+                self._renew()
+            self._refuse_taken_over()
+            # This process may have been stopped between the question and here.
+            if _clock() - self._renewed_at <= self._lease.ttl_seconds * 2 / 3:
+                return
+
+    def release(self) -> None:
+        """Stop renewing and mark the lease as free if it is still ours. Writes."""
+        self._stop.set()
+        self._thread.join()
+        with self._writing:
+            if self._is_ours():
+                self._write(replace(self._lease, released=True))
+
+    def _renew_forever(self) -> None:
+        while not self._stop.wait(self._lease.ttl_seconds / 3):
+            try:
+                self._renew()
+            except LeaseHeld:
+                return
+            except OpsError:
+                # A store that fails for a moment costs one renewal; the TTL allows two.
+                continue
+
+    def _renew(self) -> None:
+        with self._writing:
+            began = _clock()
+            self._refuse_taken_over()
+            self._lease = replace(self._lease, renewals=self._lease.renewals + 1)
+            self._write(self._lease)
+            self._renewed_at = began
+
+    def _write(self, lease: Lease) -> None:
+        self._storage.write(_file_of(self._place.path, lease.number), serde.dumps(lease).encode())
+
+    def _refuse_taken_over(self) -> None:
+        if not self._is_ours():
             raise LeaseHeld(
                 f"{self._place.name} of {self._storage.root} was taken over by another run; "
                 "nothing was changed since; run again"
             )
 
-    def release(self) -> None:
-        """Stop renewing and give the lease back if it is still ours. Destroys the lease."""
-        self._stop.set()
-        self._thread.join()
-        if _is_ours(read_lease(self._storage, self._place.path), self._lease):
-            self._storage.delete(self._place.path)
-
-    def _renew_forever(self) -> None:
-        while not self._stop.wait(self._ttl / 3):
-            try:
-                if not _is_ours(read_lease(self._storage, self._place.path), self._lease):
-                    self._lost.set()
-                    return
-                self._lease = replace(self._lease, expires_at=time.time() + self._ttl)
-                self._storage.write(self._place.path, serde.dumps(self._lease).encode())
-            except OpsError:
-                # A store that fails for a moment costs one renewal; the TTL allows two.
-                continue
+    def _is_ours(self) -> bool:
+        # The number alone tells, but for a row of files that somebody removed while this lease was held.
+        newest = read_lease(self._storage, self._place.path)
+        return newest is not None and newest.number == self._lease.number and newest.token == self._lease.token
 
 
 @contextlib.contextmanager
 def committer_lease(
     storage: Storage, *, purpose: str, ttl_seconds: float, wait_seconds: float, place: LeasePlace = _COMMITTER
 ) -> Iterator[LeaseKeeper]:
-    """Hold the committer lease of a graph, or the lease at another place, for the block. Writes under `__maintenance/`.
+    """Hold the committer lease of a graph, or the lease at another place, for the block. Writes its file.
+
+    Args:
+        wait_seconds: how long to wait for a live holder. A dead holder on this machine is replaced at once; on
+            another machine it is known to be dead only after one TTL of watching.
 
     Raises:
-        LeaseHeld: another live holder kept it for longer than `wait_seconds`.
+        LeaseHeld: a holder that may be alive kept it for longer than `wait_seconds`.
         StorageError: the object store cannot create exclusively.
     """
     refuse_unsafe_store(storage)
-    keeper = _acquire(storage, place, purpose, ttl_seconds, time.monotonic() + wait_seconds)
+    keeper = _acquire(storage, place, purpose, ttl_seconds, wait_seconds)
     try:
         yield keeper
     finally:
@@ -134,24 +198,48 @@ def process_name() -> str:
 
 
 def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
-    """The current lease, None when nobody holds it or the file is unreadable. Reads."""
-    try:
-        lease = serde.from_json(Lease, storage.read(path))
-    except (FileNotFoundError, InvalidInput):
-        return None
-    # A time that is no number never compares equal, not even to itself: such a file is unreadable too.
-    return lease if math.isfinite(lease.expires_at) else None
+    """The newest lease at a place, released or not; None when there never was one. Reads.
 
-
-def lease_is_alive(lease: Lease | None) -> bool:
-    """Whether somebody holds the lease right now. Reads the clock and the process table.
-
-    A holder that was killed on this very machine is dead at once; any other only after its TTL. No lease
-    of ours ends further away than the longest TTL, so one that does is damage, not a holder.
+    A file that cannot be read is a lease of nobody that is not released: only watching it shows that it is dead.
     """
-    if lease is None or not time.time() < lease.expires_at < time.time() + LONGEST_TTL_SECONDS:
-        return False
-    return is_running(lease.machine, lease.pid)
+    for _ in range(_READ_ATTEMPTS):
+        number = max(_numbers(storage, path), default=0)
+        if number == 0:
+            return None
+        try:
+            lease = serde.from_json(Lease, storage.read(_file_of(path, number)))
+        except FileNotFoundError:
+            continue  # its successor removed it meanwhile
+        except InvalidInput:
+            break
+        # A time that is no number never compares equal, not even to itself: such a file is unreadable too.
+        if not math.isfinite(lease.ttl_seconds):
+            break
+        return replace(lease, number=number)
+    return Lease(
+        number=number, token="", owner="an unreadable lease", purpose=path, ttl_seconds=0.0, pid=0, machine=""
+    )
+
+
+
+def working_holder(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
+    """Who seems to hold a lease, for a person to read or to wait for; None when nobody does. Reads.
+
+    The age of the file is judged by this host's clock, so this decides about no effect.
+    """
+    lease = read_lease(storage, path)
+    if lease is None or not _may_be_held(lease):
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        written = storage.stat(_file_of(path, lease.number)).modified_at
+        if written is None or time.time() - written < 3 * lease.ttl_seconds + _CLOCK_BOUND_SECONDS:
+            return lease
+    return None
+
+
+def _may_be_held(lease: Lease) -> bool:
+    """Whether a lease is not released and its process not known to be gone from this machine. Reads."""
+    return not lease.released and is_running(lease.machine, lease.pid)
 
 
 def is_running(machine: str, pid: int) -> bool:
@@ -178,41 +266,78 @@ def _process_exists(pid: int) -> bool:
     return True
 
 
-def _acquire(storage: Storage, place: LeasePlace, purpose: str, ttl: float, deadline: float) -> LeaseKeeper:
+def _clock() -> float:
+    """Seconds that only grow, time in suspension included where the system counts it. Reads the clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+@functools.cache
+def _watched() -> dict[tuple[str, str], tuple[Lease, float]]:
+    """What this process last saw of the holder at each place, and since when it has not changed."""
+    return {}
+
+
+def _is_dead(storage: Storage, place: LeasePlace, holder: Lease, ttl: float) -> bool:
+    """Whether a holder is gone from this machine, or did not renew while this process watched for a TTL. Reads."""
+    if not _may_be_held(holder):
+        return True
+    seen, since = _watched().get((storage.root, place.path), (None, 0.0))
+    if seen != holder:
+        since = _clock()
+        _watched()[storage.root, place.path] = (holder, since)
+    return _clock() - since > max(ttl, holder.ttl_seconds)
+
+
+def _acquire(storage: Storage, place: LeasePlace, purpose: str, ttl: float, wait_seconds: float) -> LeaseKeeper:
+    deadline = _clock() + wait_seconds
     while True:
-        lease = Lease(
-            token=uuid.uuid4().hex,
-            owner=process_name(),
-            purpose=purpose,
-            expires_at=time.time() + ttl,
-            pid=os.getpid(),
-            machine=this_machine(),
-        )
-        if storage.create(place.path, serde.dumps(lease).encode()):
-            return LeaseKeeper(storage, place, lease, ttl)
         holder = read_lease(storage, place.path)
-        if storage.exists(place.path) and not lease_is_alive(holder):
-            _evict(storage, place, holder)
+        if holder is None or _is_dead(storage, place, holder, ttl):
+            keeper = _take(storage, place, purpose, ttl, holder)
+            if keeper is not None:
+                return keeper
             continue
-        if time.monotonic() >= deadline:
-            raise LeaseHeld(_held_message(storage, place, holder))
+        if _clock() >= deadline:
+            raise LeaseHeld(
+                f"{holder.owner} ({holder.purpose}) holds {place.name} of {storage.root}; "
+                "nothing was changed; run again when it is done"
+            )
         time.sleep(_POLL_SECONDS)
 
 
-def _evict(storage: Storage, place: LeasePlace, dead: Lease | None) -> None:
-    """Remove a dead holder's lease unless it changed since it was read. Destroys the lease.
+def _take(
+    storage: Storage, place: LeasePlace, purpose: str, ttl: float, before: Lease | None
+) -> LeaseKeeper | None:
+    """Become the holder after `before`; None when another process was faster. Writes."""
+    lease = Lease(
+        number=before.number + 1 if before else 1,
+        note=before.note if before else "",
+        token=uuid.uuid4().hex,
+        owner=process_name(),
+        purpose=purpose,
+        ttl_seconds=ttl,
+        pid=os.getpid(),
+        machine=this_machine(),
+    )
+    began = _clock()
+    if not storage.create(_file_of(place.path, lease.number), serde.dumps(lease).encode()):
+        return None
+    numbers = _numbers(storage, place.path)
+    if max(numbers, default=0) > lease.number:
+        # The number was free because its holder came, went and was tidied away since it was read.
+        storage.delete(_file_of(place.path, lease.number))
+        return None
+    for number in numbers:
+        if number < lease.number:
+            storage.delete(_file_of(place.path, number))
+    return LeaseKeeper(storage, place, lease, began)
 
-    Two evictors may both get here; the exclusive create that follows lets one of them win, and the
-    loser of a takeover notices in `assert_held` before its first effect.
-    """
-    if read_lease(storage, place.path) == dead:
-        storage.delete(place.path)
+
+def _numbers(storage: Storage, path: str) -> list[int]:
+    folder, _, stem = path.rpartition("/")
+    pattern = re.compile(re.escape(stem) + LEASE_FILE)
+    return [int(found[1]) for name in storage.list(folder) if (found := pattern.fullmatch(name)) is not None]
 
 
-def _held_message(storage: Storage, place: LeasePlace, holder: Lease | None) -> str:
-    who = f"{holder.owner} ({holder.purpose})" if holder else "another run"
-    return f"{who} holds {place.name} of {storage.root}; nothing was changed; run again when it is done"
-
-
-def _is_ours(current: Lease | None, ours: Lease) -> bool:
-    return current is not None and current.token == ours.token
+def _file_of(path: str, number: int) -> str:
+    return f"{path}-{number:020d}.json"

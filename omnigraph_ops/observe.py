@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lease import lease_is_alive, read_lease
+from omnigraph_ops.lease import working_holder
 from omnigraph_ops.models import QuietState
 
 
@@ -15,8 +15,8 @@ def quiet_state(graph: Graph, quiet_seconds: float) -> QuietState:
     Pending recovery does not count: the recovery check comes next and decides about it.
     """
     age = seconds_since_publish(graph)
-    lease = read_lease(graph.storage)
-    if lease is not None and lease_is_alive(lease):
+    lease = working_holder(graph.storage)
+    if lease is not None:
         return _state(graph, quiet=False, reason=f"{lease.owner} is maintaining it ({lease.purpose})", age=age)
     if graph.is_locked():
         return _state(graph, quiet=False, reason="a schema apply is in progress", age=age)

@@ -8,7 +8,9 @@ files that nothing refers to, which the journal of the rewrite or `orphans` recl
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from omnigraph_ops.content import wrong_content
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.freeze.refuse import refuse_frozen
@@ -17,7 +19,11 @@ from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import UnitWindow
-from omnigraph_ops.window import Effects, UnitResult, wrong_content
+from omnigraph_ops.window import UnitResult
+
+Guard = Callable[[], None]
+"""Raises when another run took over: asked right before every commit."""
+Effects = Callable[[Dataset, Guard], None]
 
 
 def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) -> UnitResult:
@@ -29,15 +35,16 @@ def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effec
     Raises:
         StalePlan: the dataset or the planned version is gone.
         GraphFrozen: somebody froze the dataset; nothing was written.
+        LeaseHeld: another maintenance run took over; what was committed before stays.
         CorruptGraph: rows were lost or gained; readers see that version already, the one before can be restored.
         Whatever `effects` raises; what it committed before stays.
     """
     with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
         refuse_frozen(graph, entry.table_key)
         dataset = graph.open_head(entry)
-        keeper.assert_held()
         started = time.monotonic()
-        effects(dataset, lambda: None)
+        # A run that lost the lease, stopped for long perhaps, may find its new files removed by `orphans`.
+        effects(dataset, keeper.assert_held)
         window = UnitWindow(unit=unit, seconds=round(time.monotonic() - started, 4))
         committed = int(dataset.version) != entry.version
         if committed:
@@ -45,7 +52,7 @@ def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effec
     now = graph.state_of(entry.table_key).get(entry.table_key)
     if now is None:
         raise StalePlan(f"{entry.table_key} was dropped while it was maintained")
-    return UnitResult(entry=now, committed=committed, window=window)
+    return UnitResult(entry=now, window=window if committed else None)
 
 
 def _check_content(graph: Graph, entry: TableEntry, after: Dataset) -> None:

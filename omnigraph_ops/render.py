@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from omnigraph_ops.approval.markdown import ranges
 from omnigraph_ops.evidence_text import left_alone
@@ -28,6 +28,7 @@ from omnigraph_ops.models import (
 from omnigraph_ops.render_evidence import evidence_lines
 from omnigraph_ops.sizes import human_bytes
 
+_MOST_LINES = 200
 _SKIP_TEXT = {
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
     SkipReason.DRIFT: "manifest/head drift — run omnigraph-ops repair",
@@ -140,10 +141,16 @@ def cleanup_plan_text(plan: CleanupPlan) -> str:
         lines.append(f"  {t.table_key:<40} {_cleanup_cell(t)}")
         if t.blocked_by:
             lines.append(f"    ↳ stops at {t.blocked_by}")
-    lines += [f"  {f.table_key:<40} orphaned fork {f.branch} ({len(f.files)} files)" for f in plan.orphaned_forks]
-    lines += [f"  {f.table_key:<40} keep orphaned fork {f.branch}: {f.error}" for f in plan.kept_forks]
+    lines += _first([f"{f.table_key:<40} orphaned fork {f.branch} ({len(f.files)} files)" for f in plan.orphaned_forks])
+    lines += _first([f"{f.table_key:<40} keep orphaned fork {f.branch}: {f.error}" for f in plan.kept_forks])
     lines.append(f"digest {plan.digest}")
     return "\n".join(lines)
+
+
+def _first(found: Sequence[str]) -> list[str]:
+    """The first of these, each a line of a plan; `--json` has all. Pure."""
+    more = [f"  and {len(found) - _MOST_LINES:,} more, see --json"] if len(found) > _MOST_LINES else []
+    return [*(f"  {text}" for text in found[:_MOST_LINES]), *more]
 
 
 def cleanup_text(report: CleanupReport) -> str:

@@ -1,8 +1,9 @@
 """Repair: publish existing heads of drifted tables. Rewrites no data.
 
-Only drift made of Rewrite and ReserveFragments is verified maintenance; any other, unknown or
-unreadable operation is a person's decision. The evidence is for that person and decides nothing: an
-apply compares what it finds with the decisive part of the approved preview only.
+Only drift made of Rewrite and ReserveFragments that is proven to have the same rows is verified maintenance; any
+other, unknown or unreadable operation is a person's decision, and a version that readers could not read is never
+published. The evidence is for that person and decides nothing: an apply compares what it finds with the decisive part
+of the approved preview only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from omnigraph_ops import sealed
+from omnigraph_ops.content import unreadable, wrong_content
+from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.evidence import EvidenceCollector
 from omnigraph_ops.freeze.refuse import refuse_frozen
@@ -19,6 +22,7 @@ from omnigraph_ops.graph.history import History, history
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     Classification,
@@ -29,7 +33,6 @@ from omnigraph_ops.models import (
     RepairRow,
 )
 from omnigraph_ops.optimize.observe import select_entries
-from omnigraph_ops.window import refuse_pending
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
 REPAIR_ACTOR = "omnigraph:repair"
@@ -75,12 +78,13 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
         GraphFrozen: the graph, or a table that would be published, is frozen; nothing was published.
     """
     sealed.verify(preview, uri=graph.uri, consequence=_NOTHING)
-    with committer_turn(graph, "repair"):
+    with committer_turn(graph, "repair") as keeper:
         refuse_pending(graph)
         decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
         for row in decided:
             if row.action in _PUBLISHES:
                 refuse_frozen(graph, row.table_key)
+        keeper.assert_held()
         return RepairReport(
             uri=graph.uri,
             confirm=True,
@@ -91,13 +95,13 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
         )
 
 
-def classify(chain: History) -> Classification:
-    """The engine's rule over the operations past the pin. Pure."""
-    if chain.problem is not None:
+def classify(chain: History, problem: str | None = None, *, readable: bool = True) -> Classification:
+    """The engine's rule over the operations past the pin, and what speaks against it. Pure."""
+    if chain.problem is not None or not readable:
         return Classification.UNVERIFIABLE
     if not chain.operations:
         return Classification.NO_DRIFT
-    verified = VERIFIED_OPERATIONS.issuperset(chain.operations)
+    verified = VERIFIED_OPERATIONS.issuperset(chain.operations) and problem is None
     return Classification.VERIFIED_MAINTENANCE if verified else Classification.SUSPICIOUS
 
 
@@ -107,8 +111,8 @@ def decide(row: RepairRow, *, force: bool) -> RepairAction:
         return RepairAction.NO_OP
     if row.classification is Classification.VERIFIED_MAINTENANCE:
         return RepairAction.HEALED
-    if row.lance_head_version <= row.manifest_version:
-        return RepairAction.REFUSED  # there is no newer version to publish, whoever asks
+    if row.lance_head_version <= row.manifest_version or not row.readable:
+        return RepairAction.REFUSED  # there is no newer version that may be published, whoever asks
     return RepairAction.FORCED if force else RepairAction.REFUSED
 
 
@@ -144,7 +148,8 @@ def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
 
 def _decisive(row: RepairRow) -> tuple[object, ...]:
     """What an approval is about; the evidence explains it and may be worded anew. Pure."""
-    return (row.manifest_version, row.lance_head_version, row.classification, row.operations, row.error)
+    decided_by = row.classification, row.operations, row.error, row.readable
+    return (row.manifest_version, row.lance_head_version, *decided_by)
 
 
 def _phrase(row: RepairRow | None) -> str:
@@ -184,8 +189,9 @@ def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -
             f"{entry.version}; {_NOTHING}; restore the table from a backup"
         )
     chain = history(graph.storage, entry.path, after=entry.version, upto=head.version)
-    classification = classify(chain)
-    drifted = classification is not Classification.NO_DRIFT
+    drifted = bool(chain.operations) or chain.problem is not None
+    problem, readable = _against(graph, entry, head, chain) if drifted else (None, True)
+    classification = classify(chain, problem, readable=readable)
     evidence = collector.collect(entry, head, chain) if drifted and collector else None
     return RepairRow(
         table_key=entry.table_key,
@@ -194,11 +200,28 @@ def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -
         classification=classification,
         action=RepairAction.PREVIEW if drifted else RepairAction.NO_OP,
         operations=chain.operations,
-        error=chain.problem,
+        error=chain.problem or problem,
+        readable=readable,
         rows_before=evidence.rows_before if evidence else None,
         rows_after=evidence.rows_after if evidence else None,
         evidence=evidence,
     )
+
+
+def _against(graph: Graph, entry: TableEntry, head: Dataset, chain: History) -> tuple[str | None, bool]:
+    """What speaks against publishing the newest version, and whether readers could read it. Reads."""
+    try:
+        pinned = graph.open_pinned(entry)
+    except OpsError as error:
+        failure = unreadable(None, head)
+        return failure or f"the published version of {entry.table_key} cannot be read: {error}", failure is None
+    failure = unreadable(pinned, head)
+    if failure is not None:
+        return f"{entry.table_key} {failure}", False
+    # Operations that change rows on purpose are compared by the evidence, for a person.
+    claims = chain.problem is None and VERIFIED_OPERATIONS.issuperset(chain.operations)
+    wrong = wrong_content(pinned, head) if claims else None
+    return (f"{entry.table_key} {wrong}" if wrong else None), True
 
 
 def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int | None:

@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from omnigraph_ops import serde
+from omnigraph_ops.durations import moment
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.edges.store_clock import MOST_SECONDS_APART, clock_problem
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.settings import Settings
 
+_MOST_AHEAD_US = int(MOST_SECONDS_APART * 1_000_000)
 PLANS_DIR = f"{MAINTENANCE_DIR}/plans"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _KEPT_AFTER_EXPIRY_US = 7 * 86_400 * 1_000_000
@@ -28,6 +31,8 @@ class Sealable(Protocol):
 
     @property
     def uri(self) -> str: ...
+    @property
+    def planned_at_us(self) -> int: ...
     @property
     def expires_at_us(self) -> int: ...
     @property
@@ -80,6 +85,12 @@ def verify(plan: Sealable, *, uri: str, consequence: str) -> None:
         raise StalePlan(f"the {kind} was altered after it was made; {consequence}; plan again")
     if plan.uri != uri:
         raise StalePlan(f"the {kind} is for {plan.uri}, not {uri}; {consequence}")
+    if plan.planned_at_us > now_us() + _MOST_AHEAD_US:
+        # Its ages were told by another clock than the one that is to expire it.
+        raise StalePlan(
+            f"the {kind} was made at {moment(plan.planned_at_us)}, which by this host's clock is later than now, "
+            f"{moment(now_us())}; {consequence}; set the clock that is wrong, then plan again"
+        )
     if now_us() > plan.expires_at_us:
         hours = (now_us() - plan.expires_at_us) / 3.6e9
         raise StalePlan(f"the {kind} expired {hours:.1f} h ago; {consequence}; plan again and have it approved")
@@ -125,5 +136,5 @@ def _sweep(storage: Storage) -> None:
             kept = serde.from_json(_Expiry, storage.read(f"{PLANS_DIR}/{name}"))
         except (FileNotFoundError, InvalidInput):
             continue
-        if now_us() > kept.expires_at_us + _KEPT_AFTER_EXPIRY_US:
+        if now_us() > kept.expires_at_us + _KEPT_AFTER_EXPIRY_US and clock_problem(storage) is None:
             storage.delete(f"{PLANS_DIR}/{name}")

@@ -33,7 +33,7 @@ class Settings:
     """Tables in flight at once; the engine's variable, read as the engine reads it
     (`OMNIGRAPH_MAINTENANCE_CONCURRENCY`)."""
     small_table_bytes: int = 64 * MIB
-    """Below this a table folds and rewrites in one armed window (`OMNIGRAPH_OPS_SMALL_TABLE_BYTES`)."""
+    """Below this a table is rewritten at once, without a journal to resume from (`OMNIGRAPH_OPS_SMALL_TABLE_BYTES`)."""
     spark_threshold_bytes: int = 4096 * MIB
     """Rewrites of at least this many bytes go to Spark (`OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES`)."""
     target_rows_per_fragment: int = 1_048_576
@@ -81,6 +81,9 @@ class Settings:
     """A committer lease that is not renewed for this long is dead (`OMNIGRAPH_OPS_LEASE_TTL_SECONDS`)."""
     lease_wait_seconds: float = 600.0
     """How long a committer waits for its turn (`OMNIGRAPH_OPS_LEASE_WAIT_SECONDS`)."""
+    window_share: float = 0.01
+    """The share of the time in which windows may be open while other writers publish; 1 for no pauses
+    (`OMNIGRAPH_OPS_WINDOW_SHARE`)."""
     plan_ttl_seconds: float = 86_400.0
     """How long a plan may wait for its approval and be applied (`OMNIGRAPH_OPS_PLAN_TTL_SECONDS`)."""
     history_days: int = 400
@@ -122,6 +125,8 @@ class Settings:
             )
         if self.cutoff is not None and self.cutoff < 1:
             raise InvalidInput(f"the cutoff must be at least 1, not {self.cutoff}")
+        if not 0 < self.window_share <= 1:
+            raise InvalidInput(f"window_share must be above 0 and at most 1, it is {self.window_share}")
         for name in ("auto_unindexed_share", "auto_deleted_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidInput(f"{name} must be between 0 and 1, it is {getattr(self, name)}")
@@ -169,6 +174,7 @@ class Settings:
             recovery_grace_seconds=_number(env, prefix + "RECOVERY_GRACE_SECONDS", base.recovery_grace_seconds, float),
             lease_ttl_seconds=_number(env, prefix + "LEASE_TTL_SECONDS", base.lease_ttl_seconds, float),
             lease_wait_seconds=_number(env, prefix + "LEASE_WAIT_SECONDS", base.lease_wait_seconds, float),
+            window_share=_number(env, prefix + "WINDOW_SHARE", base.window_share, float),
             plan_ttl_seconds=_number(env, prefix + "PLAN_TTL_SECONDS", base.plan_ttl_seconds, float),
             history_days=_number(env, prefix + "HISTORY_DAYS", base.history_days, int),
             defer_index_remap=_switch(env, prefix + "DEFER_INDEX_REMAP"),

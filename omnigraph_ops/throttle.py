@@ -27,7 +27,7 @@ from omnigraph_ops.settings import Settings
 
 THROTTLE_DIR = f"{MAINTENANCE_DIR}/throttle"
 _LEDGER = f"{THROTTLE_DIR}/ledger.json"
-_LOCK = LeasePlace(path=f"{THROTTLE_DIR}/lock.json", name="the lock of the throttle")
+_LOCK = LeasePlace(path=f"{THROTTLE_DIR}/lock", name="the lock of the throttle")
 _SLOT_TTL_SECONDS = 60.0
 _LOCK_TTL_SECONDS = 10.0
 _LOCK_WAIT_SECONDS = 60.0
@@ -117,7 +117,7 @@ def _slot(storage: Storage, slots: int | None) -> Iterator[None]:
         return
     while True:
         for number in range(slots):
-            place = LeasePlace(path=f"{THROTTLE_DIR}/slot-{number}.json", name=f"slot {number} of the throttle")
+            place = LeasePlace(path=f"{THROTTLE_DIR}/slot-{number}", name=f"slot {number} of the throttle")
             stack = contextlib.ExitStack()
             try:
                 stack.enter_context(

@@ -1,238 +1,358 @@
-"""The armed window: lease, sidecar, effects, publish, disarm. The only way a table's HEAD is ever moved.
+"""The armed window: lease, sidecar, one commit, publish, disarm. The only way the HEAD of a graph's table is moved.
 
-After a kill at any point either nothing moved, or a single-pin Optimize sidecar says what `recover`
-(or the engine's next read-write open) publishes.
+A sidecar keeps no engine away, so everything that takes time happens outside, and every commit lands on exactly the
+version it was drafted for: nothing that an engine committed is ever buried below a commit of ours, where no open could
+finish it (docs/adr/0012). After a kill at any point either nothing moved, or a single-pin
+Optimize sidecar, or the mark in the commit itself, tells `recover` (or the engine's next read-write open) what to
+publish.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from omnigraph_ops import journal
-from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops import journal, serde
+from omnigraph_ops.content import other_rows
+from omnigraph_ops.edges.inventory import Stored, look_again, remove_files, remove_folder
+from omnigraph_ops.edges.lance_commits import Change, Draft
 from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
-from omnigraph_ops.edges.lance_rewrites import validate_rewrite
-from omnigraph_ops.errors import DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StalePlan, StorageError
-from omnigraph_ops.freeze.refuse import refuse_frozen
-from omnigraph_ops.graph.contract import staging_files
+from omnigraph_ops.errors import (
+    CorruptGraph,
+    DriftFound,
+    OpsError,
+    OutcomeUnknown,
+    PublishConflict,
+    RecoveryPending,
+    StalePlan,
+    StorageError,
+)
+from omnigraph_ops.graph.drafts import drafts_of
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.ids import new_ulid, now_us
-from omnigraph_ops.graph.publish import publish_monotonic
+from omnigraph_ops.graph.lance_manifest import (
+    UnreadableTransaction,
+    version_record,
+)
+from omnigraph_ops.graph.publish import Ready, publish, read_ahead, version_update
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
 from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn, process_name
 from omnigraph_ops.models import UnitWindow
+from omnigraph_ops.pace import pace_of
 
-_FOREIGN_PUBLISH_SECONDS = 10.0
-_MIDST = "while armed; what was committed before that is published"
-
-Guard = Callable[[], None]
-"""Raises when something foreign was armed since: asked right before every commit."""
-Effects = Callable[[Dataset, Guard], None]
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitResult:
-    """What one armed unit did: the entry as published afterwards, and its window."""
+    """What one unit did: the entry as published afterwards, and its window."""
 
     entry: TableEntry
-    committed: bool
-    window: UnitWindow
+    window: UnitWindow | None
+    """None when there was nothing to commit."""
+    landed: int = 0
+    """How many of its changes were committed: another writer may have come between two of them."""
 
 
-def run_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) -> UnitResult:
-    """Run content-preserving `effects` on a table's HEAD under a sidecar and publish them. Writes.
+def land(
+    graph: Graph, entry: TableEntry, changes: Sequence[Change], *, unit: str, journalled: bool = False
+) -> UnitResult:
+    """Commit prepared, content-preserving changes to a table under a sidecar, and publish them at once. Writes.
 
-    `effects` gets the dataset open at its HEAD, which equals the pin, and commits what it needs. An engine looks for
-    sidecars before it stages its rows and arms after that, so it may arm beside us: what it then commits must not
-    be buried below a commit of ours, or no open finishes it. Hence the guard before each.
+    The commits are drafted and proven before the lease is taken. Each lands on exactly the version that it was
+    drafted for or not at all.
 
-    Raises:
-        RecoveryPending: something foreign is in flight; nothing was armed.
-        StalePlan, DriftFound: the pin or the HEAD is not what the plan saw; nothing was armed.
-        OutcomeUnknown: effects landed but could not be published; the sidecar is left for `recover`.
-        Whatever `effects` raises, after the table was disarmed or its leftovers were published.
-    """
-    if not graph.format.publishes:
-        from omnigraph_ops.plain_unit import run_plain_unit
-
-        return run_plain_unit(graph, entry, unit=unit, effects=effects)
-    with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
-        refuse_pending(graph, table_key=entry.table_key)
-        dataset = _head_at_pin(graph, entry)
-        operation_id = new_ulid()
-        started = time.monotonic()
-        _arm(graph, entry, operation_id, unit, keeper)
-        try:
-            effects(dataset, lambda: _refuse_foreign(graph, operation_id, _MIDST))
-        except BaseException:
-            _finish(graph, entry, operation_id)
-            raise
-        committed = _finish(graph, entry, operation_id)
-        window = UnitWindow(unit=unit, seconds=round(time.monotonic() - started, 4))
-    published = graph.published(entry.table_key)
-    if published is None:
-        raise StalePlan(f"{entry.table_key} was dropped while it was maintained; nothing of it is lost")
-    return UnitResult(entry=published, committed=committed, window=window)
-
-
-def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
-    """Raise on any sidecar, schema staging file or schema-apply lock, and on a freeze. Reads.
-
-    With `beside_siblings`, for looks without the lease, sidecars of our own journal do not count: another
-    table may be in its window right now. A dead run's sidecar is still refused once the lease is held.
+    Args:
+        entry: the table; what is published of it may have moved since, as long as the changes still fit.
+        changes: one or more, each fitting what the one before makes.
+        journalled: a journal names the files of the changes; otherwise they go when they were not committed.
 
     Raises:
-        RecoveryPending: something is pending.
-        GraphFrozen: the whole graph is frozen, or the table that this is about.
+        RecoveryPending: something foreign is in flight; nothing was committed.
+        StalePlan, DriftFound, CommitConflict: a change does not fit what is there now; nothing was committed.
+        CorruptGraph: the version that a change makes would lose rows; nothing was committed.
+        LeaseHeld: another maintenance run took over; nothing was committed.
+        OutcomeUnknown: a commit landed but could not be published; the next `recover` does that.
     """
-    staged = staging_files(graph.storage)
-    if staged:
-        raise RecoveryPending(
-            f"{graph.uri} has schema staging files ({', '.join(staged)}); nothing was written; "
-            "let the schema apply finish or open the graph read-write with omnigraph"
-        )
-    names = sidecar_names(graph.storage)
-    if beside_siblings:
-        names = frozenset(name for name in names if not _is_siblings(graph, name))
-    if names:
-        raise RecoveryPending(
-            f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
-            "run `omnigraph-ops check`, then `omnigraph-ops recover`"
-        )
-    if graph.is_locked():
-        raise RecoveryPending(
-            f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written"
-        )
-    refuse_frozen(graph, table_key)
-
-
-def _is_siblings(graph: Graph, name: str) -> bool:
-    """Whether a sidecar was ours, or is gone by now: disarming removes it before its record. Reads."""
-    known = journal.lookup(graph.storage, name.removesuffix(".json")) is not None
-    return known or name not in sidecar_names(graph.storage)
-
-
-def _head_at_pin(graph: Graph, entry: TableEntry) -> Dataset:
-    current = graph.published(entry.table_key)
-    if current is None or current.version != entry.version or current.path != entry.path:
-        found = current.version if current else "none"
-        raise StalePlan(
-            f"{entry.table_key} was published at {entry.version} when it was planned and is at {found} now; "
-            "nothing was written; plan again"
-        )
-    dataset = graph.open_head(entry)
-    if dataset.version != entry.version:
-        raise DriftFound(
-            f"table '{entry.table_key}' has Lance HEAD version {dataset.version} ahead of manifest version "
-            f"{entry.version}; nothing was written; run `omnigraph-ops repair`"
-        )
-    return dataset
-
-
-def _arm(graph: Graph, entry: TableEntry, operation_id: str, unit: str, keeper: LeaseKeeper) -> None:
-    root = engine_root(graph, entry)
-    owner = process_name()
-    journal.record(
-        graph.storage,
-        journal.Operation(
-            operation_id=operation_id,
-            table_key=entry.table_key,
-            unit=unit,
-            owner=owner,
-            started_at_us=now_us(),
-        ),
-    )
+    moved, window = 0, None
     try:
-        keeper.assert_held()
-    except LeaseHeld:
-        journal.forget(graph.storage, operation_id)
-        raise
-    write_sidecar(graph, entry, operation_id, root)
-    try:
-        _refuse_foreign(graph, operation_id, "while arming; nothing was written")
-        if graph.is_locked():
-            raise _appeared(graph, "the schema-apply lock", "while arming; nothing was written")
-    except RecoveryPending:
-        _disarm(graph, operation_id)
-        raise
+        while moved < _ATTEMPTS:
+            window = _Window.open(graph, entry, unit)
+            drafts = window.draft(changes)
+            with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
+                refuse_pending(graph, table_key=entry.table_key)
+                ready = window.still_fits(changes)
+                pause = _pause(graph, ready, keeper)
+                closed = window.land(drafts, ready, keeper) if ready is not None and not pause else None
+            if closed is not None:
+                return UnitResult(entry=window.published(), window=closed, landed=window.landed)
+            _discard(graph, window.written)
+            moved += not pause
+            time.sleep(pause)
+        raise PublishConflict(
+            f"{entry.table_key} moved {_ATTEMPTS} times while it was about to be committed to; nothing was written; "
+            "run again when it is quieter"
+        )
+    finally:
+        landed = window.landed if window is not None else 0
+        left = [] if window is None else window.written[landed:]
+        if not journalled:
+            left += [f"{entry.path}/{name}" for change in changes[landed:] for name in change.files]
+        _discard(graph, left)
 
 
-def _refuse_foreign(graph: Graph, operation_id: str, consequence: str) -> None:
-    """Raise `RecoveryPending` when there is any other sidecar beside ours. Reads."""
-    foreign = sidecar_names(graph.storage) - {sidecar_path(operation_id).rsplit("/", 1)[-1]}
-    if foreign:
-        raise _appeared(graph, f"sidecar {min(foreign)}", consequence)
+def refuse_missing(graph: Graph, entry: TableEntry, change: Change) -> None:
+    """Raise `StorageError` unless every file of a change is there: a commit does not look at them. Reads.
 
-
-def _appeared(graph: Graph, what: str, consequence: str) -> RecoveryPending:
-    return RecoveryPending(f"{what} appeared on {graph.uri} {consequence}; run again later")
-
-
-def _finish(graph: Graph, entry: TableEntry, operation_id: str) -> bool:
-    """Publish whatever moved and disarm; whether anything moved. Writes.
-
-    Even after a failed effect: a conflict can leave a ReserveFragments version behind, and a table
-    is never disarmed with its HEAD ahead of its pin. Rows of another writer that committed inside
-    our window are never published by us: we wait for its own publish, then publish what is ours.
+    Under the lease: whoever removes files of a table holds it.
     """
-    deadline = time.monotonic() + _FOREIGN_PUBLISH_SECONDS
-    while True:
-        head = graph.open_head(entry)
-        current = graph.published(entry.table_key)
-        if current is None or current.path != entry.path:
-            raise OutcomeUnknown(f"{entry.table_key} was dropped or replaced while armed; run `omnigraph-ops check`")
-        if current.version >= head.version:
-            break
-        if history(graph.storage, entry.path, after=current.version, upto=head.version).preserves_content:
-            _check_content(graph, current, head, operation_id)
-            publish_monotonic(graph, entry, head, actor=None)
-            break
-        if time.monotonic() >= deadline:
-            raise OutcomeUnknown(
-                f"another writer committed to {entry.table_key} at version {head.version} and has not published it; "
-                "no row was lost and the sidecar is kept; run `omnigraph-ops check` when that writer is done"
+    paths = [f"{entry.path}/{name}" for name in change.files]
+    for path, size, found in zip(paths, change.files.values(), look_again(graph.storage, paths), strict=True):
+        if not isinstance(found, Stored) or size not in {0, found.size}:
+            raise StorageError(
+                f"{path} is not there as it was written; nothing was committed to {entry.table_key}; run again"
             )
-        time.sleep(0.1)
-    _disarm(graph, operation_id)
-    return int(head.version) != entry.version
 
 
-def _check_content(graph: Graph, pinned: TableEntry, head: Dataset, operation_id: str) -> None:
-    """Refuse to publish a rewrite that lost or gained a row, or a file: it becomes drift for a person to see. Reads."""
-    problem = wrong_content(graph.open_pinned(pinned), head)
-    if problem is not None:
-        _disarm(graph, operation_id)
-        raise DriftFound(
-            f"{pinned.table_key} {problem}; it was not published, "
-            f"readers stay at version {pinned.version}; keep the table as it is and report this"
+def _discard(graph: Graph, files: Sequence[str]) -> None:
+    """Remove files that no version refers to; what cannot be removed is for `orphans`. Destroys."""
+    with contextlib.suppress(OpsError):
+        remove_files(graph.storage, files)
+        for folder in sorted({path.rpartition("/")[0] for path in files if "/_indices/" in path}):
+            remove_folder(graph.storage, folder)
+
+
+def _pause(graph: Graph, ready: Ready | None, keeper: LeaseKeeper) -> float:
+    """Seconds for which writers that are active shall meet no window. Leaves what was noticed in the lease."""
+    if ready is None or graph.settings.exclusive:
+        return 0.0
+    pace = pace_of(keeper.note).noticing(ready.state.manifest_version, time.time())
+    keeper.leave(serde.dumps(pace))
+    return pace.pause(time.time())
+
+
+@dataclass(slots=True, kw_only=True)
+class _Window:
+    """One window of one table; mutable because a withdrawn sidecar is armed anew under another id."""
+
+    graph: Graph
+    entry: TableEntry
+    """As it was published when the commit was drafted."""
+    dataset: Dataset
+    """At its HEAD, which was the published version."""
+    unit: str
+    operation_id: str
+    landed: int = 0
+    """How many commits were made, or may have been."""
+    written: list[str] = field(default_factory=list)
+    """The transaction file of each draft, relative to the graph."""
+
+    @staticmethod
+    def open(graph: Graph, planned: TableEntry, unit: str) -> _Window:
+        """The table at its pin; `StalePlan` or `DriftFound` when it is not there. Reads."""
+        entry = graph.published(planned.table_key)
+        if entry is None or entry.path != planned.path:
+            raise StalePlan(f"{planned.table_key} was dropped or replaced while it was maintained; nothing was written")
+        dataset = graph.open_head(entry)
+        if dataset.version != entry.version:
+            raise DriftFound(
+                f"table '{entry.table_key}' has Lance HEAD version {dataset.version} ahead of manifest version "
+                f"{entry.version}; nothing was written; run `omnigraph-ops repair`"
+            )
+        return _Window(graph=graph, entry=entry, dataset=dataset, unit=unit, operation_id=new_ulid())
+
+    def draft(self, changes: Sequence[Change]) -> list[Draft]:
+        """The commits of the changes, proven to leave every row as it is. Writes their transaction files."""
+        with drafts_of(self.graph, self.entry, self.dataset, changes, mark=self.operation_id) as drafts:
+            before = self.dataset
+            for change, made in zip(changes, drafts, strict=True):
+                self._refuse_wrong(change, change.difference(before, made.dataset))
+                before = made.dataset
+            self._refuse_wrong(changes[-1], other_rows(self.dataset, before))
+        for made in drafts:
+            self.written.append(f"{self.entry.path}/_transactions/{made.transaction_name}")
+            self.graph.storage.write(self.written[-1], made.transaction)
+        return drafts
+
+    def still_fits(self, changes: Sequence[Change]) -> Ready | None:
+        """The graph manifest to publish to, None when the table is not what the commit was drafted for. Reads.
+
+        Raises:
+            StorageError: files of a change are not there, and nobody who asks for the lease first can remove them now.
+        """
+        for change in changes:
+            refuse_missing(self.graph, self.entry, change)
+        ready = read_ahead(self.graph, (self.entry.table_key,))
+        entry = ready.state.get(self.entry.table_key)
+        current = entry is not None and (entry.path, entry.version) == (self.entry.path, self.entry.version)
+        return ready if current and self.graph.open_head(self.entry).version == self.entry.version else None
+
+    def land(self, drafts: Sequence[Draft], ready: Ready, keeper: LeaseKeeper) -> UnitWindow | None:
+        """Arm, commit, publish, disarm; None when another process was faster and nothing was committed. Writes."""
+        rows, folder = live_rows(self.dataset), f"{self.entry.path}/_versions"
+        with contextlib.ExitStack() as stack:
+            commits = [
+                stack.enter_context(self.graph.storage.prepared(f"{folder}/{d.manifest.name}", d.manifest.content))
+                for d in drafts
+            ]
+            started = time.monotonic()
+            self._arm(self.entry, keeper)
+            try:
+                self._commit(drafts, commits, keeper)
+            except OutcomeUnknown:
+                raise
+            except BaseException:
+                # Whatever stopped this, a person or the store: what was committed is published.
+                self._finish(rows, keeper, None)
+                raise
+        published = self._finish(rows, keeper, ready)
+        if not self.landed:
+            return None
+        seconds = time.monotonic() - started
+        pace = pace_of(keeper.note).after(
+            manifest_version=published or ready.state.manifest_version,
+            window_seconds=seconds,
+            share=self.graph.settings.window_share,
+            now=time.time(),
+        )
+        keeper.leave(serde.dumps(pace))
+        return UnitWindow(unit=self.unit, seconds=round(seconds, 4))
+
+    def published(self) -> TableEntry:
+        """The table as it is published now; `StalePlan` when it was dropped or replaced. Reads."""
+        current = self.graph.published(self.entry.table_key)
+        if current is None or current.path != self.entry.path:
+            raise StalePlan(f"{self.entry.table_key} was dropped or replaced while it was maintained; no row is lost")
+        return current
+
+    def _refuse_wrong(self, change: Change, problem: str | None) -> None:
+        if problem is not None:
+            raise CorruptGraph(
+                f"{self.entry.table_key} {problem} after a {change.name}; nothing was committed; "
+                "keep the table as it is and report this"
+            )
+
+    def _arm(self, pinned: TableEntry, keeper: LeaseKeeper) -> None:
+        graph, root = self.graph, engine_root(self.graph, pinned)
+        operation = journal.Operation(
+            operation_id=self.operation_id,
+            table_key=pinned.table_key,
+            unit=self.unit,
+            owner=process_name(),
+            started_at_us=now_us(),
+            lease_number=keeper.number,
+        )
+        journal.record(graph.storage, operation)
+        try:
+            keeper.assert_held()
+        except OpsError:
+            journal.forget(graph.storage, self.operation_id)
+            raise
+        write_sidecar(graph, pinned, self.operation_id, root)
+
+    def _commit(self, drafts: Sequence[Draft], commits: Sequence[Callable[[], bool]], keeper: LeaseKeeper) -> None:
+        """Make the versions visible, one after the other, as long as nobody else comes between. Writes."""
+        for draft, commit in zip(drafts, commits, strict=True):
+            try:
+                covered = self._is_covered(keeper)
+            except OpsError:
+                if self.landed:
+                    return  # what is committed can be published all the same
+                raise
+            if not covered:
+                return
+            self.landed += 1  # until the contrary is known
+            try:
+                made = commit()
+            except BaseException:
+                self.landed -= not self._is_there(draft)
+                raise
+            if not made:
+                self.landed -= 1
+                return
+
+    def _is_covered(self, keeper: LeaseKeeper) -> bool:
+        """Whether our own sidecar is there and nothing else, right before the effect. Reads.
+
+        An engine that opens the graph takes our sidecar for that of a dead process and withdraws it.
+
+        Raises:
+            RecoveryPending: another writer armed, or raised the schema-apply lock.
+            LeaseHeld: another maintenance run took over.
+        """
+        mine = f"{self.operation_id}.json"
+        if self.graph.is_locked():
+            raise self._appeared("the schema-apply lock")
+        keeper.assert_held()
+        names = sidecar_names(self.graph.storage)
+        if names - {mine}:
+            raise self._appeared(f"sidecar {min(names - {mine})}")
+        return mine in names
+
+    def _appeared(self, what: str) -> RecoveryPending:
+        return RecoveryPending(
+            f"{what} appeared on {self.graph.uri} while arming; nothing was written; run again later"
         )
 
+    def _is_there(self, draft: Draft) -> bool:
+        """Whether a commit that failed or was interrupted landed all the same. Reads."""
+        try:
+            record = version_record(self.graph.storage, self.entry.path, draft.manifest.version)
+        except UnreadableTransaction:
+            return False
+        except OpsError as error:
+            raise OutcomeUnknown(
+                f"{error}; whether the commit to {self.entry.table_key} landed could not be read back; "
+                "run `omnigraph-ops check` before anything else"
+            ) from error
+        return record.transaction_id == draft.transaction_id
 
-def wrong_content(before: Dataset, head: Dataset) -> str | None:
-    """What is wrong with a rewrite, for the end of a sentence; None when nothing is. Reads."""
-    had, has = live_rows(before), live_rows(head)
-    if had != has:
-        return f"has {has} rows after the rewrite and {had} before"
-    try:
-        validate_rewrite(head, before)
-    except LanceFailure as error:
-        return f"cannot be read as the rewrite left it ({error})"
-    return None
+    def _finish(self, rows: int, keeper: LeaseKeeper, ready: Ready | None) -> int | None:
+        """Publish what was committed, if anything, and disarm; the graph's version if we published it. Writes."""
+        newest, published = self.entry.version + self.landed, None
+        try:
+            current = self.entry
+            while published is None and current.version < newest:
+                try:
+                    published = self._publish(current, newest, rows, keeper, ready)
+                except StalePlan:
+                    # An engine that opened the graph published it first, or rolled it back.
+                    current, ready = self.published(), None
+        except OpsError as error:
+            raise OutcomeUnknown(
+                f"version {newest} of {self.entry.table_key} is complete and not published: {error}; no row is lost; "
+                "run `omnigraph-ops recover`, which publishes it"
+            ) from error
+        self._disarm()
+        return published
 
+    def _publish(
+        self, current: TableEntry, landed: int, rows: int, keeper: LeaseKeeper, ready: Ready | None
+    ) -> int:
+        """Publish exactly that version, still under a sidecar of ours; the graph's version. Writes."""
+        graph = self.graph
+        if f"{self.operation_id}.json" not in sidecar_names(graph.storage):
+            # An engine opened the graph before our commit landed and withdrew the sidecar.
+            journal.forget(graph.storage, self.operation_id)
+            self.operation_id = new_ulid()
+            self._arm(current, keeper)
+        keeper.assert_held()
+        update = version_update(graph, current, landed, rows=rows)
+        return publish(graph, (update,), actor=None, ready=ready).manifest_version
 
-def _disarm(graph: Graph, operation_id: str) -> None:
-    path = sidecar_path(operation_id)
-    try:
-        graph.storage.delete(path)
-    except StorageError as error:
-        # What was published stays published, and the record that is kept tells `recover` it is ours.
-        raise StorageError(
-            f"{error}; no row is lost, but {path} may still be there and would stop every write; "
-            "run `omnigraph-ops recover`"
-        ) from error
-    journal.forget(graph.storage, operation_id)
+    def _disarm(self) -> None:
+        path = sidecar_path(self.operation_id)
+        try:
+            self.graph.storage.delete(path)
+        except StorageError as error:
+            # What was published stays published, and the record that is kept tells `recover` it is ours.
+            raise StorageError(
+                f"{error}; no row is lost, but {path} may still be there and would stop every write; "
+                "run `omnigraph-ops recover`"
+            ) from error
+        journal.forget(self.graph.storage, self.operation_id)

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.approval.markdown import code, count, human_bytes, human_seconds, no_answer, prose, ranges, table
+from omnigraph_ops.approval.markdown import (
+    code,
+    count,
+    human_bytes,
+    human_seconds,
+    no_answer,
+    prose,
+    ranges,
+    some,
+    table,
+)
 from omnigraph_ops.models import (
     CleanupPlan,
     OrphanedFork,
     PlannedFile,
+    ProtectedVersion,
     RetentionPolicy,
     SnapshotExpiry,
     TableCleanupPlan,
@@ -68,11 +79,10 @@ def _left_out(tables: Sequence[TableCleanupPlan], full_plan: str | None) -> list
 
 
 def _kept(forks: Sequence[OrphanedFork]) -> list[str]:
-    return (
-        ["", *(f"Orphaned fork {code(f.branch)} of {code(f.table_key)} stays: {prose(f.error or '')}." for f in forks)]
-        if forks
-        else []
-    )
+    shown = forks[:MAX_FORKS]
+    lines = [f"Orphaned fork {code(f.branch)} of {code(f.table_key)} stays: {prose(f.error or '')}." for f in shown]
+    more = [f"And {count(len(forks) - MAX_FORKS, 'more fork')} that stay."] if len(forks) > MAX_FORKS else []
+    return ["", *lines, *more] if forks else []
 
 
 def _cleanup_cells(table: TableCleanupPlan) -> tuple[str, ...]:
@@ -95,14 +105,19 @@ def _kinds(files: Sequence[PlannedFile]) -> str:
 
 def _held_back(table: TableCleanupPlan) -> str:
     held = [f"stops at {prose(table.blocked_by)}"] if table.blocked_by else []
-    by_reason: dict[str, list[int]] = {}
-    for protected in table.protected:
-        by_reason.setdefault(", ".join(protected.reasons), []).append(protected.version)
-    shown = list(by_reason.items())[:MAX_REASONS]
-    held += [f"{ranges(versions)}: {prose(reason)}" for reason, versions in shown]
-    if len(by_reason) > MAX_REASONS:
-        held.append(f"and {len(by_reason) - MAX_REASONS} more reasons")
+    groups = by_reasons(table.protected)
+    held += [f"{ranges(versions)}: {prose(some(reasons, MAX_REASONS))}" for reasons, versions in groups[:MAX_REASONS]]
+    if len(groups) > MAX_REASONS:
+        held.append(f"and {len(groups) - MAX_REASONS} more reasons")
     return "; ".join(held) or "nothing"
+
+
+def by_reasons(protected: Iterable[ProtectedVersion]) -> list[tuple[tuple[str, ...], list[int]]]:
+    """Protected versions with the same reasons together, in the order of the first of them. Pure."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for held in protected:
+        groups.setdefault(held.reasons, []).append(held.version)
+    return list(groups.items())
 
 
 def _forks(forks: Sequence[OrphanedFork]) -> list[str]:

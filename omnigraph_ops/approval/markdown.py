@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from omnigraph_ops.sizes import human_bytes
 
-__all__ = ["code", "count", "human_bytes", "human_seconds", "line", "no_answer", "prose", "ranges", "table"]
+__all__ = ["code", "count", "human_bytes", "human_seconds", "line", "no_answer", "prose", "ranges", "some", "table"]
+
+MOST_RANGES = 50
+"""A table of which every other version stays has as many ranges as versions."""
 
 # An underscore inside a word means nothing to Markdown, and tokens are full of them.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -21,14 +24,24 @@ def no_answer(answer_by: str | None) -> str:
 
 
 def ranges(versions: Iterable[int]) -> str:
-    """Version numbers as ranges, `1-4, 7`. Pure."""
+    """Version numbers as ranges, `1-4, 7`; of very many the first ones, how many more, and the last. Pure."""
     spans: list[tuple[int, int]] = []
     for version in sorted(versions):
         if spans and version == spans[-1][1] + 1:
             spans[-1] = (spans[-1][0], version)
         else:
             spans.append((version, version))
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in spans[:MOST_RANGES]]
+    if len(spans) > MOST_RANGES:
+        left = spans[MOST_RANGES:]
+        shown.append(f"and {count(sum(b - a + 1 for a, b in left), 'more version')} up to {left[-1][1]}")
+    return ", ".join(shown)
+
+
+def some(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first of these texts, and how many more there are. Pure."""
+    more = [f"and {len(texts) - most:,} more"] if len(texts) > most else []
+    return separator.join([*texts[:most], *more])
 
 
 def human_seconds(seconds: int) -> str:

@@ -16,6 +16,8 @@ from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease
 from omnigraph_ops.models.backup import BackupStart
 
 _TTL_SECONDS = 60.0
+_PATIENCE_SECONDS = _TTL_SECONDS + 5
+"""Just long enough to tell a maker that died on another machine from one at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,4 +79,6 @@ def _new(stack: contextlib.ExitStack, destination: Storage) -> Claim:
 
 def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextManager[LeaseKeeper]:
     place = LeasePlace(path=f"{backup_id}/{LEASE}", name=f"the backup {backup_id}")
-    return committer_lease(destination, purpose="backup", ttl_seconds=_TTL_SECONDS, wait_seconds=0, place=place)
+    return committer_lease(
+        destination, purpose="backup", ttl_seconds=_TTL_SECONDS, wait_seconds=_PATIENCE_SECONDS, place=place
+    )

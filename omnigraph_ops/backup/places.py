@@ -15,7 +15,7 @@ from omnigraph_ops.graph.location import locate
 
 RECORD = "backup.json"
 STARTED = "started.json"
-LEASE = "lease.json"
+LEASE = "lease"
 JOURNAL = "journal"
 FILES = "files"
 _PLACE = re.compile(r"/|s3://[^/]")
@@ -23,7 +23,7 @@ _PLACE = re.compile(r"/|s3://[^/]")
 
 def place_of(target: str, access: StoreAccess = AMBIENT) -> Storage:
     """The store below a path or URI; `InvalidInput` for what is neither. Reads the working directory."""
-    root = _root(target)
+    root = locate(target).root
     return Storage(root, access.s3fs(root))
 
 
@@ -33,7 +33,7 @@ def backup_of(target: str, access: StoreAccess = AMBIENT) -> tuple[Storage, str]
     Raises:
         InvalidInput: it is not the folder of a backup; backups below it are named.
     """
-    root = _root(target)
+    root = locate(target).root
     parent, _, backup_id = root.rpartition("/")
     if is_ulid(backup_id) and _PLACE.match(parent):
         return Storage(parent, access.s3fs(parent)), backup_id
@@ -64,14 +64,6 @@ def _above(root: str) -> list[str]:
     scheme = "s3://" if root.startswith("s3://") else ""
     parts = root.removeprefix(scheme).split("/")
     return [scheme + "/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1) if parts[n - 1]]
-
-
-def _root(target: str) -> str:
-    """The one spelling of a place; a URI without a bucket is none, and would be a local folder `s3:`. Reads."""
-    root = locate(target).root
-    if _PLACE.match(root) is None:
-        raise InvalidInput(f"{target} is neither a path nor an s3:// URI with a bucket; nothing was written")
-    return root
 
 
 def stored_at(backup_id: str, file: str) -> str:

@@ -36,7 +36,7 @@ from omnigraph_ops.recovery import check
 from omnigraph_ops.settings import Settings
 
 NOTE = f"{MAINTENANCE_DIR}/restoring.json"
-_TURN = LeasePlace(path=f"{MAINTENANCE_DIR}/restoring.lease", name="the restore")
+_TURN = LeasePlace(path=f"{MAINTENANCE_DIR}/restore-turn", name="the restore")
 _TTL_SECONDS = 60.0
 _LAST_FOLDERS = (f"{MANIFEST_DIR}/", f"{MANIFEST_DIR}/_versions/")
 
@@ -84,7 +84,11 @@ def restore_backup(
 
 
 def _turn(destination: Storage) -> contextlib.AbstractContextManager[LeaseKeeper]:
-    return committer_lease(destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=0, place=_TURN)
+    # Just long enough to tell a restore that died on another machine from one at work.
+    patience = _TTL_SECONDS + 5
+    return committer_lease(
+        destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=patience, place=_TURN
+    )
 
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:

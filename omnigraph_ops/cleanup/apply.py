@@ -11,12 +11,14 @@ from omnigraph_ops.cleanup.policy import removable
 from omnigraph_ops.cleanup.protect import protect
 from omnigraph_ops.cleanup.view import GraphView, look
 from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_versions
+from omnigraph_ops.edges.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -25,8 +27,8 @@ from omnigraph_ops.models import (
     PlannedFile,
     TableCleanupPlan,
 )
+from omnigraph_ops.removals import announced
 from omnigraph_ops.sealed import verify
-from omnigraph_ops.window import refuse_pending
 
 _SHOWN = 5
 
@@ -39,6 +41,7 @@ def cleanup_all(
     Raises:
         StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
         RecoveryPending: something is pending; nothing was deleted.
+        ClockWrong: this host and the store disagree about the time; nothing was deleted.
     """
     _verify(graph, plan)
     sweep_ended(graph)
@@ -69,6 +72,7 @@ def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupSta
         StalePlan: the plan was altered, expired or is another graph's, the table is not what it was, or
             more files would go than were approved; nothing was deleted.
         RecoveryPending: something is pending; nothing was deleted.
+        ClockWrong: this host and the store disagree about the time; nothing was deleted.
     """
     _verify(graph, plan)
     table = next((t for t in plan.tables if t.table_key == table_key), None)
@@ -88,6 +92,8 @@ def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork
 
 def _verify(graph: Graph, plan: CleanupPlan) -> None:
     verify(plan, uri=graph.uri, consequence="nothing was deleted")
+    # Whatever the policy: holds and freezes end by the clock.
+    refuse_wrong_clock(graph.storage, "nothing was deleted")
 
 
 def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
@@ -105,13 +111,17 @@ def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
 
 
 def _remove_fork(graph: Graph, fork: OrphanedFork) -> bool:
-    with committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}"):
+    with (
+        committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}") as keeper,
+        announced(graph.storage, fork.table_path, branch=fork.branch, versions=None),
+    ):
         view = look(graph)
         dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
         others = [ref for ref in graph.lance.branches(dataset) if ref.name != fork.branch]
         if not is_orphaned(graph, fork, view) or why_kept(graph, dataset, fork, view, others) is not None:
             return False
         _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
+        keeper.assert_held()
         return graph.lance.delete_branch(dataset, fork.branch)
 
 
@@ -125,11 +135,14 @@ def _isolated(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
 def _cleanup_table(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
     if table.refused is not None:
         raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
-    with committer_turn(graph, f"cleanup {table.table_key}"):
-        return _remove(graph, table)
+    with (
+        committer_turn(graph, f"cleanup {table.table_key}") as keeper,
+        announced(graph.storage, table.table_path, branch=None, versions=table.versions),
+    ):
+        return _remove(graph, table, keeper)
 
 
-def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
+def _remove(graph: Graph, table: TableCleanupPlan, keeper: LeaseKeeper) -> CleanupStats:
     refuse_pending(graph, table_key=table.table_key)
     view = look(graph)
     entry = _same_table(graph, view, table)
@@ -141,10 +154,11 @@ def _remove(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
     existing = {v.version for v in existing_versions(head)}
     wanted = [v for v in table.versions if v in existing]
     doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
-    spared = tuple(v for v in wanted if v not in doomed)
+    spared = tuple(sorted(set(wanted) - set(doomed)))
     if not doomed:
         return CleanupStats(table_key=table.table_key, skipped_since_protected=spared)
     _refuse_more(table.table_key, files_to_go(entry, head, doomed), table.files)
+    keeper.assert_held()
     removed = remove_versions(head, doomed, deletes_per_second=graph.settings.max_deletes_per_second or None)
     _prove_readable(graph, entry, view)
     _prove_gone(graph, entry, doomed)

@@ -11,19 +11,18 @@ from omnigraph_ops.cleanup.protect import protect, spelling_problem
 from omnigraph_ops.cleanup.view import GraphView, look
 from omnigraph_ops.edges.lance_cleanup import FileToGo, existing_versions, explain_removal, freed_with_forks
 from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.freeze.refuse import why_frozen
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.location import below_graph
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.sealed import expiry, seal
-from omnigraph_ops.window import refuse_pending
-
-_MICROS = 1_000_000
 
 
 def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str] = ()) -> CleanupPlan:
@@ -35,9 +34,11 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     Raises:
         InvalidInput: the policy has no bound or a negative one.
         RecoveryPending: something is pending; nothing may be collected beside a recovery.
+        ClockWrong: this host and the store disagree about the time.
     """
     check_policy(policy)
     refuse_pending(graph)
+    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
     view = look(graph)
     entries = select_entries(graph, view.main, tables)
     found = find_orphaned_forks(graph, entries, view)
@@ -90,7 +91,7 @@ class _Planner:
         if refused is not None:
             return replace(plan, refused=refused)
         protection = protect(self.graph.lance, entry, head, self.view)
-        wanted = candidates(existing_versions(head), self.policy, self.planned_at_us / _MICROS)
+        wanted = candidates(existing_versions(head), self.policy, self.planned_at_us)
         versions, blocked_by = removable(
             wanted, protection, between_pins=self.policy.between_pins, expiry=self.policy.expiry
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from omnigraph_ops.cleanup.protect import Protection
 from omnigraph_ops.edges.lance_cleanup import VersionFacts
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
+
+_MICROS = 1_000_000
 
 
 def check_policy(policy: RetentionPolicy) -> None:
@@ -38,20 +40,20 @@ def _check_expiry(expiry: SnapshotExpiry) -> None:
         raise InvalidInput("time-retained must not be negative and expire-limit at least 1; nothing was deleted")
 
 
-def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_seconds: float) -> tuple[int, ...]:
+def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_us: int) -> tuple[int, ...]:
     """Versions that the policy alone would let go, ascending. Pure.
 
     Args:
         versions: every existing version of the main chain, ascending.
-        now_seconds: seconds since the epoch.
+        now_us: microseconds since the epoch.
     """
     if policy.expiry is not None:
-        return _expired(versions, policy.expiry, now_seconds)
+        return _expired(versions, policy.expiry, now_us)
     kept = max(policy.keep_versions, 1) if policy.keep_versions is not None else 1
     old = versions[:-kept]
     if policy.older_than_secs is not None:
-        cutoff = now_seconds - policy.older_than_secs
-        old = [v for v in old if v.committed_at < cutoff]
+        cutoff = now_us - policy.older_than_secs * _MICROS
+        old = [v for v in old if v.committed_at_us < cutoff]
     return tuple(v.version for v in old)
 
 
@@ -63,9 +65,10 @@ def removable(
     Collection stops at the lowest pin of any branch, so that history stays continuous above it, unless the
     policy also takes what lies between the pins. An expiry takes one continuous range.
     """
-    free = [v for v in wanted if not protection.holds(v)]
+    held = protection.numbers()
+    free = [v for v in wanted if v not in held]
     if expiry is not None:
-        free = _one_run(wanted, protection)[: expiry.expire_limit]
+        free = _one_run(wanted, held)[: expiry.expire_limit]
     if between_pins:
         return tuple(free), None
     below = tuple(v for v in free if v < protection.floor)
@@ -73,7 +76,7 @@ def removable(
     return below, f"version {protection.floor}: {protection.floor_reason}" if blocked else None
 
 
-def _expired(versions: Sequence[VersionFacts], expiry: SnapshotExpiry, now_seconds: float) -> tuple[int, ...]:
+def _expired(versions: Sequence[VersionFacts], expiry: SnapshotExpiry, now_us: int) -> tuple[int, ...]:
     """The oldest versions beyond `retain_max`, and those beyond `retain_min` that are old enough. Pure.
 
     `expire_limit` is left to the caller, which knows what is protected. Versions below a gap are what an
@@ -82,8 +85,8 @@ def _expired(versions: Sequence[VersionFacts], expiry: SnapshotExpiry, now_secon
     run = versions[_last_gap([v.version for v in versions]) :]
     surplus = max(len(run) - expiry.retain_max, 0) if expiry.retain_max is not None else 0
     end = max(len(run) - expiry.retain_min, 0)
-    cutoff = now_seconds - expiry.time_retained_secs
-    young = next((i for i in range(surplus, end) if run[i].committed_at >= cutoff), end)
+    cutoff = now_us - expiry.time_retained_secs * _MICROS
+    young = next((i for i in range(surplus, end) if run[i].committed_at_us >= cutoff), end)
     return tuple(v.version for v in run[:young])
 
 
@@ -93,11 +96,11 @@ def _last_gap(versions: Sequence[int]) -> int:
     return gaps[-1] if gaps else 0
 
 
-def _one_run(wanted: Sequence[int], protection: Protection) -> list[int]:
+def _one_run(wanted: Sequence[int], held: Collection[int]) -> list[int]:
     """The first stretch of wanted versions without a protected one in it. Pure."""
     run: list[int] = []
     for version in wanted:
-        if not protection.holds(version):
+        if version not in held:
             run.append(version)
         elif run:
             break

@@ -25,9 +25,9 @@ class Protection:
     """The lowest version that a graph branch reads on the main chain; nothing below it is a hole."""
     floor_reason: str
 
-    def holds(self, version: int) -> bool:
-        """Whether that version must stay. Pure."""
-        return any(p.version == version for p in self.versions)
+    def numbers(self) -> frozenset[int]:
+        """The versions that must stay. Pure."""
+        return frozenset(p.version for p in self.versions)
 
 
 def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphView) -> Protection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graph.location import locate
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +18,7 @@ def add_address(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(args: argparse.Namespace) -> str:
-    """The addressed root; `InvalidInput` when it is not exactly one. Reads a cluster's ledger."""
+    """The addressed root in its one spelling; `InvalidInput` when it is not exactly one. Reads a cluster's ledger."""
     if args.server is not None:
         raise InvalidInput(
             f"`{args.verb}` is a direct (storage-native) command; --server addresses a served graph and does not "
@@ -47,4 +48,4 @@ def target_of(args: argparse.Namespace) -> str:
         raise InvalidInput(
             "--graph selects a graph within a cluster scope; a positional URI / --store is already a single graph"
         )
-    return str(given[0][1])
+    return locate(given[0][1]).root

@@ -15,9 +15,10 @@ from omnigraph_ops.cli.orphans_options import DEFAULT_AGE
 from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.cli.plan_files import read_plan
 from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.errors import ApprovalMissing, OpsError, UsageError
+from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.location import locate
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import (
     apply_orphans,
@@ -44,6 +45,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
             f"a file younger than {DEFAULT_AGE} may belong to a long write; nothing was deleted; "
             "pass --yes to go below that age"
         )
+    listing = _local_file(args.listing) if args.listing is not None else None
     if args.confirm or args.fence:
         require_consent(args, target)
     if not args.confirm:
@@ -53,7 +55,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
         plan = approved or plan_orphans(
             graph,
             older_than_seconds=older_than,
-            listing=Path(args.listing) if args.listing is not None else None,
+            listing=listing,
             on_progress=progress(args),
         )
         if args.confirm:
@@ -127,6 +129,14 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UsageError("--quarantined and --restore delete nothing and take no --confirm; nothing was read")
     if args.plan is not None and (args.older_than is not None or args.listing is not None):
         raise UsageError("--plan carries its own age and listing; leave --older-than and --listing out")
+
+
+def _local_file(address: str) -> Path:
+    """Where an inventory is on this machine. Reads the working directory."""
+    place = locate(address)
+    if not place.is_local:
+        raise InvalidInput(f"the inventory {address} is not on this machine; nothing was deleted; copy it here")
+    return Path(place.root)
 
 
 def _names_a_quarantine(args: argparse.Namespace) -> bool:

@@ -19,6 +19,7 @@ from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_s
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.ids import encode_ulid
 from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE
+from omnigraph_ops.graph.location import locate
 
 _DOMAIN_MS = 1_795_000_000_000
 _WRITTEN_TABLE = "node:Person"
@@ -28,10 +29,13 @@ def write_demo_graph(root: str, spec: DemoSpec, *, on_progress: Callable[[str], 
     """Write a graph of either stamp that the real engine opens, loads into and optimizes. Writes.
 
     Raises:
-        InvalidInput: the directory is not empty, or the spec cannot be satisfied.
+        InvalidInput: the directory is not local or not empty, or the spec cannot be satisfied.
     """
     check_spec(spec)
-    path = os.path.abspath(root)
+    place = locate(root)
+    path = place.root
+    if not place.is_local:
+        raise InvalidInput(f"{path} is not on this machine; a demo graph is only written to a local directory")
     if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise InvalidInput(f"{path} is not empty; a demo graph is only written to a new or empty directory")
     types = demo_types(spec)

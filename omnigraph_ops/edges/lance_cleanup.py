@@ -14,10 +14,10 @@ _MOST_FILES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFacts:
-    """One existing version of a main chain and its commit time in seconds since the epoch."""
+    """One existing version of a main chain and its commit time in microseconds since the epoch."""
 
     version: int
-    committed_at: float
+    committed_at_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,9 @@ class FileToGo:
 def existing_versions(dataset: Dataset) -> tuple[VersionFacts, ...]:
     """Every version that can still be opened, ascending. Reads."""
     with lance_errors(f"list the versions of {dataset.uri}"):
-        listed: list[Any] = list(dataset.versions())
-    # pylance gives naive local times; `timestamp()` reads them as local again.
-    facts = [VersionFacts(version=int(v["version"]), committed_at=v["timestamp"].timestamp()) for v in listed]
+        # Not `dataset.versions()`: its naive local times are ambiguous where an hour is repeated (pylance 13).
+        listed: list[Any] = list(dataset._ds.versions())
+    facts = [VersionFacts(version=int(v["version"]), committed_at_us=int(v["timestamp"]) // 1000) for v in listed]
     return tuple(sorted(facts, key=lambda f: f.version))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import OpsError, StorageError
 
 
 class LanceFailure(StorageError):
@@ -60,7 +60,7 @@ def lance_errors(action: str) -> Iterator[None]:
     """
     try:
         yield
-    except (LanceFailure, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (OpsError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":

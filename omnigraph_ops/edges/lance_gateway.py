@@ -45,6 +45,11 @@ class LanceGateway:
             main = lance.dataset(uri, storage_options=self.storage_options)
             return main.checkout_version((branch, version))
 
+    def clone(self, dataset: Dataset, uri: str) -> Dataset:
+        """A shallow clone of the open version: metadata of its own, files of the original. Writes below `uri`."""
+        with lance_errors(f"clone {dataset.uri}"):
+            return dataset.shallow_clone(uri, int(dataset.version), storage_options=self.storage_options)
+
     def exists(self, uri: str) -> bool:
         """Whether a dataset can be opened there. Reads."""
         try:

@@ -36,6 +36,15 @@ class TaskLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteMetrics:
+    """What a rewrite commit replaced."""
+
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
     """What a version holds, as far as a rewrite result must agree with it."""
 
@@ -90,6 +99,18 @@ def result_files(payload: str) -> tuple[str, ...]:
     """The data files that a result made, relative to the dataset. Pure."""
     with lance_errors("read a rewrite result"):
         return tuple(f"data/{file.path}" for f in _Result.from_json(payload).new_fragments for file in f.files)
+
+
+def metrics_of(results: Iterable[str]) -> RewriteMetrics:
+    """What committing these results replaces. Pure."""
+    with lance_errors("read a rewrite result"):
+        found = [_Result.from_json(payload) for payload in results]
+    made = [fragment for result in found for fragment in result.new_fragments]
+    return RewriteMetrics(
+        fragments_removed=sum(len(result.original_fragments) for result in found),
+        fragments_added=len(made),
+        bytes_written=sum(map(_data_bytes, made)),
+    )
 
 
 def rebased(payload: str, now: Current) -> str:
@@ -176,14 +197,14 @@ def with_fragments(payload: str, fragment_ids: Collection[int]) -> str:
     return json.dumps(task)
 
 
-def validate_rewrite(head: Any, before: Dataset) -> None:
+def validate_rewrite(head: Any, before: Dataset | None) -> None:
     """Check the fragments of `head` that `before` did not have; nothing when there are none. Reads.
 
     Raises:
         LanceFailure: a file is missing or does not hold what its fragment says.
     """
     fragments = head.get_fragments()
-    known = {f.fragment_id for f in before.get_fragments()}
+    known = {f.fragment_id for f in before.get_fragments()} if before is not None else set()
     fresh = [f for f in fragments if f.fragment_id not in known]
     with lance_errors(f"validate {head.uri}"):
         if fresh and len(fragments) <= _MOST_VALIDATED:

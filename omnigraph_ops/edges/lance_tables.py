@@ -11,7 +11,7 @@ from lance import optimize as lance_optimize
 
 from omnigraph_ops.edges.lance_errors import lance_errors
 from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys
-from omnigraph_ops.edges.lance_rewrites import with_fragments
+from omnigraph_ops.edges.lance_rewrites import RewriteMetrics, metrics_of, with_fragments
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 _DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": "VectorIndexDetails"}
@@ -99,15 +99,6 @@ class RewriteTask:
     fragment_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteMetrics:
-    """What a rewrite commit replaced."""
-
-    fragments_removed: int = 0
-    fragments_added: int = 0
-    bytes_written: int = 0
-
-
 def plan_tasks(
     dataset: Dataset, target_rows: int, exclude: Exclude | None = None, cut: Cut | None = None
 ) -> tuple[RewriteTask, ...]:
@@ -140,12 +131,8 @@ def commit_results(dataset: Dataset, results: Sequence[str], *, defer_index_rema
     """Commit finished rewrites: ReserveFragments and Rewrite, two versions. Writes."""
     with lance_errors(f"commit the compaction of {dataset.uri}"):
         rewrites = [_RewriteResult.from_json(r) for r in results]
-        metrics = _Compaction.commit(dataset, rewrites, {"defer_index_remap": True} if defer_index_remap else None)
-    return RewriteMetrics(
-        fragments_removed=metrics.fragments_removed,
-        fragments_added=metrics.fragments_added,
-        bytes_written=sum(_fragment(f).data_bytes for r in rewrites for f in r.new_fragments),
-    )
+        _Compaction.commit(dataset, rewrites, {"defer_index_remap": True} if defer_index_remap else None)
+    return metrics_of(results)
 
 
 def fold_index(dataset: Dataset, name: str, segments: int) -> None:
@@ -178,6 +165,16 @@ def index_facts(dataset: Dataset) -> tuple[IndexFacts, ...]:
         return tuple(_indexes(dataset))
 
 
+def open_indexes(dataset: Dataset, *, besides: Dataset | None) -> None:
+    """Open every index with a segment that `besides` does not have; `LanceFailure` when a file is missing. Reads."""
+    described = _described(besides) if besides is not None else []
+    known = {segment.uuid for index in described for segment in index.segments}
+    with lance_errors(f"open the indexes of {dataset.uri}"):
+        for index in _described(dataset):
+            if any(segment.uuid not in known for segment in index.segments):
+                dataset.stats.index_stats(index.name)
+
+
 def has_values(dataset: Dataset, column: str) -> bool:
     """Whether any live row has a non-null value there. Reads."""
     with lance_errors(f"look at column {column} of {dataset.uri}"):
@@ -195,10 +192,13 @@ def _fragment(metadata: object) -> FragmentFacts:
     )
 
 
-def _indexes(dataset: Dataset) -> list[IndexFacts]:
+def _described(dataset: Dataset) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        described = dataset.describe_indices()
+        return [index for index in dataset.describe_indices() if not index.name.startswith(SYSTEM_PREFIX)]
+
+
+def _indexes(dataset: Dataset) -> list[IndexFacts]:
     return [
         IndexFacts(
             name=index.name,
@@ -208,6 +208,5 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
             covered=frozenset(int(f) for s in index.segments for f in s.fragment_ids),
             size_bytes=int(index.total_size_bytes or 0),
         )
-        for index in described
-        if not index.name.startswith(SYSTEM_PREFIX)
+        for index in _described(dataset)
     ]

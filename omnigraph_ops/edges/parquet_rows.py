@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +10,20 @@ import pyarrow.parquet as pq
 
 from omnigraph_ops.errors import InvalidInput
 
+_BATCH = 4096
 
-def parquet_rows(path: str) -> Iterator[dict[str, Any]]:
-    """Every row as a dictionary, batch by batch; `InvalidInput` for anything that is not Parquet. Reads."""
+
+def parquet_rows(path: str, names: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Every row as a dictionary of the columns with these names, batch by batch. Reads.
+
+    Raises:
+        InvalidInput: it is not Parquet, is damaged, or holds what Python has no value for.
+    """
     try:
-        for batch in pq.ParquetFile(path).iter_batches():
+        file = pq.ParquetFile(path)
+        columns = [name for name in file.schema_arrow.names if name.strip().lower() in names]
+        for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
             yield from batch.to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidInput(f"cannot read the inventory {path}: {str(error).splitlines()[0]}") from None
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InvalidInput(f"cannot read the inventory {path}: {reason}; nothing was deleted") from None

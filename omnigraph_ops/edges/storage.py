@@ -10,7 +10,7 @@ import contextlib
 import os
 import posixpath
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -19,6 +19,12 @@ from typing import Any
 import fsspec
 
 from omnigraph_ops.errors import StorageError
+
+HIDDEN_PREFIX = ".tmp_"
+"""Begins the names of files beside which Lance itself leaves half-written ones of its own: it ignores them."""
+_VERSION_ID = "?versionId="
+_BULK = 1000
+"""Keys per bulk delete: the most that S3 takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +73,9 @@ class Storage:
         return self._fs
 
     def full(self, path: str) -> str:
-        """The path as the underlying file system spells it. Pure."""
+        """The path as the file system spells it; `StorageError` for a key that s3fs reads as another one. Pure."""
+        if not self.is_local and _VERSION_ID in path:
+            raise StorageError(f"{path} of {self.root} cannot be addressed: s3fs ends a key at {_VERSION_ID!r}")
         return posixpath.join(self._base, path) if path else self._base
 
     def exists(self, path: str) -> bool:
@@ -112,6 +120,14 @@ class Storage:
         stamp = modified.timestamp() if isinstance(modified, datetime) else None
         return FileInfo(path=path, size=int(info["size"]), e_tag=info.get("ETag"), modified_at=stamp)
 
+    def reply_headers(self, folder: str) -> dict[str, str]:
+        """What an object store says beside a listing, by names in lower case. Reads."""
+        bucket, _, key = self.full(folder).partition("/")
+        with translated("list", folder):
+            reply = self._fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{key}/", MaxKeys=1)
+        headers: dict[str, str] = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        return headers
+
     def write(self, path: str, data: bytes) -> None:
         """Put the object, replacing it atomically. Writes."""
         with translated("write", path):
@@ -130,6 +146,34 @@ class Storage:
                 return self._link(self._temporary(path, data), self.full(path))
             return self._create_remote(path, data)
 
+    @contextlib.contextmanager
+    def prepared(self, path: str, data: bytes) -> Iterator[Callable[[], bool]]:
+        """Prepare an object for the block and yield the one short step that creates it, as `create` does. Writes.
+
+        Locally the bytes are synced under a hidden name beside it before the block begins.
+        """
+        if not self.is_local:
+            yield lambda: self.create(path, data)
+            return
+        target = self.full(path)
+        hidden = os.path.join(os.path.dirname(target), f"{HIDDEN_PREFIX}{uuid.uuid4().hex}")
+        try:
+            with translated("write", path):
+                _write_synced(hidden, data)
+            yield lambda: self._link_hidden(hidden, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(hidden)
+
+    def _link_hidden(self, hidden: str, path: str) -> bool:
+        with translated("create", path):
+            try:
+                os.link(hidden, self.full(path))
+            except FileExistsError:
+                return False
+            _sync_folder(os.path.dirname(hidden))
+            return True
+
     def delete(self, path: str) -> None:
         """Remove the object; a missing one is success. Destroys."""
         with translated("delete", path), contextlib.suppress(FileNotFoundError):
@@ -138,7 +182,20 @@ class Storage:
     def delete_tree(self, folder: str) -> None:
         """Remove a folder and everything below it; a missing one is success. Destroys."""
         with translated("delete", folder), contextlib.suppress(FileNotFoundError):
-            self._fs.rm(self.full(folder), recursive=True)
+            if self.is_local:
+                self._fs.rm(self.full(folder), recursive=True)
+                return
+            # Not s3fs' own `rm`, which takes `[` and `*` in a key for a pattern.
+            keys = [path.partition("/")[2] for path in self._fs.find(self.full(folder))]
+            for start in range(0, len(keys), _BULK):
+                self._delete_keys(keys[start : start + _BULK])
+
+    def _delete_keys(self, keys: Sequence[str]) -> None:
+        request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        answer = self._fs.call_s3("delete_objects", Bucket=self._base.partition("/")[0], Delete=request)
+        for error in answer.get("Errors", ()):
+            if error.get("Code") != "NoSuchKey":
+                raise OSError(f"{error.get('Key')}: {error.get('Code')}: {error.get('Message')}")
 
     def sync_names(self, paths: Iterable[str]) -> None:
         """Make the names of these files last through a power cut, with every folder above them. Writes."""
@@ -154,10 +211,7 @@ class Storage:
         target = self.full(path)
         _make_folder(os.path.dirname(target))
         temporary = f"{target}.{uuid.uuid4().hex}.tmp"
-        with open(temporary, "xb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
+        _write_synced(temporary, data)
         return temporary
 
     @staticmethod
@@ -201,6 +255,14 @@ def _make_folder(folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(f"{folder} is a file where a folder belongs") from None
+
+
+def _write_synced(path: str, data: bytes) -> None:
+    """Make a new file and let its content last through a power cut. Writes."""
+    with open(path, "xb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 def _sync_folder(folder: str) -> None:

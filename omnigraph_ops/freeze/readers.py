@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.freeze.take import check_ttl
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.holds import HeldVersion, Hold, HoldKind, place_hold, read_hold, release_hold
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import UnfreezeReport
 from omnigraph_ops.optimize.observe import select_entries
+from omnigraph_ops.removals import refuse_removed
 
 
 def hold_version(
@@ -23,11 +24,13 @@ def hold_version(
 ) -> Hold:
     """Hold one version of a table, by default the one that the branch publishes now. Writes a hold.
 
-    Under the lease, so that a cleanup that runs has either seen it or removed the version before.
+    Under the lease, and with a look for announced removals: a cleanup has either seen the hold, or removed the version
+    before, or is found to be about to.
 
     Raises:
         InvalidInput, UnknownTable: there is no such table or the time is out of bounds.
         StorageError: that version is gone.
+        StalePlan: a cleanup is removing it.
     """
     check_ttl(ttl_seconds)
     with committer_turn(graph, f"hold {table_key}"):
@@ -38,9 +41,15 @@ def hold_version(
         number = entry.version if version is None else version
         graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=number)
         held = HeldVersion(table_path=entry.path, version=number, branch=entry.branch)
-        return place_hold(
+        hold = place_hold(
             graph.storage, (held,), kind=HoldKind.READER, reason=reason, ttl_seconds=ttl_seconds, owner=owner
         )
+        try:
+            refuse_removed(graph.storage, (held,))
+        except OpsError:
+            release_hold(graph.storage, hold.hold_id)
+            raise
+        return hold
 
 
 def release(graph: Graph, hold_id: str) -> UnfreezeReport:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.edges.lance_errors import DatasetMissing
 from omnigraph_ops.edges.lance_tags import delete_tag
+from omnigraph_ops.edges.store_clock import clock_problem
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, StorageError
 from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
 from omnigraph_ops.freeze.refuse import active_freezes
@@ -67,7 +68,7 @@ def sweep_ended(graph: Graph) -> tuple[str, ...]:
 
     An account that may not is told so and goes on: an ended freeze stops nobody, its tags only keep versions.
     """
-    if all(is_active(h) for h in freezes(graph.storage)):
+    if all(is_active(h) for h in freezes(graph.storage)) or not _can_tell_time(graph):
         return ()
     with (
         _left_to_others("ended freezes"),
@@ -76,6 +77,16 @@ def sweep_ended(graph: Graph) -> tuple[str, ...]:
     ):
         return sweep_ended_here(graph)
     return ()
+
+
+def _can_tell_time(graph: Graph) -> bool:
+    """Whether what seems to have ended has; if not, a line in the log says why nothing is ended. Writes a probe."""
+    problem: str | None = "the store refuses a probe"
+    with _left_to_others("ended freezes"):
+        problem = clock_problem(graph.storage)
+    if problem is not None:
+        _LOG.warning("ended freezes stay: %s", problem)
+    return problem is None
 
 
 def sweep_ended_here(graph: Graph) -> tuple[str, ...]:

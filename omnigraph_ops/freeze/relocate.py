@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from omnigraph_ops.freeze.roots import below_root, rename_roots
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.location import locate
 from omnigraph_ops.models.freeze import CutFile, RelocatedFile
 
 
@@ -22,9 +23,10 @@ def relocation(graph: Graph, files: Iterable[CutFile], new_root: str) -> Iterato
             string when it decides which files a branch protects.
 
     Raises:
+        InvalidInput: readers would not all take `new_root` for the same place.
         CorruptGraph: a branch records a place outside of this graph.
     """
-    root = new_root.rstrip("/")
+    root = locate(new_root).root
     for file in files:
         if file.records_root:
             data = rename_roots(graph.storage.read(file.source), lambda old: f"{root}/{below_root(graph, old)}")

@@ -27,6 +27,7 @@ from omnigraph_ops.holds import FreezeTerms, HeldVersion, Hold, HoldKind, is_act
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.removals import refuse_removed
 
 DEFAULT_TTL_SECONDS = 86_400.0
 LONGEST_TTL_SECONDS = 30 * 86_400.0
@@ -126,6 +127,7 @@ def _take(graph: Graph, hold: Hold, say: Say) -> Freeze:
         versions = tuple(HeldVersion(table_path=p.path, version=p.version, branch=p.branch) for p in look.cut.pins)
         hold = replace(hold, versions=versions, freeze=FreezeTerms(tables=tables, cut=look.cut))
         write_hold(graph.storage, hold)
+        refuse_removed(graph.storage, versions)
         _keep_contract(graph, hold, look)
         say(f"tagging {len(look.cut.pins)} versions of {len(look.cut.datasets)} datasets")
         keeper.assert_held()

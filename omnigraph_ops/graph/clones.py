@@ -7,7 +7,7 @@ import os
 from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import LanceGateway, base_roots
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.graph.location import is_elsewhere, locate
 
 
 def reads_files_of(lance: LanceGateway, uri: str, other: str) -> str | None:
@@ -26,7 +26,8 @@ def _is_at(base: str, other: str) -> bool:
     try:
         place = locate(base)
     except InvalidInput:
-        return False
+        # Lance may resolve to this dataset what `locate` refuses to read in one way.
+        return not is_elsewhere(base)
     root, whole = place.root, other
     if place.is_local and locate(other).is_local:
         root, whole = os.path.realpath(root), os.path.realpath(other)

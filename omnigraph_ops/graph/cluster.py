@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess
@@ -22,7 +21,7 @@ def resolve_cluster(cluster: str, graph_id: str | None, access: StoreAccess = AM
     Raises:
         InvalidInput: no ledger, an unknown graph, or several graphs and none selected.
     """
-    root = locate(cluster).root if "://" in cluster else os.path.abspath(cluster)
+    root = locate(cluster).root
     graphs = _applied_graphs(Storage(root, access.s3fs(root)), cluster)
     return graph_root(root, _select(cluster, graphs, graph_id))
 

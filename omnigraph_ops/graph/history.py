@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, VersionRecord, version_record
 
 # Operations that change no row: all that a maintenance unit may commit under its sidecar.
@@ -24,6 +25,18 @@ class History:
     def preserves_content(self) -> bool:
         """Whether every version is known and none changed a row. Unknown is not. Pure."""
         return self.problem is None and CONTENT_PRESERVING.issuperset(self.operations)
+
+
+def commits_after(storage: Storage, table_path: str, after: int, upto: int) -> tuple[VersionRecord, ...]:
+    """The commits that made the versions `after + 1 ... upto` of a table's main chain. Reads.
+
+    Raises:
+        CorruptGraph: one of them cannot be read.
+    """
+    try:
+        return tuple(version_record(storage, table_path, version) for version in range(after + 1, upto + 1))
+    except UnreadableTransaction as error:
+        raise CorruptGraph(f"{table_path}: {error}") from None
 
 
 def history(storage: Storage, table_path: str, *, after: int, upto: int) -> History:

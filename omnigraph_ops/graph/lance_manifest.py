@@ -5,12 +5,14 @@ reads the protobuf. File layout: ... manifest ..., then a 16-byte footer `<posit
 minor u16, b"LANC">`; at `position` a u32 length and the Manifest message (lance table.proto);
 `transaction_section` (field 21) is the offset of an inlined, length-prefixed Transaction and
 `transaction_file` (field 12) its name under `_transactions/`; `timestamp` (7) is when the version was
-committed, `writer_version` (13) by which library. In a Transaction, field 1 is the read version, 4 the
-map of properties, and the operation one of the fields from 100 on.
+committed, `max_fragment_id` (11) the highest fragment id that was ever given, `writer_version` (13) which library
+wrote it. In a Transaction, field 1 is the read version, 2 its id, 4 the map of properties, and the operation one of
+the fields from 100 on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +22,16 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from omnigraph_ops.edges.lance_commits import Manifest
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.graph.layout import old_manifest_file_name, version_path
+from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.graph.layout import manifest_file_name, old_manifest_file_name, version_path
 
 T = TypeVar("T")
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
-_TIMESTAMP, _TRANSACTION_FILE, _WRITER, _TRANSACTION_SECTION = 7, 12, 13, 21
-_READ_VERSION, _PROPERTIES, _DELETE, _PREDICATE = 1, 4, 101, 3
+_TIMESTAMP, _HIGHEST_FRAGMENT_ID, _TRANSACTION_FILE, _WRITER, _TRANSACTION_SECTION = 7, 11, 12, 13, 21
+_READ_VERSION, _TRANSACTION_ID, _PROPERTIES, _DELETE, _PREDICATE = 1, 2, 4, 101, 3
 
 OPERATIONS: dict[int, str] = {
     100: "Append",
@@ -65,6 +69,7 @@ class VersionRecord:
     writer: str | None = None
     predicate: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
+    transaction_id: str | None = None
 
 
 def operation_of(storage: Storage, table_path: str, version: int, branch: str | None = None) -> str:
@@ -88,6 +93,35 @@ def version_record(storage: Storage, table_path: str, version: int, branch: str 
         raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
     except (struct.error, DecodeError, ValueError, IndexError) as error:
         raise UnreadableTransaction(f"failed to read Lance transaction for version {version}: {error}") from None
+
+
+def read_manifest(storage: Storage, table_path: str, version: int) -> Manifest:
+    """The manifest file of a version of a main chain. Reads.
+
+    Raises:
+        CorruptGraph: it cannot be read.
+    """
+    for name_of in (manifest_file_name, old_manifest_file_name):
+        with contextlib.suppress(FileNotFoundError):
+            raw = storage.read(f"{table_path}/_versions/{name_of(version)}")
+            return Manifest(version=version, name=name_of(version), content=raw)
+    raise CorruptGraph(f"the manifest of version {version} of {table_path} is missing")
+
+
+def name_after(manifest: Manifest) -> str:
+    """The file name of the version after that one, in the same naming. Pure."""
+    old = manifest.name == old_manifest_file_name(manifest.version)
+    return (old_manifest_file_name if old else manifest_file_name)(manifest.version + 1)
+
+
+def highest_fragment_id(manifest: Manifest) -> int:
+    """The highest fragment id that was ever given in a chain; -1 where none was. Raises `CorruptGraph`. Pure."""
+    try:
+        raw = manifest.content
+        found = _fields(_message_at(raw, _manifest_position(raw))).get(_HIGHEST_FRAGMENT_ID, -1)
+    except (struct.error, DecodeError, ValueError, IndexError) as error:
+        raise CorruptGraph(f"a Lance manifest cannot be read ({manifest.name}): {error}") from None
+    return found if isinstance(found, int) else -1
 
 
 def _read_manifest(storage: Storage, path: str, version: int) -> bytes:
@@ -142,6 +176,7 @@ def _record(version: int, manifest: bytes, transaction: bytes) -> VersionRecord:
         writer=_lenient(_writer, header.get(_WRITER)),
         predicate=_lenient(_predicate, body.get(_DELETE)) if operation == "Delete" else None,
         properties=_properties(transaction),
+        transaction_id=_lenient(_text, body.get(_TRANSACTION_ID)),
     )
 
 

@@ -1,11 +1,16 @@
-"""Where a graph is: one spelling of its root, used for everything this tool writes."""
+"""Where a graph is: one spelling of its root, used for everything this tool writes.
+
+Lance parses an address as a URL and resolves it; s3fs takes it as it is written. Every address of a verb, a setting or
+a file goes through `locate`, which refuses what the two would read differently.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph
 
@@ -47,28 +52,154 @@ def below_graph(key: str, table_path: str) -> str:
     return f"{table_path}/{rest}"
 
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
+_OPAQUE = frozenset({"s3", "file", "http", "https"})
+"""Schemes that nobody means as the beginning of a file name."""
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_USER_INFO = re.compile(r"(?<=://).*@", re.DOTALL)
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+_NOT_LITERAL = "%?#"
+"""Lance decodes the first and ends the path of a URL at the others."""
+_NOT_XML = "\ufffe\uffff"
+"""No listing of an object store can name these."""
+_GRAPH_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_NOTHING = "nothing was read or written"
+
+
 def locate(target: str) -> GraphLocation:
-    """Resolve a path, `file://` or `s3://` URI; `InvalidInput` for anything else. Reads the working directory."""
-    text = target.strip()
-    if not text:
-        raise InvalidInput("no graph addressed: give a path or an s3:// URI")
-    scheme = text.split("://", 1)[0].lower() if "://" in text else ""
+    """Resolve a path, `file://` or `s3://` URI to its one spelling. Reads the working directory.
+
+    Relative paths and their `..` are resolved without looking at links, as the engine does it.
+
+    Raises:
+        InvalidInput: it is neither, or Lance and s3fs would not find the same files there.
+    """
+    scheme = _scheme(_clean(target))
+    rest = target[len(scheme) + len("://") :] if scheme else target
     if scheme in {"http", "https"}:
         raise InvalidInput(
-            f"{text} is a server address; maintenance needs direct storage access, give the graph's file or s3:// URI"
+            f"{_shown(target)} is a server address; maintenance needs direct storage access, give the graph's file or "
+            "s3:// URI"
         )
     if scheme == "s3":
-        return GraphLocation(given=target, root=text.rstrip("/"))
-    if scheme == "file":
-        text = unquote(urlsplit(text).path)
-    elif scheme:
-        raise InvalidInput(f"{text} has an unsupported scheme {scheme!r}; use a path or an s3:// URI")
-    return GraphLocation(given=target, root=os.path.abspath(text))
+        return GraphLocation(given=target, root=_s3_root(target, rest))
+    if scheme not in {"", "file"}:
+        raise InvalidInput(f"{_shown(target)} has an unsupported scheme {scheme!r}; use a path or an s3:// URI")
+    if _WINDOWS.match(rest.lstrip("/") if scheme else rest):
+        raise InvalidInput(f"{target} is a path of Windows; {_NOTHING}; give the path under which this machine has it")
+    return GraphLocation(given=target, root=_local_root(target, _file_path(target, rest) if scheme else rest))
+
+
+def is_elsewhere(target: str) -> bool:
+    """Whether an address names a store that is neither S3 nor a local disk. Pure."""
+    found = _SCHEME.match(target)
+    return found is not None and found[2] is not None and found[1].lower() not in {"s3", "file"}
 
 
 def graph_root(cluster_root: str, graph_id: str) -> str:
-    """Where a cluster keeps one of its graphs. Pure."""
+    """Where a cluster keeps one of its graphs; `InvalidInput` for an id that no engine accepts. Pure."""
+    if _GRAPH_ID.fullmatch(graph_id) is None:
+        raise InvalidInput(
+            f"{graph_id!r} is not the id of a graph, which begins with a letter or `_` and has only letters, digits, "
+            f"`_` and `-`; {_NOTHING}"
+        )
     return f"{cluster_root}/graphs/{graph_id}.omni"
+
+
+def _clean(target: str) -> str:
+    """The address as it is, refused for what nobody sees in it. Pure."""
+    if not target.strip():
+        raise InvalidInput("no graph addressed: give a path or an s3:// URI")
+    if target != target.strip():
+        raise InvalidInput(f"the address {_shown(target)!r} has blanks around it; {_NOTHING}; remove them")
+    for character in target:
+        if unicodedata.category(character) in {"Cc", "Cs"} or character in _NOT_XML:
+            raise InvalidInput(
+                f"the address {_shown(target)!a} contains the character {character!a}, which Lance and object stores "
+                f"refuse or drop; {_NOTHING}; give the address without it"
+            )
+    return target
+
+
+def _shown(target: str) -> str:
+    """An address for a message: whatever stands before an `@` may be a secret. Pure."""
+    return _USER_INFO.sub("***@", target)
+
+
+def _scheme(target: str) -> str:
+    """The scheme in lower case, empty for a path. Pure."""
+    found = _SCHEME.match(target)
+    if found is None:
+        return ""
+    scheme, is_uri = found[1].lower(), found[2] is not None
+    if not is_uri and scheme in _OPAQUE:
+        raise InvalidInput(
+            f"the address begins with {scheme}: and lacks the two slashes of a URI; {_NOTHING}; write {scheme}://…, or "
+            f"./{scheme}:… for a folder of that name"
+        )
+    if scheme in {"s3", "file"} and scheme != found[1]:
+        # An engine takes it for a folder of that name.
+        raise InvalidInput(f"{_shown(target)} has its scheme in capitals; {_NOTHING}; write {scheme}://…")
+    return scheme if is_uri else ""
+
+
+def _s3_root(target: str, rest: str) -> str:
+    """`s3://bucket/key` of an S3 address; slashes at its end do not count, as for the engine. Pure."""
+    bucket, _, key = rest.rstrip("/").partition("/")
+    if _BUCKET.fullmatch(bucket) is None:
+        # A secret may contain a slash: what stands before the `@` is never shown.
+        if "@" in rest or ":" in bucket:
+            raise InvalidInput(
+                f"an s3:// address has user info or a port before its bucket; {_NOTHING}; write s3://bucket/key, and "
+                "give credentials and endpoint in the environment or in the connection"
+            )
+        raise InvalidInput(f"{target} names no bucket that S3 can have; {_NOTHING}; write s3://bucket/key")
+    odd = next((segment for segment in key.split("/") if segment in {"", ".", ".."}), None) if key else None
+    if odd is not None:
+        raise InvalidInput(
+            f"{target} has {f'the segment {odd!r}' if odd else 'an empty segment'}, which s3fs takes literally and "
+            f"Lance does not; {_NOTHING}; write the key as the store lists it"
+        )
+    if found := next((c for c in key if c in _NOT_LITERAL), None):
+        raise InvalidInput(
+            f"{target} contains {found!r}, which s3fs takes literally and Lance does not; {_NOTHING}; a graph under "
+            "such a key cannot be maintained where it is"
+        )
+    return _clean(f"s3://{bucket}/{key}" if key else f"s3://{bucket}")
+
+
+def _file_path(target: str, rest: str) -> str:
+    """The path of a `file://` URI, decoded. Pure."""
+    if not rest.startswith("/"):
+        raise InvalidInput(
+            f"{_shown(target)} names a host; {_NOTHING}; write file:///… with the absolute path, or the path itself"
+        )
+    if found := next((c for c in rest if c in "?#\\"), None):
+        raise InvalidInput(
+            f"{target} contains {found!r}, which is %{ord(found):02X} in the path of a URI; {_NOTHING}; encode it, or "
+            "give the path itself"
+        )
+    try:
+        path = unquote_to_bytes(rest).decode()
+    except UnicodeDecodeError:
+        path = ""
+    if not path or re.search(r"%(?![0-9A-Fa-f]{2})", rest):
+        raise InvalidInput(f"{target} is not encoded as a file URI is; {_NOTHING}; give the path itself")
+    return _clean(path)
+
+
+def _local_root(target: str, path: str) -> str:
+    """The absolute path without links followed, `.`, `..` and doubled slashes. Reads the working directory."""
+    try:
+        # POSIX lets `//` at the beginning mean something else; Python keeps it, Lance does not.
+        root = "/" + os.path.abspath(path).lstrip("/")
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"{target} is relative, and the working directory is gone; {_NOTHING}; give an absolute path"
+        ) from None
+    if root == "/":
+        raise InvalidInput(f"{target} is the top of the file system, which is no graph; {_NOTHING}; give a folder")
+    return _clean(root)
 
 
 _TABLE_PATH = re.compile(r"(?:nodes|edges)/[0-9a-f]{16}(?:-[0-9a-f]{16})?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from omnigraph_ops.edges.lance_errors import CommitContention, LanceFailure, lance_errors
@@ -23,9 +24,30 @@ class Published:
     commit_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A graph manifest that was read ahead of a publish. The swap fails if what the publish rests on moved since."""
+
+    manifest: Dataset
+    state: BranchState
+
+
+def read_ahead(graph: Graph, tables: Collection[str], branch: str | None = None) -> Ready:
+    """What a publish of some tables needs to know, so that the publish itself is short. Reads."""
+    manifest = graph.manifest(branch)
+    if graph.lance.strip_auto_cleanup(manifest):
+        manifest = graph.manifest(branch)
+    return Ready(manifest=manifest, state=graph.decode(manifest, branch, tables=tables))
+
+
 def table_update(graph: Graph, entry: TableEntry, dataset: Dataset) -> TableUpdate:
     """The update that publishes the open version of a table's main chain. Reads."""
-    relative = version_path(entry.path, dataset.version, None)
+    return version_update(graph, entry, int(dataset.version), rows=live_rows(dataset))
+
+
+def version_update(graph: Graph, entry: TableEntry, version: int, *, rows: int) -> TableUpdate:
+    """The update that publishes a version of a table's main chain that has so many live rows. Reads."""
+    relative = version_path(entry.path, version, None)
     info = graph.storage.stat(relative)
     metadata = VersionMetadata(
         manifest_path=graph.format.manifest_path(graph.context, relative),
@@ -33,20 +55,20 @@ def table_update(graph: Graph, entry: TableEntry, dataset: Dataset) -> TableUpda
         e_tag=info.e_tag,
         naming_scheme="V2",
     )
-    return TableUpdate(
-        entry=entry,
-        version=dataset.version,
-        row_count=live_rows(dataset),
-        metadata_json=metadata.to_json(),
-    )
+    return TableUpdate(entry=entry, version=version, row_count=rows, metadata_json=metadata.to_json())
 
 
 def publish(
-    graph: Graph, updates: tuple[TableUpdate, ...], *, actor: str | None, branch: str | None = None
+    graph: Graph,
+    updates: tuple[TableUpdate, ...],
+    *,
+    actor: str | None,
+    branch: str | None = None,
+    ready: Ready | None = None,
 ) -> Published:
     """Publish all updates as one graph commit, each expecting the pin it was made from. Writes.
 
-    Commit id and time are minted once; every attempt starts from a fresh scan.
+    Commit id and time are minted once; every attempt starts from a fresh scan, the first one from `ready` if given.
 
     Raises:
         StalePlan: a pin is not what its update expects; nothing was published.
@@ -55,7 +77,8 @@ def publish(
     """
     lineage = Lineage(commit_id=new_ulid(), created_at_us=now_us(), actor=actor)
     for _ in range(graph.settings.publish_attempts):
-        version = _attempt(graph, updates, lineage, branch)
+        version = _attempt(graph, updates, lineage, branch, ready)
+        ready = None
         if version is not None:
             graph.format.append_lineage(graph.context, branch, version, lineage)
             return Published(manifest_version=version, commit_id=lineage.commit_id)
@@ -65,30 +88,12 @@ def publish(
     )
 
 
-def publish_monotonic(graph: Graph, entry: TableEntry, dataset: Dataset, *, actor: str | None) -> Published | None:
-    """Publish one table version unless the pin is already there or past it; None then. Writes.
-
-    Raises as `publish` does; a pin that moves in between is read again and decided anew.
-    """
-    for _ in range(graph.settings.publish_attempts):
-        current = graph.published(entry.table_key)
-        if current is None or current.path != entry.path:
-            raise StalePlan(f"{entry.table_key} was dropped or replaced while it was maintained; check the graph")
-        if current.version >= dataset.version:
-            return None
-        try:
-            return publish(graph, (table_update(graph, current, dataset),), actor=actor)
-        except StalePlan:
-            continue
-    raise PublishConflict(f"the pin of {entry.table_key} kept moving; nothing was published; run again")
-
-
-def _attempt(graph: Graph, updates: tuple[TableUpdate, ...], lineage: Lineage, branch: str | None) -> int | None:
+def _attempt(
+    graph: Graph, updates: tuple[TableUpdate, ...], lineage: Lineage, branch: str | None, ready: Ready | None
+) -> int | None:
     """One attempt; the graph manifest's version when it landed, None when it lost the swap. Writes."""
-    manifest = graph.manifest(branch)
-    if graph.lance.strip_auto_cleanup(manifest):
-        manifest = graph.manifest(branch)
-    state = graph.decode(manifest, branch, tables=[u.entry.table_key for u in updates])
+    ready = ready or read_ahead(graph, [u.entry.table_key for u in updates], branch)
+    manifest, state = ready.manifest, ready.state
     _check_expectations(state, updates)
     rows = graph.format.publish_rows(state, updates, lineage)
     if rows is None:

@@ -6,6 +6,7 @@ import os
 
 from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.location import GraphLocation, locate
 from omnigraph_ops.graph.state import TableEntry
 
 
@@ -17,9 +18,9 @@ def engine_root(graph: Graph, entry: TableEntry) -> str:
             opens it that way would refuse our sidecar; set `engine_root` to its spelling.
         InvalidInput: the setting names another directory.
     """
-    chosen = graph.settings.engine_root
+    chosen = chosen_root(graph)
     if chosen is not None:
-        return _checked_setting(graph, chosen.rstrip("/"))
+        return chosen
     recorded = recorded_root(graph, entry)
     if recorded is not None and recorded != graph.uri and _conflicts(graph, recorded):
         raise OperatorNeeded(
@@ -27,6 +28,23 @@ def engine_root(graph: Graph, entry: TableEntry) -> str:
             "written; set OMNIGRAPH_OPS_ENGINE_ROOT to the spelling that the engine opens this graph with"
         )
     return graph.uri
+
+
+def chosen_root(graph: Graph) -> str | None:
+    """The setting, None when there is none. Reads links.
+
+    Raises:
+        InvalidInput: it names another place, or no engine spells a root like that.
+    """
+    chosen = graph.settings.engine_root
+    if chosen is None:
+        return None
+    place, spelled = locate(chosen), chosen.rstrip("/")
+    if place.is_local and "://" in chosen:
+        raise InvalidInput(f"engine_root {chosen!r} is a URI, of which engines keep the path; nothing was written")
+    if not _is_place_of(graph, place, spelled):
+        raise InvalidInput(f"engine_root {chosen!r} is not the directory {graph.uri!r}; nothing was written")
+    return spelled if place.is_local else place.root
 
 
 def recorded_root(graph: Graph, entry: TableEntry) -> str | None:
@@ -51,8 +69,8 @@ def _conflicts(graph: Graph, recorded: str) -> bool:
     return os.path.exists(recorded) and os.path.samefile(recorded, graph.uri)
 
 
-def _checked_setting(graph: Graph, chosen: str) -> str:
-    local = graph.context.location.is_local
-    if local and os.path.isabs(chosen) and not (os.path.exists(chosen) and os.path.samefile(chosen, graph.uri)):
-        raise InvalidInput(f"engine_root {chosen!r} is not the directory {graph.uri!r}; nothing was written")
-    return chosen
+def _is_place_of(graph: Graph, place: GraphLocation, spelled: str) -> bool:
+    """Whether a root leads to the graph; a relative one does so from a directory that only its engine knows. Reads."""
+    if not (place.is_local and graph.context.location.is_local):
+        return place.root == graph.uri
+    return not os.path.isabs(spelled) or (os.path.exists(spelled) and os.path.samefile(spelled, graph.uri))

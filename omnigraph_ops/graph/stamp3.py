@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph_ops.edges.lance_commits import appended_rows, drafted
 from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.errors import CorruptGraph, PublishConflict
 from omnigraph_ops.graph.catalog import Catalog, TableSpec
 from omnigraph_ops.graph.contract import parse_properties, read_catalog
 from omnigraph_ops.graph.decode import (
@@ -24,6 +25,7 @@ from omnigraph_ops.graph.decode import (
     of_type,
     sorted_entries,
 )
+from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
 from omnigraph_ops.graph.rows import (
     ACTORS_SCHEMA,
@@ -42,6 +44,7 @@ def version_object_id(table_key: str, version: int) -> str:
 
 
 _KEY = ("table_key",)
+_LINEAGE_ATTEMPTS = 20
 
 
 class Stamp3:
@@ -102,15 +105,18 @@ class Stamp3:
     ) -> None:
         """Append the commit row, then the actor row, each after a look for its id. Writes.
 
-        Graphs older than the commit graph have neither dataset; the engine does without, so do we.
+        The commit row names the head that it was read after, or is written anew. Graphs older than the commit graph
+        have neither dataset; the engine does without, so do we.
         """
         created = datetime.fromtimestamp(0, UTC).replace(tzinfo=None) + timedelta(microseconds=lineage.created_at_us)
-        commits = _open_optional(context, COMMITS_DIR, branch)
-        if commits is None:
-            return
-        with lance_errors("read the commit graph"):
-            known = commits.to_table().to_pylist()
-        if all(row["graph_commit_id"] != lineage.commit_id for row in known):
+        for _ in range(_LINEAGE_ATTEMPTS):
+            commits = _open_optional(context, COMMITS_DIR, branch)
+            if commits is None:
+                return
+            with lance_errors("read the commit graph"):
+                known = commits.to_table().to_pylist()
+            if any(row["graph_commit_id"] == lineage.commit_id for row in known):
+                break
             row = {
                 "graph_commit_id": lineage.commit_id,
                 "manifest_branch": branch,
@@ -119,7 +125,15 @@ class Stamp3:
                 "merged_parent_commit_id": None,
                 "created_at": created,
             }
-            _append(context, commits, row, COMMITS_SCHEMA)
+            if branch is None:
+                _append_next(context, COMMITS_DIR, commits, row)
+            else:  # only tests and the demo publish to a branch, beside nobody
+                _append(context, commits, row, COMMITS_SCHEMA)
+        else:
+            raise PublishConflict(
+                f"the commit graph of {context.location.root} kept moving; version {manifest_version} of the graph is "
+                "published without its commit row, which no reader needs; run `omnigraph-ops check`"
+            )
         if lineage.actor is None:
             return
         actors = _open_optional(context, ACTORS_DIR, None)
@@ -192,6 +206,22 @@ def _open_optional(context: GraphContext, path: str, branch: str | None) -> Data
         return context.lance.open(context.location.uri(path), branch=branch)
     except DatasetMissing:
         return None
+
+
+def _append_next(context: GraphContext, folder: str, commits: Dataset, row: Mapping[str, object]) -> None:
+    """Append a row as the version after the open one, or not at all where another writer made that version. Writes."""
+    table = pa.Table.from_pylist([row], schema=COMMITS_SCHEMA)
+    newest = read_manifest(context.storage, folder, int(commits.version))
+    operation, files = appended_rows(commits, table, context.lance.storage_options)
+    with drafted(newest, name_after(newest), operation, mark=str(row["graph_commit_id"])) as made:
+        files.append(f"_transactions/{made.transaction_name}")
+        context.storage.write(f"{folder}/{files[-1]}", made.transaction)
+        path = f"{folder}/_versions/{made.manifest.name}"
+        with context.storage.prepared(path, made.manifest.content) as commit:
+            if commit():
+                return
+    for name in files:
+        context.storage.delete(f"{folder}/{name}")
 
 
 def _append(context: GraphContext, dataset: Dataset, row: Mapping[str, object], schema: pa.Schema) -> None:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJso
 
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.graph.location import graph_root, locate
 from omnigraph_ops.graphs_file.cron import check_cron
 from omnigraph_ops.sizes import parse_bytes
 
@@ -57,16 +57,21 @@ def _check_timezone(text: str) -> None:
 
 
 def _check_place(text: str) -> None:
-    if "://" not in text and not text.startswith("/"):
+    if text.strip() and "://" not in text and not text.startswith("/"):
         raise InvalidInput(f"'{text}' is relative, and every worker has a working directory of its own")
     locate(text)
+
+
+def _check_graph_id(text: str) -> None:
+    graph_root("", text)
 
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
 """What Airflow takes as a tag: a longer one would cost every graph of the file its DAG."""
-Place = Annotated[Text, _checked(_check_place)]
+Place = Annotated[str, StringConstraints(min_length=1), _checked(_check_place)]
+GraphId = Annotated[str, StringConstraints(min_length=1), _checked(_check_graph_id)]
 ClassPath = Annotated[str, StringConstraints(pattern=f"^{_CLASS}$")]
 AssetUri = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:\S+$|^[^\s:]+$")]
 Duration = Annotated[

@@ -14,6 +14,7 @@ from omnigraph_ops.graphs_file.kinds import (
     ClassPath,
     Cron,
     Duration,
+    GraphId,
     Hours,
     Label,
     Name,
@@ -37,7 +38,7 @@ class ClusterTarget(Block):
 
     cluster: Place
     """Directory or storage root of the cluster."""
-    id: Text
+    id: GraphId
     """Which of its graphs."""
 
 

@@ -28,6 +28,7 @@ class SettingsOverrides(BaseModel):
     commit_batch_tasks: NonNegativeInt | None = None
     tier_fan_in: PositiveInt | None = None
     tier_unindexed_share: float | None = None
+    window_share: float | None = None
     auto_unindexed_share: float | None = None
     auto_deleted_share: float | None = None
     auto_off: tuple[Text, ...] | None = None

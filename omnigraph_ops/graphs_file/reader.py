@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graphs_file.model import Defaults, GraphEntry
-from omnigraph_ops.graphs_file.yaml_lines import Document, YamlProblem, parse
+from omnigraph_ops.graphs_file.yaml_lines import LARGEST, Document, YamlProblem, parse
 
 _ALTERNATIVES = {"retention"}
 """Blocks that a graph replaces as a whole: merging two policies would mix them."""
@@ -70,7 +70,8 @@ def read_graphs(path: str | Path) -> Reading:
     """The faultless graphs of the file and the problems of the others. Reads."""
     name = str(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         return _failed(name, 1, f"the graphs file cannot be read: {reason}")

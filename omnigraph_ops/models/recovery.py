@@ -53,6 +53,8 @@ class DriftFinding:
     lance_head_version: int
     covered: bool
     """A recovery sidecar names this table."""
+    recoverable: bool = False
+    """Only commits of this tool moved it, proven to change no row: `recover` publishes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOutcome:
-    """What `recover` did with one sidecar."""
+    """What `recover` did with one sidecar, or with one commit of this tool that no sidecar covers."""
 
     operation_id: str
     table_key: str

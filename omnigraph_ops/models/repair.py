@@ -42,6 +42,8 @@ class RepairRow:
     rows_after: int | None = None
     evidence: DriftEvidence | None = None
     """What differs, for a person; never decides anything."""
+    readable: bool = True
+    """Whether readers could read the newest version; one that they could not is never published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import RewriteMetrics, commit_results, fold_index, index_facts
+from omnigraph_ops.edges.lance_rewrites import RewriteMetrics
+from omnigraph_ops.edges.lance_tables import commit_results, fold_index, index_facts
 from omnigraph_ops.errors import InvalidInput
 
 

@@ -9,9 +9,9 @@ from omnigraph_ops.edges.lance_tables import commit_results, execute_task, plan_
 from omnigraph_ops.errors import GraphFrozen, PublishConflict
 from omnigraph_ops.fence import INTERNAL_COMPACTION
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import SkipReason, TableStats
-from omnigraph_ops.window import refuse_pending
 
 _ATTEMPTS = 5
 
@@ -29,14 +29,14 @@ def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
     keys = graph.format.internal_tables(graph.context)
     if not _is_alone(graph):
         return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
-    with committer_turn(graph, INTERNAL_COMPACTION):
+    with committer_turn(graph, INTERNAL_COMPACTION) as keeper:
         try:
             refuse_pending(graph)
         except GraphFrozen:
             return _skipped(keys, SkipReason.FROZEN)
         if not _is_alone(graph):  # a fence was lifted meanwhile
             return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
-        return tuple(_compact(graph, key, path) for key, path in keys)
+        return tuple(_compact(graph, key, path, keeper) for key, path in keys)
 
 
 def _skipped(keys: Sequence[tuple[str, str]], reason: SkipReason) -> tuple[TableStats, ...]:
@@ -47,15 +47,17 @@ def _is_alone(graph: Graph) -> bool:
     return graph.settings.exclusive
 
 
-def _compact(graph: Graph, key: str, path: str) -> TableStats:
+def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableStats:
     for _ in range(_ATTEMPTS):
         dataset = graph.lance.open(graph.context.location.uri(path))
         graph.lance.strip_auto_cleanup(dataset)
         tasks = plan_tasks(dataset, graph.settings.target_rows_per_fragment)
         if not tasks:
             return TableStats(table_key=key)
+        results = [execute_task(dataset, task.payload) for task in tasks]
+        keeper.assert_held()
         try:
-            metrics = commit_results(dataset, [execute_task(dataset, t.payload) for t in tasks])
+            metrics = commit_results(dataset, results)
         except (CommitConflict, CommitContention):
             continue
         return TableStats(

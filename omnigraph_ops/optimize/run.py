@@ -13,6 +13,7 @@ from omnigraph_ops.freeze.refuse import active_freezes, why_frozen
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.models import (
     Decision,
     OptimizePlan,
@@ -32,7 +33,6 @@ from omnigraph_ops.optimize.table_run import TableRun
 from omnigraph_ops.optimize.units import Effort, Progress
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.rewrites.settle import abandon, sweep_rewrites
-from omnigraph_ops.window import refuse_pending
 
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25

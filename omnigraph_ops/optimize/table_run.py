@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import plan_tasks
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from omnigraph_ops.edges.lance_commits import Change, ConfigRemoval, RewriteChange
+from omnigraph_ops.edges.lance_errors import CommitConflict, LanceFailure
+from omnigraph_ops.edges.lance_gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.edges.lance_rewrites import current, metrics_of, rebased
+from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
 from omnigraph_ops.errors import OpsError, PublishConflict
+from omnigraph_ops.graph.drafts import drafts_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.holds import HeldVersion, plan_hold
+from omnigraph_ops.holds import HeldVersion, Hold, plan_hold
 from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import TablePlan, UnitWindow
 from omnigraph_ops.optimize.deferred import commit_rewrites
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.optimize.indexes import prepare_indexes
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.optimize.plan import OptimizePolicy
-from omnigraph_ops.optimize.units import Effort, Progress, compact_here, fold
+from omnigraph_ops.optimize.units import Effort, Progress, fold
+from omnigraph_ops.plain_unit import Effects, Guard, run_plain_unit
 from omnigraph_ops.rewrites.adopt import Round, adopt, begin
 from omnigraph_ops.rewrites.claim import rewrite_lease
 from omnigraph_ops.rewrites.commit import Batch, batches, ready
 from omnigraph_ops.rewrites.journal import open_journals
 from omnigraph_ops.rewrites.settle import abandon, end
 from omnigraph_ops.throttle import ceilings_of
-from omnigraph_ops.window import Effects, Guard, run_unit
+from omnigraph_ops.window import land, refuse_missing
 
 _REWRITE_ROUNDS = 5
 # A bound for a run on another machine that died: on this one its hold ends with the process.
@@ -51,30 +59,109 @@ class TableRun:
     def go(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """All units of the table; every window that committed is added to `windows`. Writes."""
         settings = self.graph.settings
-        # Nothing waits for its admission while a table is armed.
+        # Nothing waits for its admission where no journal says what was done.
         at_once = isinstance(self.executor, InProcessExecutor) and not ceilings_of(settings).bound
         if at_once and self.plan.data_bytes < settings.small_table_bytes:
             # Doing all of it is cheaper than going on with a part.
             abandon(self.graph, entry.path, self.progress)
-            self._in_one_window(entry, windows)
+            self._plain_at_once(entry, windows) if self._plain else self._at_once(entry, windows)
         else:
             with rewrite_lease(self.graph, entry.path) as keeper:
-                self._in_two_windows(entry, windows, keeper)
+                self._in_rounds(self._fold(entry, windows), windows, keeper)
 
-    def _in_one_window(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
-        """Fold and rewrite in one armed window, as the engine does. Writes."""
+    @property
+    def _plain(self) -> bool:
+        return not self.graph.format.publishes
 
-        def effects(dataset: Dataset, guard: Guard) -> None:
-            self._fold(dataset, guard)
-            tasks = plan_tasks(dataset, self.target_rows, self.exclude)
-            self.effort.add(compact_here(dataset, tasks, guard, self.progress, defer_index_remap=self._defer))
+    def _at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        """Both units of a small table in one window. Writes."""
+        with self._hold(entry):
+            self._prepare_and_land(entry, windows)
 
-        self._unit(entry, "fold+rewrite", effects, windows)
+    def _hold(self, entry: TableEntry) -> AbstractContextManager[Hold]:
+        """Hold the version that is read; it also tells `orphans` whose the new files are."""
+        held = HeldVersion(table_path=entry.path, version=entry.version)
+        reason = f"rewrite of {entry.table_key}"
+        return plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS)
 
-    def _in_two_windows(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> None:
-        """Unit F with its window as long as the index work, then unit R with a short one. Writes."""
-        if self.plan.folds or self.plan.builds or self.plan.strip_auto_cleanup:
-            entry = self._unit(entry, "fold", self._fold, windows)
+    def _prepare_and_land(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        done = Effort()
+        changes, error = self._index_changes(entry, done)
+        rewrite = self._rewrite_after(entry, changes)
+        if rewrite is not None:
+            changes.append(rewrite)
+        if changes:
+            unit = "+".join(name for name, there in (("fold", changes != [rewrite]), ("rewrite", rewrite)) if there)
+            self._land(entry, changes, unit, windows)
+            self.effort.add_indexes(done)
+            self.effort.add(metrics_of(rewrite.results if rewrite is not None else ()))
+        if error is not None:
+            raise error
+
+    def _index_changes(self, entry: TableEntry, done: Effort) -> tuple[list[Change], OpsError | None]:
+        """The prepared changes of unit F, and what ended its work early. Writes index files; makes no version."""
+        changes: list[Change] = []
+        keys = auto_cleanup_keys(self.graph.open_pinned(entry)) if self.plan.strip_auto_cleanup else ()
+        if keys:
+            # With those keys any commit of Lance may collect versions that the graph manifest still pins.
+            changes.append(ConfigRemoval(keys=keys))
+        if not self.plan.folds and not self.plan.builds:
+            return changes, None
+        prepared = prepare_indexes(self.graph, entry, lambda clone: self._work(clone, lambda: None, done))
+        changes += [prepared.change] if prepared.change is not None else []
+        return changes, prepared.error
+
+    def _rewrite_after(self, entry: TableEntry, changes: Sequence[Change]) -> RewriteChange | None:
+        """Unit R as it is to be done once these changes are committed. Writes data files."""
+        pinned = self.graph.open_pinned(entry)
+        with drafts_of(self.graph, entry, pinned, changes, mark="") as drafts:
+            planned = drafts[-1].dataset if drafts else pinned
+            tasks = plan_tasks(planned, self.target_rows, self.exclude)
+        if not tasks:
+            return None
+        self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
+        now = current(pinned)
+        return RewriteChange(results=tuple(execute_task(pinned, rebased(task.payload, now)) for task in tasks))
+
+    def _fold(self, entry: TableEntry, windows: list[UnitWindow]) -> TableEntry:
+        """Unit F by itself; the table as published afterwards. Writes."""
+        done = Effort()
+        if self._plain:
+            if self.plan.folds or self.plan.builds:
+                entry = self._plain_unit(entry, "fold", lambda head, guard: self._work(head, guard, done), windows)
+                self.effort.add_indexes(done)
+            return entry
+        changes, error = self._index_changes(entry, done)
+        if changes:
+            entry = self._land(entry, changes, "fold", windows)
+            self.effort.add_indexes(done)
+        if error is not None:
+            raise error
+        return entry
+
+    def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str, windows: list[UnitWindow]) -> TableEntry:
+        """Land changes that no journal names; the table as published afterwards. Writes."""
+        result = land(self.graph, entry, changes, unit=unit)
+        windows += [result.window] if result.window else []
+        if result.landed < len(changes):
+            raise CommitConflict(f"another writer committed to {entry.table_key} between two commits; no row is lost")
+        return result.entry
+
+    def _work(self, dataset: Dataset, guard: Guard, done: Effort) -> None:
+        fold(self.graph.lance, dataset, self.plan, guard, done, self.progress)
+
+    def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        """Both units of a small plain dataset. Writes."""
+        entry = self._fold(entry, windows)
+        pinned = self.graph.open_pinned(entry)
+        tasks = plan_tasks(pinned, self.target_rows, self.exclude)
+        if tasks:
+            self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
+            with self._hold(entry):
+                self._plain_commit(entry, [execute_task(pinned, task.payload) for task in tasks], windows)
+
+    def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> None:
+        """Unit R in rounds whose results are journalled, until nothing is left to plan. Writes."""
         for _ in range(_REWRITE_ROUNDS):
             entry, done = self._rewrite_round(entry, windows, keeper)
             if done:
@@ -84,17 +171,20 @@ class TableRun:
             "what was published stays good; run again when it is quieter"
         )
 
-    def _unit(self, entry: TableEntry, unit: str, effects: Effects, windows: list[UnitWindow]) -> TableEntry:
-        result = run_unit(self.graph, entry, unit=unit, effects=effects)
-        windows += [result.window] if result.committed else []
+    def _plain_unit(self, entry: TableEntry, unit: str, effects: Effects, windows: list[UnitWindow]) -> TableEntry:
+        result = run_plain_unit(self.graph, entry, unit=unit, effects=effects)
+        windows += [result.window] if result.window else []
         return result.entry
 
-    def _fold(self, dataset: Dataset, guard: Guard) -> None:
-        fold(self.graph.lance, dataset, self.plan, guard, self.effort, self.progress)
+    def _plain_commit(self, entry: TableEntry, results: Sequence[str], windows: list[UnitWindow]) -> TableEntry:
+        defer = self.graph.settings.defer_index_remap
 
-    @property
-    def _defer(self) -> bool:
-        return self.graph.settings.defer_index_remap
+        def effects(dataset: Dataset, guard: Guard) -> None:
+            refuse_missing(self.graph, entry, RewriteChange(results=tuple(results)))
+            guard()
+            self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer))
+
+        return self._plain_unit(entry, "rewrite", effects, windows)
 
     def _rewrite_round(
         self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper
@@ -139,9 +229,7 @@ class TableRun:
         if not turn.orders:
             return failures
         # Without the manifest of the version that the tasks read they cannot go on.
-        held = HeldVersion(table_path=entry.path, version=entry.version)
-        reason = f"rewrite of {entry.table_key}"
-        with plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS):
+        with self._hold(entry):
             for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
                 if outcome.name is None:
                     failures.append(outcome.error or "no reason given")
@@ -151,12 +239,12 @@ class TableRun:
         return failures
 
     def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:
-        """Unit R: commit these results at the version they were compared with. Writes."""
-
-        def commit(dataset: Dataset, guard: Guard) -> None:
-            # A run that lost the table may find the files of these results removed at any moment.
-            keeper.assert_held()
-            guard()
-            self.effort.add(commit_rewrites(dataset, batch.results, defer_index_remap=self._defer))
-
-        return self._unit(entry, "rewrite", commit, windows)
+        """Commit these results at the version they were compared with. Writes."""
+        # A run that lost the table may find the files of these results removed at any moment.
+        keeper.assert_held()
+        if self._plain:
+            return self._plain_commit(entry, batch.results, windows)
+        result = land(self.graph, entry, [RewriteChange(results=batch.results)], unit="rewrite", journalled=True)
+        windows += [result.window] if result.window else []
+        self.effort.add(metrics_of(batch.results))
+        return result.entry

@@ -1,24 +1,21 @@
-"""The effects of the units F (fold) and R (rewrite) on one table's HEAD. They never publish."""
+"""The work of the units F (fold) and R (rewrite): on a clone of a graph's table, or on plain Lance itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
+from omnigraph_ops.edges.lance_rewrites import RewriteMetrics
 from omnigraph_ops.edges.lance_tables import (
-    RewriteMetrics,
-    RewriteTask,
     build_index,
-    execute_task,
     fold_index,
     index_facts,
     index_type_of,
 )
 from omnigraph_ops.models import IndexFold, TablePlan
-from omnigraph_ops.optimize.deferred import commit_rewrites
-from omnigraph_ops.window import Guard
+from omnigraph_ops.plain_unit import Guard
 
 Progress = Callable[[str], None]
 
@@ -38,13 +35,16 @@ class Effort:
         self.fragments_added += metrics.fragments_added
         self.bytes_written += metrics.bytes_written
 
+    def add_indexes(self, other: Effort) -> None:
+        """Count the indexes of another effort, once it is committed."""
+        self.folded += other.folded
+        self.built += other.built
+
 
 def fold(  # noqa: PLR0917 - what a unit of one table works with
     lance: LanceGateway, dataset: Dataset, plan: TablePlan, guard: Guard, effort: Effort, progress: Progress
 ) -> None:
-    """Unit F: strip auto-cleanup first, then one commit per index name, then missing indexes. Writes."""
-    guard()
-    lance.strip_auto_cleanup(dataset)
+    """Unit F: one commit of the dataset that is open per index name, then missing indexes. Writes."""
     for index in plan.folds:
         progress(f"folding index {index.name}")
         guard()
@@ -83,15 +83,3 @@ def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, gu
     progress(f"building index {index.name} anew")
     guard()
     build_index(dataset, index.columns[0], kind, index.name)
-
-
-def compact_here(
-    dataset: Dataset, tasks: Sequence[RewriteTask], guard: Guard, progress: Progress, *, defer_index_remap: bool = False
-) -> RewriteMetrics:
-    """Unit R for a small table inside its one window: execute and commit at the HEAD. Writes."""
-    if not tasks:
-        return RewriteMetrics()
-    progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
-    results = [execute_task(dataset, task.payload) for task in tasks]
-    guard()
-    return commit_rewrites(dataset, results, defer_index_remap=defer_index_remap)

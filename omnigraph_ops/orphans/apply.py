@@ -18,9 +18,11 @@ from omnigraph_ops.edges.inventory import (
     remove_files,
     remove_folder,
 )
+from omnigraph_ops.edges.store_clock import refuse_wrong_clock
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.orphans.classify import Standing
@@ -28,7 +30,6 @@ from omnigraph_ops.orphans.plan import Say, dropped_to_keep
 from omnigraph_ops.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.orphans.references import branch_names
 from omnigraph_ops.orphans.survey import Survey, check_age, survey
-from omnigraph_ops.window import refuse_pending
 
 _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"
@@ -45,11 +46,13 @@ def apply_orphans(
         StalePlan: the plan was altered, has expired or is for another graph; nothing was deleted.
         ApprovalMissing: it is for files younger than an hour and nothing keeps writers away.
         RecoveryPending: something is pending.
+        ClockWrong: this host and the store disagree about the time.
         CorruptGraph: a live branch or a hold cannot be read.
         LeaseHeld: another maintenance run holds, or took over, the committer lease.
     """
     sealed.verify(plan, uri=graph.uri, consequence=_NOTHING)
     check_age(graph, plan.older_than_secs)
+    refuse_wrong_clock(graph.storage, _NOTHING)
     sweep_ended(graph)
     with committer_turn(graph, "orphans") as keeper:
         run = _Run(

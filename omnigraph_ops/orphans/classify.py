@@ -9,7 +9,9 @@ from enum import StrEnum
 from omnigraph_ops.freeze.names import FREEZES_DIR
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, PROBE_PREFIX, RECOVERY_DIR
+from omnigraph_ops.lease import LEASE_FILE
 from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.optimize.indexes import CLONES_DIR
 from omnigraph_ops.orphans.layout import (
     LanceFile,
     Part,
@@ -23,13 +25,16 @@ from omnigraph_ops.orphans.references import References
 from omnigraph_ops.rewrites.journal import table_path_of
 
 QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
-_OWN = re.compile(rf"{MAINTENANCE_DIR}/(?:(?:lease|fence)\.json|restoring\.lease)|{PROBE_PREFIX}[0-9a-f]{{32}}")
-_OWN_FOLDER = re.compile(rf"{MAINTENANCE_DIR}/(?P<folder>[a-z_-]+)/(?P<name>[^/]+)\.json")
-_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "throttle"})
-_REWRITE = re.compile(
-    rf"{MAINTENANCE_DIR}/rewrites/(?P<table>[^/]+)/(?:lease\.json|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)"
+_OWN = re.compile(
+    rf"{MAINTENANCE_DIR}/(?:fence\.json|(?:lease|expire-rows|restore-turn){LEASE_FILE})|{PROBE_PREFIX}[0-9a-f]{{32}}"
 )
-_FROZEN_CONTRACT = re.compile(rf"{FREEZES_DIR}/(?P<freeze>[^/]+)/[^/]+")
+_OWN_FOLDER = re.compile(rf"{MAINTENANCE_DIR}/(?P<folder>[a-z_-]+)/(?P<name>[^/]+)\.json")
+_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "throttle", "removals"})
+_CLONE = re.compile(rf"{CLONES_DIR}/(?P<hold>[^/]+)\.lance/.+")
+_REWRITE = re.compile(
+    rf"{MAINTENANCE_DIR}/rewrites/(?P<table>[^/]+)/(?:lease{LEASE_FILE}|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)"
+)
+_FROZEN_CONTRACT = re.compile(rf"{FREEZES_DIR}/(?P<hold>[^/]+)/[^/]+")
 _SUBMIT_RESULT = re.compile(rf"{MAINTENANCE_DIR}/results/[^/]+/[^/]+\.json")
 _HALF_WRITTEN = re.compile(
     rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?)?)/[^/]+(?:\.tmp|#\d+)"
@@ -78,6 +83,8 @@ class Judge:
     active_holds: frozenset[str]
     journalled: frozenset[str] = frozenset()
     """Files that the journal of an unfinished rewrite of a live table names."""
+    worked_on: frozenset[str] = frozenset()
+    """Datasets of which a running optimize holds a version: what it wrote so far nothing refers to yet."""
     publishes: bool = True
     """Whether a graph manifest says which tables there are; without one nothing is called dropped."""
 
@@ -118,6 +125,8 @@ class Judge:
             return self._in_dead_branch(file, path)
         if file.part not in _KINDS:
             return _needed("it belongs to a live chain")
+        if dataset in self.worked_on:
+            return _needed("an optimize of its table is at work and may have made it")
         return Verdict(standing=Standing.ORPHAN, kind=_KINDS[file.part])
 
     def _in_dead_branch(self, file: LanceFile, path: str) -> Verdict:
@@ -147,9 +156,9 @@ class Judge:
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.TEMPORARY)
         if _SUBMIT_RESULT.fullmatch(path):  # read and deleted by the task that submitted; this one is left over
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
-        frozen = _FROZEN_CONTRACT.fullmatch(path)
-        if frozen is not None and is_ulid(frozen["freeze"]):
-            return self._of_hold(frozen["freeze"])
+        held = _FROZEN_CONTRACT.fullmatch(path) or _CLONE.fullmatch(path)
+        if held is not None and is_ulid(held["hold"]):
+            return self._of_hold(held["hold"])
         rewrite = _REWRITE.fullmatch(path)
         if rewrite is not None:
             return self._of_rewrite(rewrite["table"])

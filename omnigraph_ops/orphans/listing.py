@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +26,10 @@ from omnigraph_ops.errors import InvalidInput
 
 _PATH, _SIZE = ("path", "key"), ("size",)
 _TIME = ("last_modified", "lastmodifieddate", "last_modified_date", "lastmodified")
+_NAMES = frozenset({"bucket", *_PATH, *_SIZE, *_TIME})
 _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+_LONGEST_LINE = 1024 * 1024
+"""A key of S3 has at most 1,024 bytes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +57,8 @@ class Inventory:
                 path = self._relative(_path(lowered, encoded=self._is_csv()))
                 stored = path and Stored(path=path, size=_size(lowered), modified_at=_time(lowered))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
-                raise InvalidInput(f"{self.file}, line {line}: {error}; nothing was deleted") from None
+                unit = "row" if self._is_parquet() else "line"
+                raise InvalidInput(f"{self.file}, {unit} {line}: {error}; nothing was deleted") from None
             if stored and stored.path not in seen:
                 seen.add(stored.path)
                 yield stored
@@ -62,18 +68,22 @@ class Inventory:
     def _name(self) -> str:
         return self.file.name.lower().removesuffix(".gz")
 
+    def _is_parquet(self) -> bool:
+        return self._name().endswith(".parquet")
+
     def _is_csv(self) -> bool:
         return not self._name().endswith((".parquet", *_JSON_SUFFIXES))
 
     def _raw(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        if self._name().endswith(".parquet"):
-            yield from enumerate(parquet_rows(str(self.file)), start=1)
+        if self._is_parquet():
+            yield from enumerate(parquet_rows(str(self.file), _NAMES), start=1)
             return
         opener: Any = gzip.open if self.file.name.lower().endswith(".gz") else io.open
         try:
             with opener(self.file, "rt", encoding="utf-8-sig", newline="") as text:
-                yield from _csv(self.file, text) if self._is_csv() else _json_lines(self.file, text)
-        except (OSError, UnicodeDecodeError, EOFError) as error:
+                lines = _lines(self.file, text)
+                yield from _csv(self.file, lines) if self._is_csv() else _json_lines(self.file, lines)
+        except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
             raise InvalidInput(f"cannot read the inventory {self.file}: {error}; nothing was deleted") from None
 
     def _relative(self, path: str) -> str | None:
@@ -85,7 +95,21 @@ class Inventory:
         return path if is_relative else None
 
 
-def _csv(file: Path, text: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+def _lines(file: Path, text: Any) -> Iterator[str]:
+    """The lines of a file, none of them longer than a row can be: a small archive may hold any length. Reads."""
+    for number in itertools.count(1):
+        line = text.readline(_LONGEST_LINE + 1)
+        if not line:
+            return
+        if len(line) > _LONGEST_LINE:
+            raise InvalidInput(
+                f"{file}, line {number}: it is longer than {_LONGEST_LINE:,} characters, which no row of an inventory "
+                "is; nothing was deleted"
+            )
+        yield line
+
+
+def _csv(file: Path, text: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     rows = csv.DictReader(text, strict=True)
     try:
         names = {str(n).strip().lower() for n in rows.fieldnames or ()}
@@ -103,7 +127,7 @@ def _csv(file: Path, text: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         raise InvalidInput(f"{file}, line {rows.reader.line_num}: {error}; nothing was deleted") from None
 
 
-def _json_lines(file: Path, text: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_lines(file: Path, text: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(text, start=1):
         if not line.strip():
             continue

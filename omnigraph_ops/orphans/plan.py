@@ -9,6 +9,7 @@ from pathlib import Path
 
 from omnigraph_ops import sealed
 from omnigraph_ops.edges.inventory import Stored, look_again
+from omnigraph_ops.edges.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
@@ -41,11 +42,13 @@ def plan_orphans(
         InvalidInput: the age or the inventory file is malformed.
         ApprovalMissing: the age is less than an hour and nothing keeps writers away.
         RecoveryPending: something is pending.
+        ClockWrong: this host and the store disagree about the time.
         CorruptGraph: a live branch or a hold cannot be read.
     """
     if not 0 <= older_than_seconds < _OLDEST:
         raise InvalidInput(f"the age must be between 0 and {_OLDEST} seconds, it is {older_than_seconds}")
     check_age(graph, older_than_seconds)
+    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
     say = on_progress or (lambda _text: None)
     planned_at_us = now_us()
     cutoff = time.time() - older_than_seconds

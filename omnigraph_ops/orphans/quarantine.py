@@ -20,9 +20,11 @@ from omnigraph_ops.edges.inventory import (
     remove_files,
     remove_folder,
 )
+from omnigraph_ops.edges.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
+from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     OrphansPlan,
@@ -34,7 +36,6 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.orphans.classify import QUARANTINE_DIR
 from omnigraph_ops.orphans.layout import is_plain
-from omnigraph_ops.window import refuse_pending
 
 _RECORD = "quarantine.json"
 Say = Callable[[str], None]
@@ -120,10 +121,12 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
 
     Raises:
         InvalidInput: there is no such quarantine.
+        ClockWrong: this host and the store disagree about the time; how long it was kept is not known.
         LeaseHeld: somebody else is at work.
     """
     say = on_progress or (lambda _text: None)
     record = _record(graph, quarantine_id)
+    refuse_wrong_clock(graph.storage, "nothing was deleted")
     with committer_turn(graph, f"purge {quarantine_id}") as keeper:
         kept = _kept(graph, quarantine_id)
         paths = sorted(kept)

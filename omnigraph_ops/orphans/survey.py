@@ -9,13 +9,13 @@ from omnigraph_ops.edges.inventory import Stored
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.holds import freezes
+from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.holds import HoldKind, freezes
 from omnigraph_ops.models import OrphanFile, OrphanKind, UnknownFile
 from omnigraph_ops.orphans.classify import Judge, Standing
 from omnigraph_ops.orphans.references import read_references
 from omnigraph_ops.orphans.retained import live_tables
 from omnigraph_ops.rewrites.journal import named_files
-from omnigraph_ops.window import refuse_pending
 
 SHORTEST_AGE_SECONDS = 3600
 
@@ -55,6 +55,7 @@ def survey(graph: Graph, *, cutoff: float) -> Survey:
         # An ended freeze still has tags, which only its record names.
         active_holds=frozenset(h.hold_id for h in (*view.holds, *freezes(graph.storage))),
         journalled=journalled,
+        worked_on=frozenset(v.table_path for h in view.holds if h.kind is HoldKind.PLAN for v in h.versions),
         publishes=graph.format.publishes,
     )
     back = tuple(h.label() for h in view.holds if h.created_at < cutoff)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from omnigraph_ops.content import wrong_content
 from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, list_sidecars
+from omnigraph_ops.graph.spelling import chosen_root
 from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.models import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.classify import PinState, classify
+from omnigraph_ops.recovery.leftover import left_by_us
 
 
 def check(graph: Graph) -> CheckReport:
@@ -28,7 +31,7 @@ def check(graph: Graph) -> CheckReport:
     return CheckReport(
         uri=graph.uri,
         stamp=graph.stamp,
-        status=_status(findings, bool(staged) or locked),
+        status=_status(findings, drift, bool(staged) or locked),
         sidecars=findings,
         staging_files=staged,
         schema_apply_lock=locked,
@@ -70,10 +73,10 @@ def inspect_sidecar(graph: Graph, file: SidecarFile) -> SidecarFinding:
 
 
 def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:
-    """A warning where the engine would refuse the sidecar for its spelling of the root. Pure."""
+    """A warning where the engine would refuse the sidecar for its spelling of the root. Reads links."""
     if classification is SidecarClass.ORPHANED_BRANCH or not graph.format.compares_sidecar_paths:
         return ""
-    root = graph.settings.engine_root or graph.uri
+    root = chosen_root(graph) or graph.uri
     odd = [p.table_path for p in sidecar.tables if p.table_path.rpartition("/")[0].rpartition("/")[0] != root]
     return f"; it spells a table {odd[0]!r}: an engine that opens the graph as {root!r} refuses it" if odd else ""
 
@@ -92,16 +95,19 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin) -> PinState:
             head = graph.lance.open(graph.table_uri(entry), branch=pin.table_branch).version
         except LanceFailure:
             head = None
-    preserved = True
+    preserved, problem = True, None
     if entry is not None and head is not None and pin.table_branch is None:
         chain = history(graph.storage, entry.path, after=entry.version, upto=head)
         preserved = chain.preserves_content
+        if preserved and head > entry.version and entry.branch is None:
+            problem = wrong_content(graph.open_pinned(entry), graph.open_head(entry))
     return PinState(
         table_key=pin.table_key,
         expected_version=pin.expected_version,
         pinned_version=entry.version if entry else None,
         lance_head_version=head,
         preserves_content=preserved,
+        problem=problem,
     )
 
 
@@ -113,34 +119,35 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
         except OpsError:
             head = 0
         if head != entry.version:
+            alone = entry.table_key not in covered
             found.append(
                 DriftFinding(
                     table_key=entry.table_key,
                     manifest_version=entry.version,
                     lance_head_version=head,
-                    covered=entry.table_key in covered,
+                    covered=not alone,
+                    recoverable=alone and left_by_us(graph, entry) is not None,
                 )
             )
     return tuple(found)
 
 
-def _status(findings: Iterable[SidecarFinding], blocked: bool) -> CheckStatus:
-    listed = tuple(findings)
-    if blocked or any(not f.recoverable for f in listed):
+def _status(findings: Sequence[SidecarFinding], drift: Sequence[DriftFinding], blocked: bool) -> CheckStatus:
+    if blocked or any(not f.recoverable for f in findings):
         return CheckStatus.NEEDS_PERSON
-    return CheckStatus.PENDING if listed else CheckStatus.CLEAN
+    return CheckStatus.PENDING if findings or any(d.recoverable for d in drift) else CheckStatus.CLEAN
 
 
 def _advice(
     findings: tuple[SidecarFinding, ...], staged: bool, locked: bool, drift: tuple[DriftFinding, ...]
 ) -> Iterable[str]:
-    if any(f.recoverable for f in findings):
-        yield "run `omnigraph-ops recover` to finish the optimize sidecars"
+    if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
+        yield "run `omnigraph-ops recover` to finish what a crashed optimize left"
     if any(not f.recoverable for f in findings):
         yield "open the graph read-write once with omnigraph; it decides the other sidecars"
     if staged:
         yield "a schema apply is in flight or crashed: wait for it, or open the graph read-write with omnigraph"
     if locked:
         yield "the schema-apply lock is held: wait for the schema apply; a lock left by a crash needs a person"
-    if any(not d.covered for d in drift):
+    if any(not d.covered and not d.recoverable for d in drift):
         yield "run `omnigraph-ops repair` to review the drifted tables"

@@ -21,7 +21,9 @@ class PinState:
     pinned_version: int | None
     lance_head_version: int | None
     preserves_content: bool = True
-    """Whether every commit past the pin is known to change no row."""
+    """Whether every commit past the pin is of a kind that changes no row."""
+    problem: str | None = None
+    """What speaks against publishing the HEAD all the same, to end a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,9 @@ def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> Verdict:
     ours = sidecar.writer_kind == "Optimize" and len(pins) == 1 and on_main
     moved = [p for p in pins if p.lance_head_version != p.pinned_version]
     if len(moved) == len(pins) and all(p.pinned_version == p.expected_version for p in pins):
+        problems = [f"{p.table_key} {p.problem}" for p in pins if p.problem is not None]
+        if problems:
+            return _review(f"{problems[0]}; an open by the engine would publish it: keep writers away and report this")
         return _roll_forward(ours, all(p.preserves_content for p in pins))
     if not moved and any((p.pinned_version or 0) > p.expected_version for p in pins):
         detail = "its publish landed; only the bookkeeping is left"

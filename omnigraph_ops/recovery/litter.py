@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 
 from omnigraph_ops import journal
 from omnigraph_ops.edges.inventory import folders_in
+from omnigraph_ops.edges.store_clock import clock_problem
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.freeze.release import sweep_ended_here
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.holds import HOLDS_DIR, sweep_holds
+from omnigraph_ops.holds import HOLDS_DIR, active_holds, sweep_holds
 from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.optimize.indexes import CLONES_DIR
+from omnigraph_ops.removals import REMOVALS_DIR, sweep_removals
 from omnigraph_ops.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.rewrites.settle import sweep_rewrites
 
 # A younger temporary file may be a write in flight, whatever the grace period is.
 _SWEPT_AFTER_SECONDS = 60.0
+_LOG = logging.getLogger(__name__)
 
 
 def sweep_litter(graph: Graph, grace: float) -> None:
@@ -30,7 +35,11 @@ def sweep_litter(graph: Graph, grace: float) -> None:
     """
     storage = graph.storage
     sweep_rewrites(graph)
-    if not (storage.list(journal.JOURNAL_DIR) or storage.list(HOLDS_DIR) or any(_temporary_files(graph))):
+    small_files = (journal.JOURNAL_DIR, HOLDS_DIR, REMOVALS_DIR)
+    if not (any(map(storage.list, small_files)) or folders_in(storage, CLONES_DIR) or any(_temporary_files(graph))):
+        return
+    if (problem := clock_problem(storage)) is not None:
+        _LOG.warning("what killed runs left behind stays: %s", problem)
         return
     with (
         contextlib.suppress(LeaseHeld),
@@ -39,7 +48,17 @@ def sweep_litter(graph: Graph, grace: float) -> None:
         journal.sweep(storage, sidecar_names(storage))
         sweep_ended_here(graph)
         sweep_holds(storage)
+        sweep_removals(storage)
+        _sweep_clones(graph)
         _sweep_temporary_files(graph, max(grace, _SWEPT_AFTER_SECONDS))
+
+
+def _sweep_clones(graph: Graph) -> None:
+    """Remove the clones of index work whose process is gone: its hold no longer counts. Destroys only clones."""
+    held = {hold.hold_id for hold in active_holds(graph.storage)}
+    for folder in folders_in(graph.storage, CLONES_DIR):
+        if folder.rpartition("/")[2].removesuffix(".lance") not in held:
+            graph.storage.delete_tree(folder)
 
 
 def _sweep_temporary_files(graph: Graph, older_than: float) -> None:

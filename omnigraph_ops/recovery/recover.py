@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from omnigraph_ops import journal
+from omnigraph_ops.edges.store_clock import clock_problem
+from omnigraph_ops.errors import LeaseHeld, OperatorNeeded
 from omnigraph_ops.fence import drop_stale_fence
 from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome, append_audit
 from omnigraph_ops.graph.contract import staging_files
@@ -12,16 +15,17 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
-from omnigraph_ops.lease import committer_turn, lease_is_alive, read_lease
+from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.check import check, inspect_sidecar
+from omnigraph_ops.recovery.leftover import publish_leftovers
 from omnigraph_ops.recovery.litter import sweep_litter
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 
 
 def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverReport:
-    """Finish every sidecar that may be finished, oldest first; say what is left and why. Writes.
+    """Finish every sidecar that may be finished, oldest first, then commits of ours without one. Writes.
 
     A foreign sidecar younger than the grace period may belong to a writer at work and is deferred;
     one that our journal knows is finished as soon as its run's lease is dead.
@@ -31,6 +35,8 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     drop_stale_fence(graph)
     for file in list_sidecars(graph.storage, graph.format.sidecar_version):
         outcomes.append(_recover_one(graph, file, grace))
+    with contextlib.suppress(LeaseHeld, OperatorNeeded):
+        outcomes += publish_leftovers(graph)
     sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 
@@ -44,8 +50,11 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
     young = _too_young(graph, sidecar, grace)
     if young is not None:
         return _left(finding, "deferred", young)
-    with committer_turn(graph, f"recover {sidecar.operation_id}"):
-        return _finish(graph, file.path, sidecar)
+    try:
+        with committer_turn(graph, f"recover {sidecar.operation_id}") as keeper:
+            return _finish(graph, file.path, sidecar, keeper)
+    except LeaseHeld as error:
+        return _left(finding, "deferred", str(error))
 
 
 def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
@@ -60,15 +69,16 @@ def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
 
 def _too_young(graph: Graph, sidecar: Sidecar, grace: float) -> str | None:
     if journal.lookup(graph.storage, sidecar.operation_id) is not None:
-        alive = lease_is_alive(read_lease(graph.storage))
-        return "its maintenance run is still alive" if alive else None
+        return None  # the lease tells whether its run is at work
     age = time.time() - (sidecar.started_at_us or 0) / 1e6
     if age < grace:
         return f"armed {max(age, 0):.0f} s ago, its writer may be at work; deferred for {grace:.0f} s"
-    return None
+    # Without a grace period no age is told.
+    problem = clock_problem(graph.storage) if grace > 0 else None
+    return problem and f"{problem}; its writer may be at work; set the clock that is wrong, then run again"
 
 
-def _finish(graph: Graph, path: str, seen: Sidecar) -> RecoveryOutcome:
+def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> RecoveryOutcome:
     """Read and decide again under the lease, then act. Writes."""
     file = read_sidecar(graph.storage, path, graph.format.sidecar_version)
     if file is None:
@@ -83,7 +93,9 @@ def _finish(graph: Graph, path: str, seen: Sidecar) -> RecoveryOutcome:
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
+    keeper.assert_held()
     action, outcomes, published = _act(graph, sidecar, finding.classification)
+    keeper.assert_held()
     kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
     append_audit(
         graph,
@@ -93,6 +105,7 @@ def _finish(graph: Graph, path: str, seen: Sidecar) -> RecoveryOutcome:
         outcomes=outcomes,
         created_at_us=now_us(),
     )
+    keeper.assert_held()
     graph.storage.delete(path)
     journal.forget(graph.storage, sidecar.operation_id)
     first = outcomes[0] if outcomes else None

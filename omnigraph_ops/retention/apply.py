@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from omnigraph_ops.edges.engine_cli import EngineCli, engine_cli, require_stamp
+from omnigraph_ops.edges.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
@@ -15,7 +16,7 @@ from omnigraph_ops.retention.plain import expire_plain
 from omnigraph_ops.retention.through_engine import expiring_table, sweep_branches
 from omnigraph_ops.sealed import verify
 
-_PLACE = LeasePlace(path=f"{MAINTENANCE_DIR}/expire-rows.json", name="the row retention lease")
+_PLACE = LeasePlace(path=f"{MAINTENANCE_DIR}/expire-rows", name="the row retention lease")
 
 
 def engine_of(graph: Graph, path: str | None) -> EngineCli | None:
@@ -52,10 +53,12 @@ def expire_rows(
     Raises:
         StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
         InvalidInput: this engine cannot write to that branch; nothing was deleted.
+        ClockWrong: this host and the store disagree about the time; nothing was deleted.
         GraphFrozen: the graph, or a table of it, is frozen; nothing was deleted.
         LeaseHeld: another run of row retention is at work.
     """
     verify(plan, uri=graph.uri, consequence="nothing was deleted")
+    refuse_wrong_clock(graph.storage, "nothing was deleted")
     refuse_any_freeze(graph)
     if engine is not None and plan.branch is not None and not engine.release.nests_branches:
         raise InvalidInput(

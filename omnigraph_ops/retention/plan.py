@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from omnigraph_ops.edges.engine_cli import EngineCli
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.lance_rows import clock_of, expired_rows, keys_below
+from omnigraph_ops.edges.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
@@ -46,6 +47,7 @@ def plan_row_retention(
     check_bounds(bounds)
     ordered = distinct(policies)
     refuse_any_freeze(graph)
+    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
     state, planned_at_us = state_of(graph, branch), now_us()
     facts = read_type_facts(graph.storage) if graph.format.publishes else {}
     planner = _Planner(graph=graph, state=state, facts=facts, bounds=bounds, planned_at_us=planned_at_us, engine=engine)

@@ -22,7 +22,8 @@ from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.type_facts import read_type_facts
-from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.optimize.observe import spec_of
 from omnigraph_ops.recovery import recover
@@ -38,7 +39,6 @@ from omnigraph_ops.retention.look import (
 )
 from omnigraph_ops.retention.plain import ATTEMPTS, refuse_over_bounds
 from omnigraph_ops.retention.statements import Deletion, Way, deletion_of
-from omnigraph_ops.window import refuse_pending
 
 _MAIN = "main"
 _PAUSE_SECONDS = 0.5
@@ -125,7 +125,8 @@ class ExpiringTable:
             self._delete_on(name, base)
             self._prove(name, base)
             # After a timeout it may have landed: what a reader sees decides.
-            with contextlib.suppress(EngineTimeout), self._turn():
+            with contextlib.suppress(EngineTimeout), self._turn() as keeper:
+                keeper.assert_held()
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)
         return self._counted(stats, base)
 
@@ -222,7 +223,7 @@ class ExpiringTable:
             manifest_version=entry_in(self.graph, state, self.table.table_key).version,
         )
 
-    def _turn(self) -> contextlib.AbstractContextManager[object]:
+    def _turn(self) -> contextlib.AbstractContextManager[LeaseKeeper]:
         """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease."""
         return committer_turn(self.graph, f"expire rows of {self.table.table_key}")
 

@@ -33,4 +33,4 @@ def rewrite_lease(graph: Graph, table_path: str, *, wait_seconds: float | None =
 
 def lease_place(table_path: str) -> LeasePlace:
     """Where the rewrite lease of a table is. Pure."""
-    return LeasePlace(path=f"{table_folder(table_path)}/lease.json", name=f"the rewrite lease of {table_path}")
+    return LeasePlace(path=f"{table_folder(table_path)}/lease", name=f"the rewrite lease of {table_path}")

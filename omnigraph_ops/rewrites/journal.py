@@ -1,6 +1,6 @@
 """The journal of a rewrite: what was planned, and every result as it is finished, as small files in the graph.
 
-    __maintenance/rewrites/<table>/lease.json               who rewrites the table right now
+    __maintenance/rewrites/<table>/lease-<number>.json      who rewrites the table right now
     __maintenance/rewrites/<table>/<ulid>/plan.json         written before the first task executes
     __maintenance/rewrites/<table>/<ulid>/task-<n>.<attempt>.json
 

@@ -12,7 +12,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.rewrites import journal
 from omnigraph_ops.rewrites.adopt import Progress, adopt
-from omnigraph_ops.rewrites.claim import lease_place, rewrite_lease
+from omnigraph_ops.rewrites.claim import rewrite_lease
 from omnigraph_ops.rewrites.journal import Attempt, FinishedTask
 from omnigraph_ops.rewrites.reclaim import reclaim
 
@@ -59,18 +59,10 @@ def sweep_rewrites(graph: Graph, progress: Progress = lambda _text: None) -> Non
         return
     live = {entry.path: entry for entry in graph.state().entries}
     for table_path in map(journal.table_path_of, folders):
-        _drop_dead_lease(graph, table_path)
         if table_path in live:
             _retire(graph, live[table_path], progress)
         elif graph.is_gone(table_path):
             abandon(graph, table_path, progress)
-
-
-def _drop_dead_lease(graph: Graph, table_path: str) -> None:
-    """Remove the lease of a dead run: taking it over and giving it back does that. Destroys the lease."""
-    if graph.storage.exists(lease_place(table_path).path):
-        with contextlib.suppress(LeaseHeld), rewrite_lease(graph, table_path, wait_seconds=0):
-            pass
 
 
 def _retire(graph: Graph, entry: TableEntry, progress: Progress) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import PurePath
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,7 @@ from omnigraph_ops.edges.options import s3fs_options
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import OpsError, StorageError, TransientError
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.location import locate
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import RewritePolicy, TableStats
 from omnigraph_ops.optimize import optimize_table
@@ -70,8 +70,7 @@ def write_outcome(uri: str | None, outcome: SubmitOutcome) -> None:
     if uri is None:
         print(text, flush=True)
         return
-    folder, _, name = uri.rpartition("/")
-    root = folder if uri.startswith("s3://") else str(PurePath(folder or "."))
+    root, _, name = locate(uri).root.rpartition("/")
     Storage(root, s3fs_options(root)).write(name, text.encode())
 
 

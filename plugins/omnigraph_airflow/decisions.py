@@ -15,7 +15,7 @@ from typing import Any
 from omnigraph_ops import serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import Classification, CleanupPlan, OrphansPlan, RepairPreview
+from omnigraph_ops.models import Classification, CleanupPlan, OrphansPlan, RepairPreview, RepairRow
 
 APPROVE = "Approve"
 ASKED_DIGEST = "asked_digest"
@@ -129,13 +129,20 @@ def repair_in_advance(
 ) -> str | None:
     """Who approved this repair before it was previewed, or None when a person has to. Pure.
 
-    Only verified maintenance is covered: what changed rows is decided by somebody who saw it.
+    Only verified maintenance is covered, and only where nothing in the evidence speaks against it: everything else
+    is decided by somebody who saw it.
     """
-    if not all(row.classification is Classification.VERIFIED_MAINTENANCE for row in preview.drifted):
+    if not all(_nothing_against(row) for row in preview.drifted):
         return None
     if confirmed:
         return _confirmed(by)
     return _standing(by) if standing else None
+
+
+def _nothing_against(row: RepairRow) -> bool:
+    if row.classification is not Classification.VERIFIED_MAINTENANCE or row.error is not None or not row.readable:
+        return False
+    return row.evidence is None or (row.evidence.content_equal is not False and row.evidence.problem is None)
 
 
 def _confirmed(by: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from lance.optimize import Compaction
 
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, lance_errors
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.graph.lance_manifest import operation_of
+from omnigraph_ops.graph.lance_manifest import operation_of, version_record
 
 KEY = {b"lance-schema:unenforced-primary-key": b"true"}
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False, metadata=KEY), pa.field("n", pa.int64())])
@@ -215,3 +216,16 @@ def test_a_referenced_parent_branch_is_not_deleted(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="referenced"):
         dataset.branches.delete("a")
     assert set(dataset.branches.list()) == {"a", "a/b"}
+
+
+def test_commit_times_are_whole_nanoseconds_since_the_epoch(tmp_path: Path) -> None:
+    # `versions()` makes naive local times of them, which an hour that is repeated makes ambiguous.
+    before = time.time_ns()
+    dataset = dataset_of(tmp_path, [rows(0, 1), rows(1, 1)])
+    listed: Any = dataset._ds.versions()
+    assert [v["version"] for v in listed] == [1, 2]
+    for version in listed:
+        assert type(version["timestamp"]) is int
+        assert before <= version["timestamp"] <= time.time_ns()
+        recorded = version_record(Storage(str(tmp_path)), "t", version["version"]).committed_at_us
+        assert recorded == version["timestamp"] // 1000

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.edges import store_clock
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.settings import Settings
 from tests.crash.harness_disk import Contents, Quiet, files_in, restore
@@ -22,6 +23,11 @@ from tests.support.rows import Rows, rows_everywhere
 from tests.support.s3 import s3, s3_server
 
 __all__ = ["s3", "s3_server"]
+
+
+def forget_clocks() -> None:
+    """Every run stands for a new process, which has not compared its clock yet."""
+    store_clock._known().clear()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class Stage:
     def record(self) -> list[CrashPoint]:
         """Run once undisturbed; every mutating call in order. Outside of them nothing is written. Writes."""
         self.reset()
+        forget_clocks()
         quiet = Quiet(self.look)
         killer = self.killer(on_quiet=quiet)
         with self.guard(killer):
@@ -61,6 +68,7 @@ class Stage:
     def kill(self, point: CrashPoint, mode: str) -> None:
         """Run from the start and die at that point. Writes."""
         self.reset()
+        forget_clocks()
         killer = self.killer(when=lambda p: p.index == point.index, mode=mode)
         with self.guard(killer), pytest.raises(Killed):
             self.run(open_graph(self.root, self.settings))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pyarrow as pa
 
 from tests.crash import harness_damage as d
@@ -215,23 +213,31 @@ def _recovery() -> list[Case]:
     ]
 
 
+def _lease(ttl: str, released: str = "false") -> str:
+    return (
+        f'{{"number":7,"token":"t","owner":"o","purpose":"p","ttl_seconds":{ttl},"pid":1,"machine":"elsewhere",'
+        f'"renewals":0,"released":{released}}}'
+    )
+
+
 def _own() -> list[Case]:
-    lease, journal = "__maintenance/lease.json", "__maintenance/operations"
+    lease, journal = f"__maintenance/lease-{7:020d}.json", "__maintenance/operations"
     fine: dict[str, d.Damage] = {
         "lease garbage": d.put(lease, "{"),
         "lease empty": d.put(lease, ""),
         "lease deep": d.put(lease, DEEP),
-        "lease NaN": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":NaN}'),
-        "lease infinite": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":Infinity}'),
-        "lease long past": d.put(lease, '{"token":"t","owner":"o","purpose":"p","expires_at":-1e300}'),
+        "lease NaN": d.put(lease, _lease("NaN")),
+        "lease infinite": d.put(lease, _lease("Infinity")),
+        "lease is a folder": d.folder_at(lease),
+        "lease released": d.put(lease, _lease("60", "true")),
+        "lease without a next number": d.put(f"__maintenance/lease-{10**20 - 1}.json", _lease("60")),
         "journal garbage": d.put(f"{journal}/01ARZ3NDEKTSV4RRFFQ69G5FAV.json", "]["),
         "half-written files": d.put("__recovery/01ARZ3NDEKTSV4RRFFQ69G5FAV.json.0123.tmp", "{"),
     }
     broken: dict[str, d.Damage] = {
         "maintenance is a file": d.file_at("__maintenance"),
-        "lease is a folder": d.folder_at(lease),
         "journal is a file": d.file_at(journal),
-        "lease held": d.put(lease, f'{{"token":"t","owner":"o","purpose":"p","expires_at":{time.time() + 1800}}}'),
+        "lease held": d.put(lease, _lease("1800")),
     }
     harmless = [Case(name=n, damage=x, names="", scope=HARMLESS, must_fail=()) for n, x in fine.items()]
     needle = {"lease held": "lease"}

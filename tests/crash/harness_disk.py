@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-_LEASE = "/lease.json"
+from tests.support.leases import is_lease
+
 Contents = Mapping[str, object]
 """What is there by its name; a value that differs means that it was written."""
 
@@ -29,7 +30,7 @@ class Quiet:
 
     def _now(self) -> dict[str, object]:
         # A thread renews the leases, of the graph and of a table, whenever it likes.
-        return {name: value for name, value in self._look().items() if not name.endswith(_LEASE)}
+        return {name: value for name, value in self._look().items() if not is_lease(name)}
 
 
 def files_in(root: str | Path) -> dict[str, tuple[int, int] | None]:

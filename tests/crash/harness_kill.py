@@ -19,9 +19,10 @@ from unittest import mock
 import lance
 from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
-from omnigraph_ops.edges import lance_gateway, lance_tables
+from omnigraph_ops.edges import inventory, lance_gateway, lance_tables
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.ids import is_ulid
+from tests.support.leases import is_lease
 
 BEFORE, AFTER = "before", "after"
 HALF_WRITTEN = "half-written"
@@ -168,6 +169,9 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(Storage, "create", methods.pop("create")),
         mock.patch.multiple(Storage, **methods),
         mock.patch.multiple(lance.LanceDataset, **_dataset_methods(killer)),
+        mock.patch.object(lance.LanceDataset, "commit", staticmethod(_commit(killer))),
+        mock.patch.object(lance.LanceDataset, "shallow_clone", _clone(killer)),
+        mock.patch.object(inventory, "_move", _move(killer)),
         mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
         mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
@@ -211,6 +215,35 @@ def _dataset_method(killer: Killer, name: str) -> Any:
 
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
         return killer.lance_commit(name, self.uri, lambda: original(self, *args, **kwargs))
+
+    return guarded
+
+
+def _commit(killer: Killer) -> Any:
+    original = lance.LanceDataset.commit
+
+    def guarded(dataset: Any, transaction: Any, **kwargs: Any) -> Any:
+        call = f"commit {type(transaction.operation).__name__}"
+        return killer.lance_commit(call, dataset.uri, lambda: original(dataset, transaction, **kwargs))
+
+    return guarded
+
+
+def _clone(killer: Killer) -> Any:
+    original = lance.LanceDataset.shallow_clone
+
+    def guarded(self: Any, target: str, *args: Any, **kwargs: Any) -> Any:
+        return killer.lance_commit("shallow_clone", target, lambda: original(self, target, *args, **kwargs))
+
+    return guarded
+
+
+def _move(killer: Killer) -> Any:
+    original = inventory._move
+
+    def guarded(storage: Storage, source: str, target: str) -> None:
+        name = source.rpartition("/")[2]
+        killer.small_file("move", name, lambda: original(storage, source, target), None)
 
     return guarded
 
@@ -273,10 +306,13 @@ def _compaction(killer: Killer) -> Iterator[None]:
 
 
 def _shorten(folder: Path, root: Path) -> str:
-    return str(folder.relative_to(root)) if folder.is_relative_to(root) else str(folder)
+    if not folder.is_relative_to(root):
+        return str(folder)
+    parts = folder.relative_to(root).parts
+    return "/".join("*.lance" if is_ulid(part.removesuffix(".lance")) else part for part in parts)
 
 
 def _stable(path: str) -> str:
     """A path without its operation and rewrite ids, so that two runs name their points alike."""
-    folder, _, name = "/".join("*" if is_ulid(part) else part for part in path.split("/")).rpartition("/")
-    return path if name == "lease.json" else f"{folder}/*"
+    folder = "/".join("*" if is_ulid(part) else part for part in path.split("/")).rpartition("/")[0]
+    return f"{folder}/lease" if is_lease(path) else f"{folder}/*"

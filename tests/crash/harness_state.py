@@ -6,16 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from omnigraph_ops.edges.inventory import below_folder, folders_in
+from omnigraph_ops.edges.inventory import below_folder
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lease import LEASE_PATH, lease_is_alive, read_lease
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.settings import Settings
 from tests.crash.harness_sidecars import Document, commits_in, manifest_rows
+from tests.support.leases import bury_holders, is_free, is_lease
 from tests.support.rows import Rows, rows_everywhere
 
 QUICK = Settings(concurrency=1, lease_ttl_seconds=30, lease_wait_seconds=2, recovery_grace_seconds=0)
@@ -48,13 +48,8 @@ def check_lineage(graph: Graph, branch: str | None) -> None:
 
 
 def expire_lease(graph: Graph) -> None:
-    """Age the leases of the killed run past their time to live. Writes."""
-    tables = [f"{folder}/lease.json" for folder in folders_in(graph.storage, REWRITES_DIR)]
-    for path in (LEASE_PATH, *tables):
-        if graph.storage.exists(path):
-            assert read_lease(graph.storage, path) is not None, "a kill left an unreadable lease"
-            aged = json.loads(graph.storage.read(path)) | {"expires_at": 1.0}
-            graph.storage.write(path, json.dumps(aged).encode())
+    """Let the leases of the killed run be those of a dead process. Writes."""
+    bury_holders(graph.storage)
 
 
 def converge(root: str, again: Callable[[Graph], object] = lambda _graph: None) -> None:
@@ -76,8 +71,9 @@ def check_converged(root: str) -> None:
     assert report.status is CheckStatus.CLEAN, report
     assert report.drift == ()
     assert plan_optimize(graph).productive() == ()
-    assert not lease_is_alive(read_lease(graph.storage))
-    assert [f for f in below_folder(graph.storage, REWRITES_DIR) if not (f.is_folder or f.path.endswith(".tmp"))] == []
+    assert is_free(graph.storage)
+    left = [f.path for f in below_folder(graph.storage, REWRITES_DIR) if not f.is_folder]
+    assert [f for f in left if not (is_lease(f) or f.endswith(".tmp"))] == []
 
 
 def _twice(values: Iterable[str]) -> list[str]:

@@ -19,13 +19,13 @@ from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.holds import Hold, freezes, write_hold
-from omnigraph_ops.lease import LEASE_PATH, read_lease
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.settings import Settings
 from tests.crash.conftest import stage_of
 from tests.crash.harness_kill import Killed, Killer, killing
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags
+from tests.support.leases import bury_holders
 from tests.support.rows import Rows, rows_everywhere
 
 pytestmark = pytest.mark.crash
@@ -68,7 +68,7 @@ def opened(root: Path) -> Graph:
 
 def dead(graph: Graph) -> None:
     """The killed process is this one: let its lease and its announced freezes look like a dead process's. Writes."""
-    graph.storage.delete(LEASE_PATH) if read_lease(graph.storage) else None
+    bury_holders(graph.storage)
     for hold in freezes(graph.storage):
         if hold.pid:
             write_hold(graph.storage, replace(hold, pid=2**22 + 1))

@@ -32,7 +32,7 @@ optimize_all(graph)
 @pytest.mark.parametrize("stamp", [3, 6])
 @pytest.mark.parametrize("small_table_bytes", [0, 1 << 26])
 def test_a_killed_process_is_finished_by_the_next_run(tmp_path: Path, stamp: int, small_table_bytes: int) -> None:
-    scenario = next(s for s in SCENARIOS if s.name == "one-window")
+    scenario = next(s for s in SCENARIOS if s.name == "small")
     built = build_stage(tmp_path, scenario, stamp)
     chance = random.Random(f"{stamp}:{small_table_bytes}")
     for _ in range(_ROUNDS):

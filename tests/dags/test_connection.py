@@ -215,3 +215,30 @@ def test_the_form_has_exactly_the_fields_that_the_hook_reads() -> None:
 
     (connection,) = get_provider_info()["connection-types"]
     assert set(connection["conn-fields"]) == FIELDS
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("s3://lake/a/../people.omni", "has the segment '..'"),
+        ("s3://lake/a%20b", "contains '%'"),
+        ("s3://key:canary-3f9a1c@lake/people.omni", "user info"),
+        ("/lake/people.omni\n", "has blanks around it"),
+    ],
+)
+@pytest.mark.parametrize("place", ["host", "param", "cluster", "destination"])
+def test_an_address_that_is_two_places_is_refused_wherever_it_stands(
+    connect: Connect, place: str, address: str, words: str
+) -> None:
+    from omnigraph_ops.backup.listing import newest_finished
+
+    connect(host=address, extra={"graph_id": "people"} if place == "cluster" else {})
+    if place == "destination":
+        with pytest.raises(InvalidInput) as refused:
+            newest_finished(address, "/lake/people.omni", StoreAccess())
+        said = str(refused.value)
+    else:
+        ok, said = hook(address if place == "param" else None).test_connection()
+        assert not ok
+    assert words in said
+    assert SECRET not in said

@@ -1,30 +1,45 @@
-"""The armed window where the store fails or somebody else shows up while the sidecar is written."""
+"""The armed window where the store fails, or where somebody else shows up at any moment of it."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_tables import execute_task
+from omnigraph_ops import window
+from omnigraph_ops.edges.lance_commits import ConfigRemoval, RewriteChange
+from omnigraph_ops.edges.lance_files import tracked_files
+from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import RecoveryPending, StorageError
+from omnigraph_ops.errors import CorruptGraph, DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, SCHEMA_APPLY_LOCK
-from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
-from omnigraph_ops.lease import LEASE_PATH, LeaseKeeper
+from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.optimize import deferred, optimize_all, optimize_table, units
+from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.settings import Settings
-from omnigraph_ops.window import run_unit
+from omnigraph_ops.window import land
 from tests.conftest import DemoGraph
+from tests.crash.harness_kill import Killed
 from tests.crash.harness_sidecars import audit_rows
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
+from tests.support.leases import bury_holders, is_free, take_over
+from tests.support.losses import lossy_result
 from tests.support.rows import rows_of, tree_of
-from tests.support.writers import entry_of
+from tests.support.writers import delete_first, drift, entry_of
 
+NOTHING = ConfigRemoval(keys=("none",))
+"""A change that leaves everything as it is."""
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
 PERSON = "node:Person"
 FOREIGN = "01ARYZ6S410000000000000000"
@@ -62,7 +77,7 @@ def test_a_sidecar_that_cannot_be_written_moves_nothing(
         (PERSON, True),
     ]
     assert graph_files(graph) == tree
-    assert not graph.storage.exists(LEASE_PATH)
+    assert is_free(graph.storage)
     # Whether such a put landed is unknown, so our record of it stays until the next recover.
     assert recover(graph).status is CheckStatus.CLEAN
     assert_no_leftovers(graph)
@@ -110,66 +125,275 @@ def test_whoever_appears_while_arming_has_the_right_of_way(
 ) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
     entry, rows = entry_of(graph, PERSON), rows_of(graph)
-
-    def armed_beside(*args: object) -> str:
-        path = write_sidecar(*args)  # type: ignore[arg-type]
-        appears(graph)
-        return path
-
-    monkeypatch.setattr("omnigraph_ops.window.write_sidecar", armed_beside)
+    once_armed(monkeypatch, lambda: appears(graph))
     with pytest.raises(RecoveryPending, match=f"{words}.* appeared on .* while arming; nothing was written"):
-        run_unit(graph, entry, unit="fold", effects=lambda *_: pytest.fail("must not run"))
+        land(graph, entry, [NOTHING], unit="config")
     assert sidecar_names(graph.storage) == ({f"{FOREIGN}.json"} if appears is sidecar else set())
     assert graph.storage.list(f"{MAINTENANCE_DIR}/operations") == ()
-    assert not graph.storage.exists(LEASE_PATH)
+    assert is_free(graph.storage)
     assert (entry_of(graph, PERSON), graph.open_head(entry).version) == (entry, entry.version)
     assert rows_of(graph) == rows
 
 
-@pytest.mark.parametrize("one_window", [True, False])
-def test_no_commit_buries_what_a_writer_that_armed_beside_us_is_about_to_commit(
-    demo_graph: DemoGraph, stamp: int, one_window: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("small", [True, False])
+def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_end(
+    demo_graph: DemoGraph, stamp: int, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = Settings(small_table_bytes=10**9 if one_window else 0)
-    graph = demo_graph(stamp=stamp, settings=small, **PEOPLE)
-    before, rows = entry_of(graph, PERSON), rows_of(graph)
-    commits, said = list[str](), list[str]()
-    real = deferred.commit_results
-
-    def beside(*_: object) -> None:
-        """The last moment before a commit at which anybody of ours looks."""
-        sidecar(graph)
-
-    if one_window:
-        monkeypatch.setattr(units, "execute_task", lambda *args: (beside(), execute_task(*args))[1])
-    else:
-        monkeypatch.setattr(LeaseKeeper, "assert_held", lambda keeper: sidecar(graph) if armed(graph) else None)
-    monkeypatch.setattr(deferred, "commit_results", lambda *a, **n: (commits.append("rewrite"), real(*a, **n))[1])
+    graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
+    before, rows, said = entry_of(graph, PERSON), rows_of(graph), list[str]()
+    once_armed(monkeypatch, lambda: sidecar(graph))
     with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
         optimize_table(graph, PERSON, on_progress=said.append)
-    assert any(f"preempted, planning again: sidecar {FOREIGN}" in text and "while armed" in text for text in said)
-    assert commits == []
+    assert any(f"preempted, planning again: sidecar {FOREIGN}" in text and "while arming" in text for text in said)
     assert sidecar_names(graph.storage) == {f"{FOREIGN}.json"}
-    now = entry_of(graph, PERSON)
-    assert graph.open_head(now).version == now.version >= before.version, "what was folded before is published"
+    assert (entry_of(graph, PERSON), graph.open_head(before).version) == (before, before.version)
     assert rows_of(graph) == rows
+    assert unreferenced_files(graph, before) == [], "what was built is of no use: it went at once"
 
 
-def test_an_index_is_not_built_anew_over_a_writer_that_armed_while_it_was_folded(
+def test_a_commit_of_another_writer_is_never_buried(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, built = demo_graph(stamp=stamp, **PEOPLE), list[str]()
+    """It lands between our last look and our commit, and its writer dies before it publishes."""
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before = entry_of(graph, PERSON)
+    once_armed(monkeypatch, lambda: drift(graph, PERSON, delete_first()))
+    with pytest.raises(DriftFound, match="ahead of manifest version"):
+        land(graph, before, [NOTHING], unit="config")
+    assert graph.open_head(before).version == before.version + 1
+    chain = history(graph.storage, before.path, after=before.version, upto=before.version + 1)
+    assert chain.operations == ("Delete",), "only its own commit is ahead of the pin"
+    assert entry_of(graph, PERSON) == before
+    assert not sidecar_names(graph.storage)
 
-    def failing(*_: object) -> None:
-        sidecar(graph)
-        raise LanceFailure("cannot be folded")
 
-    monkeypatch.setattr(units, "fold_index", failing)
-    monkeypatch.setattr(units, "build_index", lambda *args: built.append(args[-1]))
-    with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
-        optimize_table(graph, PERSON)
-    assert built == []
+def test_an_engine_that_withdraws_our_sidecar_before_the_commit_costs_an_attempt(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before, armed = entry_of(graph, PERSON), list[str]()
+    once_armed(monkeypatch, lambda: withdraw(graph), armed=armed, times=1)
+    result = land(graph, before, [NOTHING], unit="config")
+    assert len(set(armed)) == 2
+    assert (result.entry.version, graph.open_head(before).version) == (before.version + 1, before.version + 1)
+    assert_no_leftovers(graph)
 
 
-def armed(graph: Graph) -> bool:
-    return bool(sidecar_names(graph.storage))
+def test_an_engine_that_withdraws_our_sidecar_after_the_commit_leaves_it_published(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its open looked at the table before our commit landed: it rolled back nothing and removed the sidecar."""
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before, armed = entry_of(graph, PERSON), list[str]()
+    after_commit(monkeypatch, lambda: withdraw(graph))
+    once_armed(monkeypatch, lambda: None, armed=armed)
+    during_publish = list[frozenset[str]]()
+    real = window.publish
+    monkeypatch.setattr(
+        window, "publish", lambda *a, **n: (during_publish.append(sidecar_names(graph.storage)), real(*a, **n))[1]
+    )
+    result = land(graph, before, [NOTHING], unit="config")
+    assert during_publish == [frozenset({f"{armed[1]}.json"})], "it is covered again when it is published"
+    assert result.entry.version == before.version + 1
+    assert_no_leftovers(graph)
+
+
+def test_an_engine_that_publishes_our_commit_first_is_no_error(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before = entry_of(graph, PERSON)
+    after_commit(monkeypatch, lambda: recover_as_engine(graph))
+    result = land(graph, before, [NOTHING], unit="config")
+    assert result.entry.version == before.version + 1
+    assert_pins_are_heads(graph)
+    assert_no_leftovers(graph)
+
+
+def test_a_lease_that_is_lost_before_the_commit_stops_it(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before = entry_of(graph, PERSON)
+    once_armed(monkeypatch, lambda: take_over(graph.storage))
+    with pytest.raises(LeaseHeld, match="taken over"):
+        land(graph, before, [NOTHING], unit="config")
+    assert graph.open_head(before).version == before.version
+    assert not sidecar_names(graph.storage)
+
+
+def test_a_lease_that_is_lost_after_the_commit_leaves_the_publish_to_recover(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before = entry_of(graph, PERSON)
+    with monkeypatch.context() as patch:
+        after_commit(patch, lambda: take_over(graph.storage))
+        with pytest.raises(OutcomeUnknown, match=r"is complete and not published.*run `omnigraph-ops recover`"):
+            land(graph, before, [NOTHING], unit="config")
+    assert entry_of(graph, PERSON) == before
+    bury_holders(graph.storage)
+    assert recover(graph, grace_seconds=3600).status is CheckStatus.CLEAN
+    assert entry_of(graph, PERSON).version == before.version + 1
+
+
+def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_published_by_its_mark(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before, rows = entry_of(graph, PERSON), rows_of(graph)
+
+    def killed() -> None:
+        withdraw(graph)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(window._Window, "_finish", lambda *_: killed())
+        with pytest.raises(Killed):
+            land(graph, before, [NOTHING], unit="config")
+    assert not sidecar_names(graph.storage)
+    (found,) = check(graph).drift
+    assert (found.covered, found.recoverable, check(graph).status) == (False, True, CheckStatus.PENDING)
+    report = recover(graph, grace_seconds=3600)
+    assert [(o.table_key, o.action) for o in report.outcomes] == [(PERSON, "rolled_forward")]
+    assert report.status is CheckStatus.CLEAN
+    assert rows_of(graph) == rows
+    assert_pins_are_heads(graph)
+
+
+def test_drift_of_others_is_not_published_by_a_mark(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    drift(graph, PERSON, delete_first())
+    (found,) = check(graph).drift
+    assert not found.recoverable
+    assert recover(graph, grace_seconds=0).outcomes == ()
+    assert entry_of(graph, PERSON).version == found.manifest_version
+
+
+@pytest.mark.parametrize("lost", ["rows", "file"])
+def test_a_rewrite_that_lost_something_is_not_committed(
+    demo_graph: DemoGraph, stamp: int, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before, rows = entry_of(graph, PERSON), rows_of(graph)
+    if lost == "rows":
+        result = lossy_result(graph, PERSON)
+    else:
+        pinned = graph.open_pinned(before)
+        result = execute_task(pinned, plan_tasks(pinned, 1 << 20)[0].payload)
+        (graph_path(graph, before) / "data" / json.loads(result)["new_fragments"][0]["files"][0]["path"]).unlink()
+    kind, words = (CorruptGraph, "rows instead of") if lost == "rows" else (StorageError, "is not there as it was")
+    with pytest.raises(kind, match=f"{words}.*nothing was committed"):
+        land(graph, before, [RewriteChange(results=(result,))], unit="rewrite")
+    assert graph.open_head(before).version == before.version
+    assert rows_of(graph) == rows
+    assert not sidecar_names(graph.storage)
+
+
+_STOPPED = """
+import sys
+from omnigraph_ops import window
+from omnigraph_ops.edges.lance_commits import ConfigRemoval
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.settings import Settings
+real = window._Window._is_covered
+def covered(self, keeper):
+    print("armed", flush=True)
+    sys.stdin.readline()
+    return real(self, keeper)
+window._Window._is_covered = covered
+graph = open_graph(sys.argv[1], Settings(lease_ttl_seconds=1))
+try:
+    window.land(graph, graph.published(sys.argv[2]), [ConfigRemoval(keys=("none",))], unit="config")
+    print("landed", flush=True)
+except Exception as error:
+    print(type(error).__name__, flush=True)
+"""
+
+
+def test_a_process_that_was_stopped_while_armed_does_not_commit_after_another_recovered(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    graph = demo_graph(stamp=stamp, settings=Settings(lease_ttl_seconds=1), **PEOPLE)
+    before = entry_of(graph, PERSON)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _STOPPED, graph.uri, PERSON],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "armed\n"
+        process.send_signal(signal.SIGSTOP)
+        report = recover(graph, grace_seconds=0)
+        assert [o.action for o in report.outcomes] == ["rolled_back"]
+        process.send_signal(signal.SIGCONT)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "LeaseHeld\n"
+    assert graph.open_head(before).version == before.version
+    assert check(graph).status is CheckStatus.CLEAN
+
+
+def once_armed(
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[], object],
+    *,
+    armed: list[str] | None = None,
+    times: int = 100,
+) -> None:
+    """Right after our sidecar was written something happens, so many times."""
+    real, left = window.write_sidecar, [times]
+
+    def writing(graph: Graph, entry: TableEntry, operation_id: str, root: str) -> str:
+        path = real(graph, entry, operation_id, root)
+        if armed is not None:
+            armed.append(operation_id)
+        if left[0]:
+            left[0] -= 1
+            act()
+        return path
+
+    monkeypatch.setattr(window, "write_sidecar", writing)
+
+
+def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Right after the first commit of a table something happens, once."""
+    real, left = window._Window._commit, [1]
+
+    def committing(self: object, *args: object) -> None:
+        real(self, *args)  # type: ignore[arg-type]
+        if left:
+            left.pop()
+            act()
+
+    monkeypatch.setattr(window._Window, "_commit", committing)
+
+
+def withdraw(graph: Graph) -> None:
+    """What the open of an engine does with the sidecar of a table that has not moved, but for its lineage."""
+    for name in sidecar_names(graph.storage):
+        graph.storage.delete(f"{RECOVERY_DIR}/{name}")
+
+
+def recover_as_engine(graph: Graph) -> None:
+    """Another process, without our lease, finishes what is pending."""
+    for file in list_sidecars(graph.storage, graph.format.sidecar_version):
+        assert file.sidecar is not None
+        entry = entry_of(graph, file.sidecar.tables[0].table_key)
+        publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor="omnigraph:recovery")
+    withdraw(graph)
+
+
+def graph_path(graph: Graph, entry: TableEntry) -> Path:
+    return Path(graph.uri) / entry.path
+
+
+def unreferenced_files(graph: Graph, entry: TableEntry) -> list[str]:
+    """Data and index files of a table that no version refers to."""
+    used = {file for files in tracked_files(graph.open_head(entry)).values() for file in files}
+    root = graph_path(graph, entry)
+    there = [str(p.relative_to(root)) for name in ("data", "_indices") for p in (root / name).rglob("*") if p.is_file()]
+    return sorted(f for f in there if f not in used)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 import lance
 import pytest
 
+from omnigraph_ops.cli import main
+from omnigraph_ops.cli.parser import build_parser
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import STAMP_KEY
 from omnigraph_ops.graph.sidecars import sidecar_path
@@ -82,6 +85,59 @@ def test_an_unknown_table_is_named(cli: Cli, demo_graph: DemoGraph, verb: str) -
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_server_address_is_refused(cli: Cli, verb: str) -> None:
     assert_refused(cli(verb, "http://localhost:8080"), "server address")
+
+
+def addressing_verbs() -> list[list[str]]:
+    """A call of every verb that takes the address of a graph or a backup, with `{}` in its place."""
+    (subparsers,) = (a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    also = {
+        "cleanup": ["--keep", "1"],
+        "hold": ["--table", "node:Person"],
+        "expire-rows": ["--table", "node:Person", "--property", "age", "--older-than", "1d"],
+        "release": ["ID"],
+        "unfreeze": ["ID"],
+        "files": ["--freeze", "ID"],
+    }
+    calls = []
+    for verb, parser in subparsers.choices.items():
+        positional = [a.dest for a in parser._actions if not a.option_strings]
+        places = [dest for dest in positional if dest in {"graph", "backup", "destination"}]
+        if places:
+            calls.append([verb, *(["{}"] * len(places)), *also.get(verb, ())])
+    return calls
+
+
+@pytest.mark.parametrize("call", addressing_verbs(), ids=lambda call: call[0])
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("s3://b/a/../b/g", "has the segment '..'"), ("s3://b/a%20b", "contains '%'"), ("s3://k:s@b/g", "user info")],
+)
+def test_every_verb_refuses_an_address_that_is_two_places(
+    capsys: pytest.CaptureFixture[str], call: list[str], address: str, words: str
+) -> None:
+    code = main([part.format(address) for part in call])
+    out, err = capsys.readouterr()
+    assert_refused(Outcome(code=code, out=out, err=err), words)
+    assert "k:s" not in err
+
+
+def test_what_must_be_on_this_machine_is_refused_elsewhere(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    assert_refused(cli("demo-graph", "s3://bucket/g"), "only written to a local directory")
+    assert_refused(cli("orphans --listing", graph.uri, "s3://bucket/inventory.csv"), "is not on this machine")
+
+
+def test_two_spellings_of_one_local_graph_are_one(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    folder = Path(graph.uri).parent / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert cli("freeze --ttl 1h", f"../{Path(graph.uri).name}").code == 0
+    for spelling in (graph.uri, f"../{Path(graph.uri).name}/", f"file://{graph.uri}", f"/{graph.uri}//"):
+        assert_refused(cli("optimize", spelling), "frozen")
+        assert_refused(cli("cleanup --keep 1 --confirm", spelling), "frozen")
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
+from omnigraph_ops.edges.lance_commits import RewriteChange
+from omnigraph_ops.edges.lance_errors import CommitConflict
 from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
 from omnigraph_ops.errors import OpsError, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
 from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.window import land
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_of
@@ -102,14 +107,30 @@ def test_drift_that_appears_during_the_rewrite_is_never_published(demo_graph: De
     assert_no_leftovers(graph)
 
 
-def test_a_plan_is_never_applied_to_another_version(demo_graph: DemoGraph) -> None:
-    from omnigraph_ops.window import run_unit
-
+def test_results_are_never_committed_over_fragments_that_changed(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**PEOPLE)
     stale = entry_of(graph, "node:Person")
+    pinned = graph.open_pinned(stale)
+    change = RewriteChange(results=tuple(execute_task(pinned, t.payload) for t in plan_tasks(pinned, 1 << 20)))
+    write(graph, "node:Person", delete_last)
+    rows = rows_of(graph)
+    with pytest.raises(CommitConflict, match="changed while they were rewritten; nothing was committed"):
+        land(graph, stale, [change], unit="rewrite")
+    assert rows_of(graph) == rows
+
+
+def delete_last(dataset: Any) -> None:
+    *_, last = dataset.to_table(columns=["id"]).column("id").to_pylist()
+    dataset.delete(f"id = '{last}'")
+
+
+def test_results_are_committed_beside_rows_that_came_meanwhile(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**PEOPLE)
+    stale = entry_of(graph, "node:Person")
+    pinned = graph.open_pinned(stale)
+    change = RewriteChange(results=tuple(execute_task(pinned, t.payload) for t in plan_tasks(pinned, 1 << 20)))
     write(graph, "node:Person", copies("new-"))
-    tree = rows_of(graph)
-    with pytest.raises(StalePlan, match="plan again"):
-        run_unit(graph, stale, unit="fold", effects=lambda *_: pytest.fail("must not run"))
-    assert rows_of(graph) == tree
+    rows = rows_by_id(graph)
+    assert land(graph, stale, [change], unit="rewrite").landed == 1
+    assert rows_by_id(graph) == rows
     assert_no_leftovers(graph)

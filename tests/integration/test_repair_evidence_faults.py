@@ -6,6 +6,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.models import Classification, EvidenceTier, ShownRow
 from omnigraph_ops.repair import apply_repair, preview_repair
 from tests.conftest import DemoGraph
@@ -134,5 +135,12 @@ def texts(row: ShownRow) -> list[str | None]:
 def test_the_evidence_does_not_decide(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(PERSON,))
     preview = preview_repair(graph, evidence=FULL)
-    remove_data(graph, PERSON)
     assert apply_repair(graph, preview).manifest_version is not None
+
+
+def test_data_that_goes_after_the_preview_stops_the_repair(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(PERSON,))
+    preview = preview_repair(graph, evidence=FULL)
+    remove_data(graph, PERSON)
+    with pytest.raises(StalePlan, match="changed since it was previewed; nothing was published"):
+        apply_repair(graph, preview)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.cluster import resolve_cluster
-from omnigraph_ops.graph.spelling import engine_root, recorded_root
+from omnigraph_ops.graph.location import GraphLocation
+from omnigraph_ops.graph.spelling import chosen_root, engine_root, recorded_root
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.settings import Settings
 
@@ -61,6 +64,26 @@ def test_the_setting_is_written_into_the_sidecar_and_must_be_this_graph(root: Pa
         engine_root(graph, entry)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ("s3://bucket/g.omni", "is not the directory"),
+        ("file://{root}", "of which engines keep the path"),
+        (" {root}", "has blanks around it"),
+        ("s3://bucket/a/../g", "has the segment"),
+    ],
+)
+def test_a_setting_that_no_engine_would_write_is_refused(root: Path, chosen: str, words: str) -> None:
+    graph, entry = entry_of(root, Settings(engine_root=chosen.format(root=root)))
+    with pytest.raises(InvalidInput, match=words):
+        engine_root(graph, entry)  # type: ignore[arg-type]
+
+
+def test_a_relative_setting_is_taken_on_trust(root: Path) -> None:
+    graph, entry = entry_of(root, Settings(engine_root="./g.omni/"))
+    assert engine_root(graph, entry) == "./g.omni"  # type: ignore[arg-type]
+
+
 def ledger(folder: Path, *graphs: str, version: int = 1) -> str:
     (folder / "__cluster").mkdir(parents=True, exist_ok=True)
     resources = {f"graph.{g}": {"digest": "d"} for g in graphs} | {"policy.x": {}}
@@ -81,6 +104,7 @@ def test_a_cluster_resolves_to_its_graph(tmp_path: Path) -> None:
         (("a", "b"), None, "has 2 graphs: [a, b]; pass --graph <id>"),
         (("a",), "z", "graph `z` is not applied in cluster"),
         ((), None, "has no applied graphs"),
+        (("../../x",), None, "is not the id of a graph"),
     ],
 )
 def test_a_cluster_that_does_not_say_which(
@@ -99,3 +123,18 @@ def test_a_cluster_without_a_usable_ledger(tmp_path: Path) -> None:
     (tmp_path / "v" / "__cluster" / "state.json").write_text("{")
     with pytest.raises(InvalidInput, match="not valid JSON"):
         resolve_cluster(str(tmp_path / "v"), None)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "root"),
+    [("s3://b/g.omni/", "s3://b/g.omni"), ("s3://b/other", None), ("/data/g.omni", None), ("g", None)],
+)
+def test_on_s3_the_setting_must_be_the_graph(chosen: str, root: str | None) -> None:
+    location = GraphLocation(given="s3://b/g.omni", root="s3://b/g.omni")
+    context = SimpleNamespace(location=location)
+    graph: Any = SimpleNamespace(settings=Settings(engine_root=chosen), uri=location.root, context=context)
+    if root is not None:
+        assert chosen_root(graph) == root
+        return
+    with pytest.raises(InvalidInput, match="is not the directory"):
+        chosen_root(graph)

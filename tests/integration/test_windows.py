@@ -9,13 +9,13 @@ from pathlib import Path
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import Executor
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
 from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.settings import Settings
+from tests.support.leases import is_free
 
 PAUSE_SECONDS = 3.0
 
@@ -33,7 +33,7 @@ class SlowExecutor:
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
         time.sleep(PAUSE_SECONDS)
         self.armed.append(sidecar_names(self.storage))
-        self.leased.append("lease.json" in self.storage.list(MAINTENANCE_DIR))
+        self.leased.append(not is_free(self.storage))
         yield from InProcessExecutor().execute(dataset, orders)
 
 

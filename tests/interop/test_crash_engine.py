@@ -30,7 +30,7 @@ _SAMPLE = (
 
 
 @pytest.mark.parametrize("stamp", [3, 6])
-@pytest.mark.parametrize("name", ["one-window", "two-windows"])
+@pytest.mark.parametrize("name", ["small", "journalled"])
 def test_the_engine_finishes_what_we_crashed(tmp_path: Path, name: str, stamp: int) -> None:
     oracle = engine(stamp)
     built = build_stage(tmp_path, next(s for s in SCENARIOS if s.name == name), stamp)

@@ -23,6 +23,7 @@ from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
+from tests.support.leases import is_free, is_lease, most_holders
 
 pytestmark = pytest.mark.s3
 Make = Callable[[DemoSpec], str]
@@ -99,7 +100,12 @@ def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
     optimize_all(graph)
     assert [t.table_key for t in plan_optimize(graph).tables if t.decision is Decision.OPTIMIZE] == []
     assert row_sets(graph) == rows
-    assert graph.storage.list(MAINTENANCE_DIR) == ()
+    assert all(map(is_lease, graph.storage.list(MAINTENANCE_DIR))) and is_free(graph.storage)
+
+
+def test_six_waiters_for_a_dead_holder_never_become_two_on_s3(s3_graph: Make) -> None:
+    uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=5))
+    assert most_holders(lambda: Storage(uri, s3fs_options(uri)), waiters=6, rounds=12) == [1] * 12
 
 
 def test_good_store_passes_the_check(s3_graph: Make) -> None:

@@ -6,6 +6,7 @@ from omnigraph_ops.edges.lance_tables import table_facts
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import Decision, SkipReason
 from omnigraph_ops.optimize import plan_optimize
+from tests.support.leases import is_free, is_lease
 from tests.support.rows import tree_of
 
 
@@ -27,10 +28,12 @@ def assert_pins_are_heads(graph: Graph) -> None:
 
 
 def assert_no_leftovers(graph: Graph) -> None:
-    """No sidecar, no journal record, no lease, no hold, no half-written file; what was done is no leftover."""
+    """No sidecar, journal record, held lease, hold or half-written file; what was done is no leftover."""
     files = [name for name, kind in tree_of(graph.uri).items() if kind != "folder"]
     own = [f for f in files if f.startswith(("__recovery/", "__maintenance/"))]
-    assert [f for f in own if not f.startswith(("__maintenance/audit/", "__maintenance/ingest/"))] == []
+    kept = ("__maintenance/audit/", "__maintenance/ingest/")
+    assert [f for f in own if not (f.startswith(kept) or is_lease(f))] == []
+    assert is_free(graph.storage)
     assert [f for f in files if f.endswith(".tmp")] == []
 
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 MOTO = ROOT / "tests" / "s3" / "locked_moto.py"
 REAL_STORE = os.environ.get("OMNIGRAPH_TEST_S3") == "versitygw"
 GRAPH_KEY = "graphs/kb.omni"
-_START_SECONDS = 60
+_START_SECONDS = 240
 # The engine and this tool read these; moto takes any pair, versitygw is given this one.
 _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "test",

@@ -14,12 +14,12 @@ from omnigraph_ops.edges.lance_gateway import BranchRef
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import ProtectedVersion, RetentionPolicy, SnapshotExpiry
 
-NOW = 1000.0
+NOW = 1_000_000_000
 
 
 def history(*versions: int) -> tuple[VersionFacts, ...]:
     """Version `n` was committed at second `n * 10`."""
-    return tuple(VersionFacts(version=v, committed_at=v * 10.0) for v in versions)
+    return tuple(VersionFacts(version=v, committed_at_us=v * 10_000_000) for v in versions)
 
 
 def policy(keep: int | None = None, older_than: int | None = None) -> RetentionPolicy:

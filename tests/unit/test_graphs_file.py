@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,10 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
         ("  People:\n    target: /b\n", "5: graphs.People.name: string should match pattern"),
         ("  b:\n    target: data/b\n", "6: graphs.b.target: 'data/b' is relative, and every worker"),
         ("  b:\n    target: https://b\n", "6: graphs.b.target: https://b is a server address"),
+        ("  b:\n    target: s3://b/a/../g\n", "6: graphs.b.target: s3://b/a/../g has the segment '..'"),
+        ('  b:\n    target: " /b"\n', "6: graphs.b.target: ' /b' is relative"),
+        ("  b:\n    target: {cluster: s3://b//c, id: a}\n", "6: graphs.b.target.cluster: s3://b//c has an empty"),
+        ("  b:\n    target: {cluster: /c, id: ../x}\n", "6: graphs.b.target.id: '../x' is not the id of a graph"),
         ("  b:\n    owner: me\n", "5: graphs.b.target: field required"),
         ("  b:\n    target: {cluster: /c}\n", "6: graphs.b.target.id: field required"),
         ("  b: /somewhere\n", "5: graphs.b: it is a mapping with at least the key target"),
@@ -274,3 +279,46 @@ def test_reading_a_file_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def bomb(link: str, last: str) -> str:
+    """Nine lines, each of which names the one above it ten times: a thousand million parts."""
+    names = "abcdefghi"
+    lines = [f"{name}: &{name} {link.format(','.join([f'*{above}'] * 10))}" for above, name in pairwise(names)]
+    return "\n".join([f"a: &a {last}", *lines]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        pytest.param(bomb("[{}]", "[x, x, x]"), 6, "becomes too large", id="alias bomb"),
+        pytest.param(bomb("{{<<: [{}]}}", "{x: 1}"), 6, "becomes too large", id="merge bomb"),
+        pytest.param(f"a: &a {'x' * 100_000}\nb: [{'*a,' * 1000}]\n", 2, "becomes too large", id="one value"),
+        pytest.param("version: 1\na: &a\n  b: *a\n", 3, "nested too deeply", id="an alias of itself"),
+        pytest.param("version: 1\na: " + "[" * 100_000, 2, "nested too deeply", id="deep"),
+        pytest.param("version: 1\n" + "- a\n" * 2, 2, "not YAML", id="broken"),
+        pytest.param("a:\n" + "- a\n" * 300_000, 200_000, "more than 200,000 parts", id="many parts"),
+        pytest.param("#" * (4 * 1024 * 1024 + 1), 1, "more than 4,194,304 characters", id="long"),
+    ],
+)
+def test_a_file_that_becomes_too_large_is_refused_with_its_line(write: Write, text: str, line: int, words: str) -> None:
+    (found,) = read_graphs(write(text)).problems
+    assert words in found.message
+    assert abs(found.line - line) <= 3
+    assert not read_graphs(write(text)).graphs
+
+
+def test_ordinary_aliases_and_merge_keys_go_on(write: Write) -> None:
+    text = (
+        "version: 1\ndefaults:\n  approvals: &asked {approvers: [ana]}\ngraphs:\n"
+        "  a: &base\n    target: /a\n    retention: {keep: 3}\n"
+        "  b:\n    <<: *base\n    target: /b\n    approvals: *asked\n"
+    )
+    one, two = load_graphs(write(text))
+    assert (two.root, two.retention, two.approvals.approvers) == ("/b", one.retention, ("ana",))
+
+
+def test_many_graphs_are_an_ordinary_file(write: Write) -> None:
+    lines = "".join(f"  g{n}:\n    <<: *d\n    target: /data/g{n}\n" for n in range(500))
+    found = load_graphs(write(f"version: 1\ngraphs:\n  base: &d\n    target: /base\n    owner: me\n{lines}"))
+    assert (len(found), found[-1].owner) == (501, "me")

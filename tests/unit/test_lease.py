@@ -1,75 +1,227 @@
-"""When a committer lease counts as held."""
+"""Who holds a lease, and that it is never two processes."""
 
 from __future__ import annotations
 
-import os
+import signal
+import subprocess
+import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from omnigraph_ops import lease as lease_module
+from omnigraph_ops import serde
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import LeaseHeld
-from omnigraph_ops.lease import Lease, committer_lease, lease_is_alive, read_lease, this_machine
-from omnigraph_ops.settings import LONGEST_TTL_SECONDS
+from omnigraph_ops.lease import LEASE_PATH, Lease, committer_lease, read_lease, this_machine, working_holder
+from tests.support.leases import bury_holders, dead_pid, is_free, most_holders, take_over
+
+LEASE = Lease(number=3, token="t", owner="o", purpose="p", ttl_seconds=0.3, pid=1, machine="elsewhere")
 
 
-def lease(expires_in: float, *, pid: int = 0, machine: str = "") -> Lease:
-    return Lease(token="t", owner="o", purpose="p", expires_at=time.time() + expires_in, pid=pid, machine=machine)
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path))
 
 
-def dead_pid() -> int:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    return child
+def put(storage: Storage, lease: Lease = LEASE) -> None:
+    storage.write(f"{LEASE_PATH}-{lease.number:020d}.json", serde.dumps(lease).encode())
 
 
-def test_time_decides_about_other_machines() -> None:
-    assert lease_is_alive(lease(30, pid=1, machine="elsewhere"))
-    assert not lease_is_alive(lease(-1))
-    assert not lease_is_alive(None)
+def test_numbers_only_grow(storage: Storage) -> None:
+    numbers = []
+    for _ in range(3):
+        with committer_lease(storage, purpose="work", ttl_seconds=30, wait_seconds=0) as keeper:
+            numbers.append(keeper.number)
+        assert is_free(storage)
+    assert numbers == [1, 2, 3]
+    assert storage.list("__maintenance") == (f"lease-{3:020d}.json",)
 
 
-def test_a_lease_from_beyond_the_longest_ttl_is_damage() -> None:
-    assert not lease_is_alive(lease(LONGEST_TTL_SECONDS * 1000))
+def test_a_holder_on_another_machine_is_dead_after_a_ttl_of_watching(storage: Storage) -> None:
+    put(storage)
+    with pytest.raises(LeaseHeld), committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=0.1):
+        pass
+    with committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=30) as keeper:
+        assert keeper.number == LEASE.number + 1
 
 
-def test_a_killed_holder_on_this_machine_is_dead_at_once() -> None:
-    assert lease_is_alive(lease(30, pid=os.getpid(), machine=this_machine()))
-    assert not lease_is_alive(lease(30, pid=dead_pid(), machine=this_machine()))
+def test_a_holder_that_renews_is_never_replaced(storage: Storage) -> None:
+    stop = threading.Event()
+
+    def renew() -> None:
+        renewals = 0
+        while not stop.wait(0.05):
+            renewals += 1
+            put(storage, replace(LEASE, renewals=renewals))
+
+    put(storage)
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        with pytest.raises(LeaseHeld), committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=1.5):
+            pass
+    finally:
+        stop.set()
+        thread.join()
 
 
-def test_a_held_lease_is_waited_for_then_named(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
+@pytest.mark.parametrize("wall", [-8 * 86_400, 8 * 86_400], ids=["behind", "ahead"])
+def test_the_wall_clock_decides_nothing(storage: Storage, wall: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + wall)
+    put(storage, replace(LEASE, ttl_seconds=30))
+    with pytest.raises(LeaseHeld), committer_lease(storage, purpose="w", ttl_seconds=30, wait_seconds=0.2):
+        pass
+
+
+def test_a_killed_holder_on_this_machine_is_replaced_at_once(storage: Storage) -> None:
+    put(storage, replace(LEASE, ttl_seconds=3600, pid=dead_pid(), machine=this_machine()))
+    with committer_lease(storage, purpose="w", ttl_seconds=3600, wait_seconds=0) as keeper:
+        keeper.assert_held()
+
+
+def test_a_held_lease_is_waited_for_then_named(storage: Storage) -> None:
     with (
         committer_lease(storage, purpose="first", ttl_seconds=30, wait_seconds=0),
         pytest.raises(LeaseHeld, match="first"),
         committer_lease(storage, purpose="second", ttl_seconds=30, wait_seconds=0),
     ):
         pass
-    assert read_lease(storage) is None
+    assert is_free(storage)
 
 
-def test_renewal_keeps_it_beyond_its_ttl(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
+def test_renewal_keeps_it_beyond_its_ttl(storage: Storage) -> None:
     with committer_lease(storage, purpose="long", ttl_seconds=0.3, wait_seconds=0) as keeper:
         first = read_lease(storage)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while read_lease(storage) == first and time.monotonic() < deadline:
             time.sleep(0.05)
         renewed = read_lease(storage)
         assert first is not None and renewed is not None
-        assert renewed.expires_at > first.expires_at
+        assert renewed.renewals > first.renewals
         keeper.assert_held()
 
 
-def test_a_holder_notices_a_takeover(tmp_path: Path) -> None:
-    storage = Storage(str(tmp_path))
+def test_a_holder_notices_a_takeover(storage: Storage) -> None:
     with (
         pytest.raises(LeaseHeld, match="taken over"),
         committer_lease(storage, purpose="mine", ttl_seconds=30, wait_seconds=0) as keeper,
     ):
-        storage.delete("__maintenance/lease.json")
+        take_over(storage)
         keeper.assert_held()
+    found = read_lease(storage)
+    assert found is not None and (found.token, found.released) == ("thief", False)
+
+
+def test_a_holder_notices_that_its_row_was_removed_and_begun_anew(storage: Storage) -> None:
+    with committer_lease(storage, purpose="mine", ttl_seconds=30, wait_seconds=0) as keeper:
+        storage.delete_tree("__maintenance")
+        put(storage, replace(LEASE, number=1))
+        with pytest.raises(LeaseHeld, match="taken over"):
+            keeper.assert_held()
+
+
+def test_whoever_read_an_old_number_does_not_become_a_second_holder(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped between reading number 3 and creating number 4, which came and went meanwhile."""
+    put(storage, replace(LEASE, released=True))
+    stale = read_lease(storage)
+    bury_holders(storage)
+    with committer_lease(storage, purpose="a", ttl_seconds=30, wait_seconds=0):
+        pass
+    with committer_lease(storage, purpose="b", ttl_seconds=30, wait_seconds=0) as keeper:
+        assert (keeper.number, len(storage.list("__maintenance"))) == (5, 1)
+        real = lease_module.read_lease
+        answers = iter([stale])
+        monkeypatch.setattr(lease_module, "read_lease", lambda *args: next(answers, None) or real(*args))
+        with pytest.raises(LeaseHeld), committer_lease(storage, purpose="late", ttl_seconds=30, wait_seconds=0.2):
+            pass
+        keeper.assert_held()
+
+
+def test_a_stop_between_the_question_and_the_answer_does_not_pass(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a stop of more than two thirds of its TTL a holder renews before it goes on, or finds that it lost."""
+    clock = [0.0]
+    monkeypatch.setattr(lease_module, "_clock", lambda: clock[0])
+    monkeypatch.setattr(lease_module.LeaseKeeper, "_renew_forever", lambda _self: None)
+    with committer_lease(storage, purpose="mine", ttl_seconds=30, wait_seconds=0) as keeper:
+        real, taken = Storage.list, threading.Event()
+
+        def stopped(self: Storage, folder: str) -> tuple[str, ...]:
+            found = real(self, folder)
+            if not taken.is_set():
+                taken.set()
+                clock[0] += 100
+                take_over(storage)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Storage, "list", stopped)
+            with pytest.raises(LeaseHeld, match="taken over"):
+                keeper.assert_held()
+
+
+_HOLDER = """
+import sys
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.lease import committer_lease
+with committer_lease(Storage(sys.argv[1]), purpose="stopped", ttl_seconds=1, wait_seconds=0) as keeper:
+    print("held", flush=True)
+    sys.stdin.readline()
+    try:
+        keeper.assert_held()
+        print("acts", flush=True)
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+def test_a_stopped_process_does_not_act_after_it_is_continued(tmp_path: Path, storage: Storage) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(signal.SIGSTOP)
+        with committer_lease(storage, purpose="next", ttl_seconds=1, wait_seconds=60) as keeper:
+            process.send_signal(signal.SIGCONT)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "LeaseHeld\n"
+            keeper.assert_held()
+
+
+@pytest.mark.parametrize("found", ["{", "", '{"number":7}'], ids=["garbage", "empty", "incomplete"])
+def test_a_lease_that_cannot_be_read_is_watched_like_any_other(storage: Storage, found: str) -> None:
+    storage.write(f"{LEASE_PATH}-{7:020d}.json", found.encode())
+    with pytest.raises(LeaseHeld), committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=0.1):
+        pass
+    with committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=30) as keeper:
+        assert keeper.number == 8
+
+
+def test_the_working_holder_is_named_until_it_is_released_gone_or_long_silent(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert working_holder(storage) is None
+    put(storage)
+    assert working_holder(storage) == LEASE
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    assert working_holder(storage) is None
+    monkeypatch.undo()
+    put(storage, replace(LEASE, pid=dead_pid(), machine=this_machine()))
+    assert working_holder(storage) is None
+    put(storage, replace(LEASE, released=True))
+    assert working_holder(storage) is None
+
+
+def test_many_waiters_for_a_dead_holder_never_become_two(tmp_path: Path) -> None:
+    assert most_holders(lambda: Storage(str(tmp_path)), waiters=8, rounds=10) == [1] * 10

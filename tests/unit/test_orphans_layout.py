@@ -86,7 +86,7 @@ def test_a_path_that_two_branches_explain_belongs_to_the_live_one() -> None:
         ("edges/0123456789ABCDEF/data/x", None),
         ("edges/", None),
         ("other/0123456789abcdef/data/x", None),
-        ("__maintenance/lease.json", None),
+        ("__maintenance/lease-00000000000000000007.json", None),
     ],
 )
 def test_datasets_are_where_engines_put_them(path: str, dataset: str | None) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -81,6 +84,14 @@ def test_json_lines_and_parquet(tmp_path: Path) -> None:
         ("a.jsonl", "[1]\n", 1),
         ("a.jsonl", '{"path": "x", "last_modified": 0}\n', 1),
         ("a.jsonl", '{"path": 7, "size": 1, "last_modified": 0}\n', 1),
+        ("a.csv", f"path,size,last_modified\nx\0,1,{WHEN}\n", 2),
+        ("a.csv", f"path,size,last_modified\nx,1\0,{WHEN}\n", 2),
+        ("a.csv", f'path,size,last_modified\n"x"y,1,{WHEN}\n', 2),
+        ("a.csv", f"path,size,last_modified\n{'x' * 200_000},1,{WHEN}\n", 2),
+        ("a.csv", f"path,size,last_modified\n{'x' * 2_000_000},1,{WHEN}\n", 2),
+        ("a.csv", f"path;size;last_modified\nx;1;{WHEN}\n", 1),
+        ("a.jsonl", "{" * 2_000_000, 1),
+        ("a.jsonl", '{"path": "x", "size": ' + "9" * 5000 + ', "last_modified": 0}\n', 1),
     ],
 )
 def test_what_is_malformed_is_named_with_its_line(tmp_path: Path, name: str, text: str, line: int) -> None:
@@ -92,6 +103,73 @@ def test_what_is_malformed_is_named_with_its_line(tmp_path: Path, name: str, tex
 def test_what_is_not_the_format_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput, match="inventory"):
         rows(tmp_path, name, b"\xff\xfe\x00junk")
+
+
+LINES = f"path,size,last_modified\n{FILE.path},7,{WHEN}\n" + "".join(f"x{n},1,{WHEN}\n" for n in range(5000))
+
+
+def scrambled(data: bytes) -> bytes:
+    """The same with its middle overwritten."""
+    half = len(data) // 2
+    return data[:half] + b"\xff" * 64 + data[half + 64 :]
+
+
+def parquet(table: pa.Table, path: Path) -> bytes:
+    pq.write_table(table, path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("a.csv.gz", scrambled),
+        ("a.csv.gz", lambda data: data[:10] + b"\xff" * 16 + data[26:]),
+        ("a.csv.gz", lambda data: data[: len(data) // 2]),
+        ("a.csv.gz", lambda data: data[:-8] + bytes(8)),
+        ("a.csv.gz", lambda data: data[:5]),
+        ("a.csv.gz", lambda data: data + b"more"),
+        ("a.parquet", scrambled),
+        ("a.parquet", lambda data: data[: len(data) // 2]),
+        ("a.parquet", lambda data: data[:-4] + b"XXXX"),
+        ("a.parquet", lambda _data: b""),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, damage: Callable[[bytes], bytes]) -> None:
+    listed = pa.table({"path": [f"x{n}" for n in range(5000)], "size": [1] * 5000, "last_modified": [1.0] * 5000})
+    good = gzip.compress(LINES.encode()) if name.endswith(".gz") else parquet(listed, tmp_path / "good.parquet")
+    assert len(rows(tmp_path, name, good)[0]) >= 5000
+    with pytest.raises(InvalidInput, match=r"a\.(csv\.gz|parquet).*; nothing was deleted$") as refused:
+        rows(tmp_path, name, damage(good))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_small_archive_of_one_endless_line_takes_no_memory(tmp_path: Path) -> None:
+    data = gzip.compress(bytes(256 * 1024 * 1024), compresslevel=1)
+    assert len(data) < 2 * 1024 * 1024
+    tracemalloc.start()
+    try:
+        for name in ("a.csv.gz", "a.jsonl.gz"):
+            with pytest.raises(InvalidInput, match="line 1: it is longer than"):
+                rows(tmp_path, name, data)
+        assert tracemalloc.get_traced_memory()[1] < 32 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"name": ["x"], "size": [1], "last_modified": [1.0]}, "row 1: there is no path"),
+        ({"path": ["x"], "size": ["many"], "last_modified": [1.0]}, "row 1: invalid literal"),
+        ({"path": ["x"], "size": [1], "last_modified": [[1.0]]}, "row 1: "),
+        ({"path": pa.array([b"\xff"]).view(pa.string()), "size": [1], "last_modified": [1.0]}, "utf-8"),
+    ],
+)
+def test_a_parquet_file_of_something_else_is_one_sentence(tmp_path: Path, columns: dict[str, Any], words: str) -> None:
+    data = parquet(pa.table(columns), tmp_path / "made.parquet")
+    with pytest.raises(InvalidInput, match=words) as refused:
+        rows(tmp_path, "a.parquet", data)
+    assert str(refused.value).endswith("; nothing was deleted")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def judge(*, publishes: bool, live: str) -> Judge:
         (f"{LIVE}/notes.txt", Standing.UNKNOWN),
         ("other.lance/data/lost.lance", Standing.UNKNOWN),
         (f"{TABLE}/data/lost.lance", Standing.UNKNOWN),
-        ("__maintenance/rewrites/plain.other.lance/lease.json", Standing.NEEDED),
-        ("__maintenance/rewrites/plain.items.lance/lease.json", Standing.NEEDED),
+        ("__maintenance/rewrites/plain.other.lance/lease-00000000000000000007.json", Standing.NEEDED),
+        ("__maintenance/rewrites/plain.items.lance/lease-00000000000000000007.json", Standing.NEEDED),
     ],
 )
 def test_plain(path: str, standing: Standing) -> None:
@@ -39,7 +39,7 @@ def test_plain(path: str, standing: Standing) -> None:
     [
         (f"{LIVE}/data/lost.lance", Standing.UNKNOWN),
         ("nodes/0000000000000000/data/lost.lance", Standing.ORPHAN),
-        ("__maintenance/rewrites/nodes.0000000000000000/lease.json", Standing.ORPHAN),
+        ("__maintenance/rewrites/nodes.0000000000000000/lease-00000000000000000007.json", Standing.ORPHAN),
     ],
 )
 def test_a_graph_has_no_datasets_at_its_root(path: str, standing: Standing) -> None:

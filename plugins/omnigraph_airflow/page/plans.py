@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from omnigraph_ops.approval import policy_text, ranges
-from omnigraph_ops.approval.markdown import human_seconds
+from omnigraph_ops.approval.cleanup import by_reasons
+from omnigraph_ops.approval.markdown import human_seconds, some
 from omnigraph_ops.durations import moment
 from omnigraph_ops.evidence_text import column_text, rows_text, verdict_text, version_text
 from omnigraph_ops.history.views import Section, View
@@ -23,15 +25,42 @@ from omnigraph_ops.models.retention import RowRetentionPlan, TableRowPlan
 from omnigraph_ops.sizes import human_bytes
 
 MOST_FILES = 1000
-"""Files that a page lists; the kept plan has all of them."""
+"""Files, or rows of any other list, that a page shows; the kept plan has all of them."""
+_LONGEST = 2000
+"""Characters of a cell."""
+_MOST_REASONS = 10
 
 
 def plan_view(plan: Any) -> View:
     """The page about a plan of any stage. Pure."""
     for kind, view in _VIEWS:
         if isinstance(plan, kind):
-            return view(plan)
+            return _bounded(view(plan), plan.digest)
     raise TypeError(f"there is no page for a {type(plan).__name__}")
+
+
+def _bounded(view: View, digest: str) -> View:
+    """The view with the first of very many lines, rows and characters, and where the whole plan is. Pure."""
+    sections = tuple(_first(section) for section in view.sections)
+    if sections == view.sections:
+        return view
+    kept = f"__maintenance/plans/{digest.removeprefix('sha256:')}.json in the graph; at the shell --json prints it"
+    return replace(view, facts=(*view.facts, ("The whole plan", kept)), sections=sections)
+
+
+def _first(section: Section) -> Section:
+    number = max(len(section.lines), len(section.rows))
+    more = f", the first {MOST_FILES:,} of {number:,}" if number > MOST_FILES else ""
+    return replace(
+        section,
+        title=section.title + more,
+        lines=tuple(map(_cut, section.lines[:MOST_FILES])),
+        rows=tuple(tuple(map(_cut, row)) for row in section.rows[:MOST_FILES]),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _made(plan: RepairPreview | CleanupPlan | OrphansPlan | RowRetentionPlan) -> tuple[tuple[str, str], ...]:
@@ -111,7 +140,12 @@ def _side(value: str | None) -> str:
 def _cleanup(plan: CleanupPlan) -> View:
     tables = sorted((t for t in plan.tables if t.versions or t.refused), key=lambda t: -t.estimated_bytes)
     header = ("Table", "Versions removed", "How many", "Files", "About", "Published", "Newest", "Stops at")
-    protected = tuple((t.table_key, str(p.version), "; ".join(p.reasons)) for t in plan.tables for p in t.protected)
+    held = ("Table", "Versions", "How many", "Why they stay")
+    protected = tuple(
+        (t.table_key, ranges(versions), _count(len(versions)), some(reasons, _MOST_REASONS, "; "))
+        for t in plan.tables
+        for reasons, versions in by_reasons(t.protected)
+    )
     forks = tuple((f.table_key, f.branch, _count(len(f.files)), _bytes(f.files)) for f in plan.orphaned_forks)
     kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
     files = [*(f for t in plan.tables for f in t.files), *(f for fork in plan.orphaned_forks for f in fork.files)]
@@ -126,7 +160,7 @@ def _cleanup(plan: CleanupPlan) -> View:
         sections=_filled(
             [
                 Section(title="Tables", header=header, rows=tuple(_cleanup_cells(t) for t in tables)),
-                Section(title="Protected versions", header=("Table", "Version", "Why it stays"), rows=protected),
+                Section(title="Protected versions", header=held, rows=protected),
                 Section(title="Orphaned forks removed", header=("Table", "Fork", "Files", "About"), rows=forks),
                 Section(title="Orphaned forks kept", header=("Table", "Fork", "Why it stays"), rows=kept),
                 _files((f.path, f.kind, human_bytes(f.size)) for f in files),
@@ -168,7 +202,7 @@ def _orphans(plan: OrphansPlan) -> View:
                 Section(
                     title="Unknown files, left alone",
                     header=("Path", "Bytes"),
-                    rows=tuple((u.path, human_bytes(u.size)) for u in plan.unknown[:MOST_FILES]),
+                    rows=tuple((u.path, human_bytes(u.size)) for u in plan.unknown),
                 ),
             ]
         ),
@@ -219,8 +253,8 @@ def _row_cells(table: TableRowPlan) -> tuple[str, ...]:
 
 def _files(rows: Iterable[tuple[str, str, str]]) -> Section:
     found = tuple(rows)
-    more = f", the first {MOST_FILES:,} of {len(found):,}" if len(found) > MOST_FILES else f" ({len(found):,})"
-    return Section(title=f"Every file that goes{more}", header=("Path", "What", "Size"), rows=found[:MOST_FILES])
+    number = "" if len(found) > MOST_FILES else f" ({len(found):,})"
+    return Section(title=f"Every file that goes{number}", header=("Path", "What", "Size"), rows=found)
 
 
 def _filled(sections: Iterable[Section]) -> tuple[Section, ...]:

@@ -11,12 +11,16 @@ import pytest
 from omnigraph_airflow.page import charts, texts
 from omnigraph_airflow.page.charts import Value, chart
 from omnigraph_airflow.page.listing import ListedGraph
+from omnigraph_airflow.page.looks import Look
 from omnigraph_airflow.page.metadata import Question, RunFacts
 from omnigraph_airflow.page.overview import GraphRow
+from omnigraph_airflow.page.plans import MOST_FILES, plan_view
 from omnigraph_airflow.page.questions import questions_by_graph
+from omnigraph_airflow.page.rendering import render
 
 from omnigraph_ops.models.history import RunOutcome
 from tests.support.history import record
+from tests.support.large_plans import MANY, large_cleanup
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 
@@ -158,3 +162,15 @@ def test_a_run_that_failed_without_a_report_is_no_success() -> None:
     assert row("people", newest=newest).failed_silently
     assert not row("people", newest=replace(newest, started_at=NOW)).failed_silently, "its report is there"
     assert row("people", newest=newest).badness < row("people", questions=(question("x"),)).badness
+
+
+def test_the_page_of_a_very_large_plan_is_bounded_and_says_where_all_of_it_is() -> None:
+    plan = large_cleanup()
+    view = plan_view(plan)
+    page = render("plan.html.j2", airflow="", graph=listed("people"), view=view, look=Look(value=plan))
+    assert len(page) < 1024 * 1024
+    assert f"__maintenance/plans/{'0' * 64}.json" in page
+    assert f"Protected versions, the first {MOST_FILES:,} of {MANY:,}" in page
+    assert f"{MANY:,} old versions" in page
+    small = plan_view(large_cleanup(many=2, kept_forks=()))
+    assert "The whole plan" not in dict(small.facts)

@@ -1,0 +1,265 @@
+"""Changes to a dataset that are prepared as a whole and become visible by one put-if-absent of one file.
+
+Lance builds and commits in one go, puts its commit on top of whatever others committed meanwhile, and commits a
+compaction twice. Here Lance commits to a copy of the newest manifest in a scratch folder; the manifest that it wrote
+there is then put beside the original, where it is the next version or nothing. What it will be is proven before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import uuid
+import warnings
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, optimize
+from lance.dataset import LanceOperation, Transaction
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph_ops.edges.lance_errors import CommitConflict, LanceFailure, lance_errors
+from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.edges.lance_rewrites import Sources, current, result_sources
+
+OPERATION_PROPERTY = "omnigraph_ops.operation"
+"""Property of the transactions of this tool: the id of the armed operation."""
+_MOST_FRAGMENT_ID = 2**32 - 1
+_RewriteResult: Any = optimize.RewriteResult
+
+
+class Change(Protocol):
+    """One prepared change that leaves every row as it is."""
+
+    @property
+    def name(self) -> str:
+        """The Lance operation that commits it."""
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The files that it brings, relative to the dataset, with their sizes; 0 where the size is not known."""
+
+    def refuse_stale(self, dataset: Dataset) -> None:
+        """Raise `CommitConflict` when it does not fit the version that is open. Reads."""
+
+    def operation(self, highest_fragment_id: int) -> Any:
+        """The Lance operation that makes it visible. Pure."""
+
+    def difference(self, before: Dataset, after: Dataset) -> str | None:
+        """How `after` differs from what the change should make of `before`, to end a sentence. Reads metadata."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A version of a chain as a file."""
+
+    version: int
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The next version of a chain as Lance would write it."""
+
+    manifest: Manifest
+    transaction_id: str
+    transaction_name: str
+    transaction: bytes
+    dataset: Dataset
+    """That version, as long as the draft is open. Of it metadata and row ids can be read."""
+
+
+@contextlib.contextmanager
+def drafted(newest: Manifest, next_name: str, operation: Any, *, mark: str) -> Iterator[Draft]:
+    """Let Lance commit an operation to a copy of the newest manifest, for the block. Writes a scratch folder.
+
+    Args:
+        mark: what the transaction says about itself under `OPERATION_PROPERTY`.
+    """
+    with tempfile.TemporaryDirectory(prefix="omnigraph-ops-") as folder:
+        yield _commit_to_copy(Path(folder), newest, next_name, operation, mark)
+
+
+def _commit_to_copy(folder: Path, newest: Manifest, next_name: str, operation: Any, mark: str) -> Draft:
+    versions, transaction_id = folder / "_versions", str(uuid.uuid4())
+    versions.mkdir()
+    (versions / newest.name).write_bytes(newest.content)
+    transaction = Transaction(
+        read_version=newest.version,
+        operation=operation,
+        uuid=transaction_id,
+        transaction_properties={OPERATION_PROPERTY: mark},
+    )
+    with lance_errors("prepare a commit"):
+        after = LanceDataset.commit(lance.dataset(str(folder)), transaction, max_retries=0)
+    (written,) = (folder / "_transactions").iterdir()
+    return Draft(
+        manifest=Manifest(
+            version=newest.version + 1, name=next_name, content=(versions / next_name).read_bytes()
+        ),
+        transaction_id=transaction_id,
+        transaction_name=written.name,
+        transaction=written.read_bytes(),
+        dataset=after,
+    )
+
+
+def appended_rows(dataset: Dataset, rows: pa.Table, storage_options: dict[str, str] | None) -> tuple[Any, list[str]]:
+    """The operation that appends rows, and the files of the dataset that it brings. Writes data files; no version."""
+    with lance_errors(f"write rows to {dataset.uri}"):
+        made = write_fragments(rows, dataset, mode="append", storage_options=storage_options)
+        return LanceOperation.Append(made), [f"data/{file.path}" for fragment in made for file in fragment.files]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRemoval:
+    """Keys that leave the configuration of a dataset."""
+
+    keys: tuple[str, ...]
+    name: str = "UpdateConfig"
+
+    @property
+    def files(self) -> dict[str, int]:
+        return {}
+
+    def refuse_stale(self, dataset: Dataset) -> None:
+        """Nothing: a key that is gone meanwhile is gone."""
+
+    def operation(self, highest_fragment_id: int) -> Any:
+        return LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(dict.fromkeys(self.keys)))
+
+    def difference(self, before: Dataset, after: Dataset) -> str | None:
+        return _moved(before, after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexChange:
+    """Index segments that were built elsewhere and take the place of others."""
+
+    added: tuple[Any, ...]
+    """Lance's records of the new segments, whose files are in place."""
+    removed: tuple[Any, ...]
+    covered: frozenset[tuple[int, str]]
+    """Fragments that the new segments cover, by id and data files."""
+    name: str = "CreateIndex"
+
+    @property
+    def files(self) -> dict[str, int]:
+        return {f"_indices/{s.uuid}/{f.path}": int(f.size_bytes) for s in self.added for f in s.files or ()}
+
+    def refuse_stale(self, dataset: Dataset) -> None:
+        """Rows of a covered fragment may be deleted since, which every reader masks; its files must be the same."""
+        with lance_errors(f"inspect {dataset.uri}"):
+            missing = self.covered - data_prints(f.metadata for f in dataset.get_fragments())
+        if missing:
+            raise CommitConflict(
+                f"{len(missing)} fragments of {dataset.uri} changed while its indexes were built; nothing was committed"
+            )
+        if _segments(dataset, {s.name for s in self.added}) != {s.uuid for s in self.removed}:
+            raise CommitConflict(
+                f"an index of {dataset.uri} was changed by another writer while it was built; nothing was committed"
+            )
+
+    def operation(self, highest_fragment_id: int) -> Any:
+        return LanceOperation.CreateIndex(new_indices=list(self.added), removed_indices=list(self.removed))
+
+    def difference(self, before: Dataset, after: Dataset) -> str | None:
+        expected = (_segments(before) - {s.uuid for s in self.removed}) | {s.uuid for s in self.added}
+        if _segments(after) != expected:
+            return "does not have the index segments that were built"
+        return _moved(before, after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteChange:
+    """Results of compaction tasks, as JSON."""
+
+    results: tuple[str, ...]
+    name: str = "Rewrite"
+
+    @property
+    def files(self) -> dict[str, int]:
+        made = (f for payload in self.results for f in _RewriteResult.from_json(payload).new_fragments)
+        return {f"data/{file.path}": int(file.file_size_bytes or 0) for fragment in made for file in fragment.files}
+
+    def refuse_stale(self, dataset: Dataset) -> None:
+        """Every replaced fragment must be as it was, its deleted rows included."""
+        now = current(dataset)
+        if not all(now.accepts(result_sources(payload)) for payload in self.results):
+            raise CommitConflict(
+                f"fragments of {dataset.uri} changed while they were rewritten; nothing was committed"
+            )
+
+    def operation(self, highest_fragment_id: int) -> Any:
+        """The new fragments take the next ids: nobody else's commit can come between the look and this one."""
+        groups, number = [], highest_fragment_id
+        for payload in self.results:
+            result = _RewriteResult.from_json(payload)
+            made = []
+            for fragment in result.new_fragments:
+                number += 1
+                made.append(FragmentMetadata.from_json(json.dumps(fragment.to_json() | {"id": number})))
+            groups.append(LanceOperation.RewriteGroup(old_fragments=result.original_fragments, new_fragments=made))
+        if number > _MOST_FRAGMENT_ID:
+            raise LanceFailure("the dataset has no fragment ids left; nothing was committed; load its rows anew")
+        return LanceOperation.Rewrite(groups=groups, rewritten_indices=[])
+
+    def difference(self, before: Dataset, after: Dataset) -> str | None:
+        old, new = current(before).sources, current(after).sources
+        replaced = frozenset[tuple[int, str]]().union(*map(result_sources, self.results))
+        fresh = {number for number, _ in new - old}
+        fragments = [f.metadata for f in after.get_fragments() if f.fragment_id in fresh]
+        made = {f"data/{file.path}" for fragment in fragments for file in fragment.files}
+        if old - new != replaced or made != self.files.keys():
+            return "does not have the fragments that were made"
+        return None
+
+
+def index_change(dataset: Dataset, clone: Dataset, since: int) -> IndexChange | None:
+    """What the commits of a clone after `since` did to its indexes, as one change of its dataset. Reads.
+
+    Raises:
+        LanceFailure: a commit of the clone did something else.
+    """
+    added: dict[str, Any] = {}
+    removed: dict[str, Any] = {}
+    with lance_errors(f"read what was built for {dataset.uri}"):
+        for version in range(since + 1, int(clone.version) + 1):
+            transaction: Any = clone.read_transaction(version)
+            operation = transaction.operation
+            if not isinstance(operation, LanceOperation.CreateIndex):
+                raise LanceFailure(f"version {version} of {clone.uri} is no index; nothing was committed")
+            for segment in operation.removed_indices:
+                if added.pop(segment.uuid, None) is None:
+                    removed[segment.uuid] = replace(segment, base_id=None)
+            added |= {segment.uuid: segment for segment in operation.new_indices}
+        if not added and not removed:
+            return None
+        ids = {int(number) for segment in added.values() for number in segment.fragment_ids}
+        covered = data_prints(f.metadata for f in dataset.get_fragments() if f.fragment_id in ids)
+    return IndexChange(added=tuple(added.values()), removed=tuple(removed.values()), covered=covered)
+
+
+def data_prints(fragments: Iterable[Any]) -> frozenset[tuple[int, str]]:
+    """Fragments by id and data files, whatever rows of them are deleted. Pure."""
+    return frozenset((int(f.id), json.dumps([str(file.path) for file in f.files])) for f in fragments)
+
+
+def _segments(dataset: Dataset, names: Collection[str] | None = None) -> frozenset[str]:
+    """Ids of the segments of all indexes, or of those of some names. Reads."""
+    with lance_errors(f"inspect the indexes of {dataset.uri}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return frozenset(
+            s.uuid for i in dataset.describe_indices() if names is None or i.name in names for s in i.segments
+        )
+
+
+def _moved(before: Dataset, after: Dataset) -> str | None:
+    sources: tuple[Sources, Sources] = current(before).sources, current(after).sources
+    return None if sources[0] == sources[1] else "has other fragments"

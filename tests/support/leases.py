@@ -1,0 +1,93 @@
+"""Leases as a test needs them: of a process that died, or taken over by another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.inventory import below_folder
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.lease import LEASE_FILE, LEASE_PATH, Lease, committer_lease, read_lease, this_machine
+
+_ANY = re.compile(rf".*{LEASE_FILE}")
+
+
+def is_lease(path: str) -> bool:
+    """Whether a path is that of a file of a lease."""
+    return _ANY.fullmatch(path) is not None
+
+
+def is_free(storage: Storage, path: str = LEASE_PATH) -> bool:
+    """Whether nobody holds the lease at a place."""
+    lease = read_lease(storage, path)
+    return lease is None or lease.released
+
+
+def dead_pid() -> int:
+    """The pid of a process of this machine that has just ended."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return child
+
+
+def bury_holders(storage: Storage) -> None:
+    """Make every lease below `__maintenance/` look like one of a process that was killed on this machine."""
+    for stored in list(below_folder(storage, MAINTENANCE_DIR)):
+        if is_lease(stored.path):
+            document = json.loads(storage.read(stored.path))
+            gone = {"pid": dead_pid(), "machine": this_machine()}
+            storage.write(stored.path, json.dumps(document | gone).encode())
+
+
+def take_over(storage: Storage, path: str = LEASE_PATH) -> Lease:
+    """Be another machine that takes a lease over from whoever holds it, and keeps it."""
+    holder = read_lease(storage, path)
+    assert holder is not None
+    thief = replace(
+        holder, number=holder.number + 1, token="thief", owner="elsewhere:1", pid=1, machine="elsewhere", released=False
+    )
+    assert storage.create(f"{path}-{thief.number:020d}.json", serde.dumps(thief).encode())
+    return thief
+
+
+def most_holders(opened: Callable[[], Storage], *, waiters: int, rounds: int) -> list[int]:
+    """The most holders at once in each round, where all waiters find the lease of a killed process."""
+    return [_one_round(opened, waiters) for _ in range(rounds)]
+
+
+def _one_round(opened: Callable[[], Storage], waiters: int) -> int:
+    inside: list[int] = []
+    most: list[int] = []
+    start = threading.Barrier(waiters)
+
+    def wait(number: int) -> None:
+        storage = opened()
+        start.wait()
+        with committer_lease(storage, purpose="race", ttl_seconds=30, wait_seconds=120):
+            inside.append(number)
+            most.append(len(inside))
+            time.sleep(0.01)
+            inside.remove(number)
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(waiters)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # The last one did not come to release it.
+    storage = opened()
+    newest = read_lease(storage)
+    assert newest is not None
+    left = replace(newest, released=False, pid=dead_pid(), machine=this_machine())
+    storage.write(f"{LEASE_PATH}-{left.number:020d}.json", serde.dumps(left).encode())
+    assert len(most) == waiters
+    return max(most)
