@@ -2,7 +2,7 @@
 
 A sidecar keeps no engine away, so everything that takes time happens outside, and every commit lands on exactly the
 version it was drafted for: nothing that an engine committed is ever buried below a commit of ours, where no open could
-finish it (docs/adr/0012). After a kill at any point either nothing moved, or a single-pin
+finish it (docs/adr/0013). After a kill at any point either nothing moved, or a single-pin
 Optimize sidecar, or the mark in the commit itself, tells `recover` (or the engine's next read-write open) what to
 publish.
 """

@@ -100,9 +100,7 @@ def _commit_to_copy(folder: Path, newest: Manifest, next_name: str, operation: A
         after = LanceDataset.commit(lance.dataset(str(folder)), transaction, max_retries=0)
     (written,) = (folder / "_transactions").iterdir()
     return Draft(
-        manifest=Manifest(
-            version=newest.version + 1, name=next_name, content=(versions / next_name).read_bytes()
-        ),
+        manifest=Manifest(version=newest.version + 1, name=next_name, content=(versions / next_name).read_bytes()),
         transaction_id=transaction_id,
         transaction_name=written.name,
         transaction=written.read_bytes(),
@@ -159,12 +157,10 @@ class IndexChange:
             missing = self.covered - data_prints(f.metadata for f in dataset.get_fragments())
         if missing:
             raise CommitConflict(
-                f"{len(missing)} fragments of {dataset.uri} changed while its indexes were built; nothing was committed"
+                f"{len(missing)} fragments changed while their indexes were built; nothing was committed"
             )
         if _segments(dataset, {s.name for s in self.added}) != {s.uuid for s in self.removed}:
-            raise CommitConflict(
-                f"an index of {dataset.uri} was changed by another writer while it was built; nothing was committed"
-            )
+            raise CommitConflict("an index was changed by another writer while it was built; nothing was committed")
 
     def operation(self, highest_fragment_id: int) -> Any:
         return LanceOperation.CreateIndex(new_indices=list(self.added), removed_indices=list(self.removed))
@@ -192,9 +188,7 @@ class RewriteChange:
         """Every replaced fragment must be as it was, its deleted rows included."""
         now = current(dataset)
         if not all(now.accepts(result_sources(payload)) for payload in self.results):
-            raise CommitConflict(
-                f"fragments of {dataset.uri} changed while they were rewritten; nothing was committed"
-            )
+            raise CommitConflict("fragments changed while they were rewritten; nothing was committed")
 
     def operation(self, highest_fragment_id: int) -> Any:
         """The new fragments take the next ids: nobody else's commit can come between the look and this one."""

@@ -74,12 +74,14 @@ def _cloned(graph: Graph, pinned: Dataset, path: str) -> Iterator[Dataset]:
 
 def _move_over(graph: Graph, clone: str, table: str, change: IndexChange) -> None:
     """Move the files of the new segments into the table. Writes."""
-    moves = [
-        (file.path, f"{table}/{file.path.removeprefix(f'{clone}/')}")
+    paths = [
+        path
         for segment in change.added
-        for file in below_folder(graph.storage, f"{clone}/_indices/{segment.uuid}")
-        if not file.is_folder
+        for path in sorted(
+            f.path for f in below_folder(graph.storage, f"{clone}/_indices/{segment.uuid}") if not f.is_folder
+        )
     ]
+    moves = [(path, f"{table}/{path.removeprefix(f'{clone}/')}") for path in paths]
     faults = move_files(graph.storage, moves)
     if faults:
         raise StorageError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,17 @@ from unittest import mock
 import lance
 from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
-from omnigraph_ops.edges import inventory, lance_gateway, lance_tables
+from omnigraph_ops import window
+from omnigraph_ops.edges import inventory, lance_commits, lance_gateway, lance_tables
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.optimize import indexes
+from omnigraph_ops.rewrites import reclaim
 from tests.support.leases import is_lease
 
 BEFORE, AFTER = "before", "after"
 HALF_WRITTEN = "half-written"
-"""A small file exists under its temporary name only."""
+"""A small file exists under its temporary name only; of several files, some are done."""
 NO_VERSION = "no-version"
 """A Lance commit wrote its files and transaction, but no manifest."""
 ONE_VERSION_SHORT = "one-version-short"
@@ -60,6 +63,10 @@ _DATASET_COMMITS = (
 )
 
 
+_UNFINISHED: list[object] = []
+"""Contexts of killed runs: were they collected as garbage, they would tidy up behind the dead."""
+
+
 class Killed(BaseException):
     """The process is gone."""
 
@@ -88,7 +95,8 @@ class Killer:
     dead: bool = False
     on_quiet: Callable[[str], None] | None = None
     """Called right before and right after each recorded call, with its name."""
-    _inside: threading.local = field(default_factory=threading.local)
+    _busy: bool = False
+    """Inside of a recorded call, in whatever thread: what that call calls is part of it."""
 
     def small_file(self, call: str, path: str, act: Callable[[], Any], half: Callable[[], Any] | None) -> Any:
         """A call of `Storage`; `half` leaves what a kill in its middle leaves."""
@@ -100,28 +108,32 @@ class Killer:
         short = (ONE_VERSION_SHORT,) if versions > 1 else ()
         folder = Path(uri.removeprefix("file://"))
         modes = (BEFORE, NO_VERSION, *short, STALE_HINT, AFTER)
-        return self._call(call, _shorten(folder, self.root), modes, act, lambda: self._torn_commit(folder, act))
+        return self._call(call, shorten(folder, self.root), modes, act, lambda: self._torn_commit(folder, act))
+
+    def owns(self, uri: str) -> bool:
+        """Whether a dataset is of the graph; commits are drafted in a scratch folder."""
+        return Path(uri.partition("://")[2] or uri).is_relative_to(self.root)
 
     def task(self, uri: str, act: Callable[[], Any]) -> Any:
         """A rewrite that writes data files and makes no version."""
         folder = Path(uri.removeprefix("file://"))
-        return self._call("execute", _shorten(folder, self.root), (BEFORE, AFTER), act, lambda: None)
+        return self._call("execute", shorten(folder, self.root), (BEFORE, AFTER), act, lambda: None)
 
     def _call(self, call: str, target: str, modes: tuple[str, ...], act: Callable[[], Any], half: Any) -> Any:
         if threading.current_thread().name == "lease":
             return None if self.dead else act()
-        if getattr(self._inside, "busy", False):
+        if self._busy:
             return act()
         if self.dead:
             raise Killed
         point = CrashPoint(index=len(self.points), call=call, target=target, modes=modes)
         self.points.append(point)
         self._tell(f"before {point}")
-        self._inside.busy = True
+        self._busy = True
         try:
             result = self._act(point, act, half)
         finally:
-            self._inside.busy = False
+            self._busy = False
         self._tell(f"after {point}")
         return result
 
@@ -171,7 +183,12 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.multiple(lance.LanceDataset, **_dataset_methods(killer)),
         mock.patch.object(lance.LanceDataset, "commit", staticmethod(_commit(killer))),
         mock.patch.object(lance.LanceDataset, "shallow_clone", _clone(killer)),
-        mock.patch.object(inventory, "_move", _move(killer)),
+        mock.patch.object(Storage, "prepared", _prepared(killer)),
+        mock.patch.object(indexes, "move_files", _files(killer, "move", inventory.move_files)),
+        mock.patch.object(window, "remove_files", _files(killer, "remove", inventory.remove_files)),
+        mock.patch.object(reclaim, "remove_files", _files(killer, "remove", inventory.remove_files)),
+        mock.patch.object(window, "remove_folder", _remove_folder(killer)),
+        mock.patch.object(lance_commits, "write_fragments", _write_fragments(killer)),
         mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
         mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
@@ -223,6 +240,8 @@ def _commit(killer: Killer) -> Any:
     original = lance.LanceDataset.commit
 
     def guarded(dataset: Any, transaction: Any, **kwargs: Any) -> Any:
+        if not killer.owns(dataset.uri):
+            return original(dataset, transaction, **kwargs)
         call = f"commit {type(transaction.operation).__name__}"
         return killer.lance_commit(call, dataset.uri, lambda: original(dataset, transaction, **kwargs))
 
@@ -238,12 +257,49 @@ def _clone(killer: Killer) -> Any:
     return guarded
 
 
-def _move(killer: Killer) -> Any:
-    original = inventory._move
+def _files(killer: Killer, call: str, original: Any) -> Any:
+    """Files that are moved or removed together, in any order: some of them were when the process died half way."""
 
-    def guarded(storage: Storage, source: str, target: str) -> None:
-        name = source.rpartition("/")[2]
-        killer.small_file("move", name, lambda: original(storage, source, target), None)
+    def guarded(storage: Storage, files: Any, **kwargs: Any) -> Any:
+        half = lambda: original(storage, files[: (len(files) + 1) // 2], **kwargs)  # noqa: E731
+        return killer.small_file(call, "files", lambda: original(storage, files, **kwargs), half)
+
+    return guarded
+
+
+def _remove_folder(killer: Killer) -> Any:
+    original = inventory.remove_folder
+
+    def guarded(storage: Storage, folder: str) -> Any:
+        return killer.small_file("remove_folder", _stable(folder), lambda: original(storage, folder), None)
+
+    return guarded
+
+
+def _prepared(killer: Killer) -> Any:
+    """The put of a manifest: the hidden file, the step that makes the version, and the hidden file's end."""
+    original = Storage.prepared
+
+    @contextmanager
+    def guarded(self: Storage, path: str, data: bytes) -> Iterator[Callable[[], Any]]:
+        manager: AbstractContextManager[Callable[[], bool]] = original(self, path, data)
+        _UNFINISHED.append(manager)
+        version = path.rpartition("/")[0]
+        step = killer.small_file("prepare", version, manager.__enter__, None)
+        try:
+            yield lambda: killer.small_file("put", version, step, None)
+        finally:
+            killer.small_file("tidy", version, lambda: manager.__exit__(None, None, None), None)
+
+    return guarded
+
+
+def _write_fragments(killer: Killer) -> Any:
+    original = lance_commits.write_fragments
+
+    def guarded(rows: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        act = lambda: original(rows, target, *args, **kwargs)  # noqa: E731
+        return killer.small_file("write_fragments", shorten(Path(target.uri), killer.root), act, None)
 
     return guarded
 
@@ -305,7 +361,7 @@ def _compaction(killer: Killer) -> Iterator[None]:
         yield
 
 
-def _shorten(folder: Path, root: Path) -> str:
+def shorten(folder: Path, root: Path) -> str:
     if not folder.is_relative_to(root):
         return str(folder)
     parts = folder.relative_to(root).parts

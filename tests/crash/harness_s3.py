@@ -12,7 +12,7 @@ from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from tests.crash.conftest import Stage
-from tests.crash.harness_kill import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT, Killer
+from tests.crash.harness_kill import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT, Killer, shorten
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK
 from tests.support.rows import rows_everywhere
@@ -33,8 +33,8 @@ class RemoteKiller(Killer):
         """A call that makes `versions` Lance versions of the dataset at `uri`."""
         short = (ONE_VERSION_SHORT,) if versions > 1 else ()
         folder = uri.removeprefix("s3://")
-        target = folder.removeprefix(f"{self.root}/")
-        return self._call(call, target, (BEFORE, NO_VERSION, *short, AFTER), act, lambda: self._torn(folder, act))
+        modes = (BEFORE, NO_VERSION, *short, AFTER)
+        return self._call(call, shorten(Path(folder), self.root), modes, act, lambda: self._torn(folder, act))
 
     def task(self, uri: str, act: Callable[[], Any]) -> Any:
         """A rewrite that writes data files and makes no version."""

@@ -102,7 +102,7 @@ SCENARIOS = (
     Scenario(name="build", run=_optimize_people, spec=replace(LEAN, index_after_load=0)),
     Scenario(name="repair", run=_repair, spec=replace(LEAN, drift_tables=(DRIFTED, "edge:Knows")), again=_repair),
     Scenario(name="recover-moved", run=_recover, prepare=_crashed("merge_insert", BEFORE)),
-    Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("commit", BEFORE)),
+    Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("put", BEFORE)),
     Scenario(name="recover-published", run=_recover, prepare=_crashed("merge_insert", AFTER)),
     Scenario(name="internal", run=optimize_internal, settings=replace(QUICK, exclusive=True)),
 )
