@@ -74,7 +74,6 @@ LATER: dict[str, Step] = {
     "written branch": WriteBranch(FORK, PERSON),
     "tag": Tag(PERSON, 2),
     "hold": Hold(PERSON, 2),
-    "running plan": Hold(PERSON, 2, running=True),
 }
 
 
@@ -84,6 +83,15 @@ def test_what_came_since_is_not_touched_and_the_litter_goes(world: World, later:
     plan = plan_orphans(world.graph())
     world.take(later)
     assert apply(world, plan).files_removed == len(plan.files) > 0
+
+
+def test_a_table_that_is_worked_on_keeps_its_files(world: World) -> None:
+    unfinished(world)
+    plan = plan_orphans(world.graph())
+    world.take(Hold(PERSON, 2, running=True))
+    report = apply(world, plan)
+    assert (report.files_removed, {s.path for s in report.spared}) == (0, {f.path for f in plan.files})
+    assert plan_orphans(world.graph()).files == ()
 
 
 @pytest.mark.parametrize("happens", STOPS)
