@@ -60,7 +60,7 @@ def test_two_recoveries_race_for_one_sidecar(
     rows, commits = rows_everywhere(graph), commit_rows(graph)
     arm(graph)
     head = move(graph) if moved else entry_of(graph, TABLE).version
-    both_looked = threading.Barrier(2, timeout=20)
+    both_looked = threading.Barrier(2, timeout=300)
     before_lease(both_looked.wait)
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(recover, open_graph(graph.uri, QUICK)) for _ in range(2)]
