@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
@@ -15,8 +19,26 @@ from tests.support.shell import Cli, runner
 from tests.support.templates import Templates
 
 # Tests decide their settings themselves; what a developer exported must not change them.
-for _name in [n for n in os.environ if n.startswith("OMNIGRAPH_OPS_")] + ["OMNIGRAPH_MAINTENANCE_CONCURRENCY"]:
-    os.environ.pop(_name, None)
+_FOREIGN = ("OMNIGRAPH_OPS_", "AWS_", "AIRFLOW_", "LANCE_", "SPARK_", "PYSPARK_")
+_FOREIGN_NAMES = {"OMNIGRAPH_MAINTENANCE_CONCURRENCY", "OMNIGRAPH_GRAPH", "OMNIGRAPH_GRAPHS_FILE"}
+for _name in [n for n in os.environ if n.startswith(_FOREIGN) or n in _FOREIGN_NAMES]:
+    del os.environ[_name]
+# Airflow writes below its home as soon as it is imported, and that must not be the developer's.
+_AIRFLOW_HOME = tempfile.mkdtemp(prefix="omnigraph-airflow-test-")
+atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)
+os.environ.update(
+    AIRFLOW_HOME=_AIRFLOW_HOME,
+    # No profile of a home folder, and no question to the network for a role.
+    AWS_CONFIG_FILE=os.devnull,
+    AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+    AWS_EC2_METADATA_DISABLED="true",
+    # The servers of the tests are on this machine, and no proxy stands between.
+    NO_PROXY="127.0.0.1,localhost",
+    no_proxy="127.0.0.1,localhost",
+)
+# How long an example takes is a matter of what else this machine does.
+settings.register_profile("omnigraph", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("omnigraph")
 
 DemoGraph = Callable[..., Graph]
 

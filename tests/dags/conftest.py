@@ -1,12 +1,9 @@
-"""Hermetic Airflow for these tests: its own home and database, set before the first airflow import."""
+"""Hermetic Airflow for these tests: its own database in its own home, set before the first airflow import."""
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +14,8 @@ from urllib.parse import quote
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = Path(tempfile.mkdtemp(prefix="omnigraph-airflow-test-"))
-atexit.register(shutil.rmtree, HOME, ignore_errors=True)
+HOME = Path(os.environ["AIRFLOW_HOME"])
 os.environ.update(
-    AIRFLOW_HOME=str(HOME),
     AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
     AIRFLOW__CORE__PLUGINS_FOLDER=str(ROOT / "plugins"),
     AIRFLOW__CORE__LOAD_EXAMPLES="False",

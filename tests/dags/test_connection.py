@@ -181,7 +181,7 @@ def test_airflow_knows_the_installed_package(connect: Connect, templates: Templa
     paths = [installed(tmp_path / "site"), str(ROOT), str(ROOT / "plugins")]
     environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        [sys.executable, "-c", ASK_AIRFLOW], env=environment, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", ASK_AIRFLOW], env=environment, capture_output=True, text=True, check=True, timeout=900
     )
     info = get_provider_info()
     assert json.loads(done.stdout.splitlines()[-1]) == {

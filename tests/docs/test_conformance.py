@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs/conformance.md").read_text()
+TEXT = (ROOT / "docs/conformance.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| ([A-Z]\d+) \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
 TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
 COUNTS = re.compile(
@@ -38,7 +38,7 @@ def kind_of(cell: str) -> str:
 @cache
 def names_in(file: str) -> frozenset[str]:
     """Test functions that a file defines."""
-    tree = ast.parse((ROOT / file).read_text())
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     return frozenset(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name.startswith("test_"))
 
 

@@ -85,7 +85,7 @@ def test_a_deadline_of_nothing_starts_nothing(demo_graph: DemoGraph) -> None:
 
 
 def test_tables_without_a_budget_are_noted_side_by_side(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, both = demo_graph(**PEOPLE, settings=Settings(concurrency=2)), threading.Barrier(2, timeout=30)
+    graph, both = demo_graph(**PEOPLE, settings=Settings(concurrency=2)), threading.Barrier(2, timeout=300)
     noted = list[str]()
 
     def note(_graph: Graph, entry: TableEntry) -> None:

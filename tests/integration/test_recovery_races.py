@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,12 @@ def test_two_recoveries_race_for_one_sidecar(
     rows, commits = rows_everywhere(graph), commit_rows(graph)
     arm(graph)
     head = move(graph) if moved else entry_of(graph, TABLE).version
-    both_looked = threading.Barrier(2, timeout=20)
+    both_looked = threading.Barrier(2, timeout=300)
     before_lease(both_looked.wait)
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(recover, open_graph(graph.uri, QUICK)) for _ in range(2)]
+        # The second one waits for the first, however long that takes.
+        patient = replace(QUICK, lease_wait_seconds=600)
+        runs = [pool.submit(recover, open_graph(graph.uri, patient)) for _ in range(2)]
         reports = [run.result() for run in runs]
     details = sorted(o.detail for r in reports for o in r.outcomes)
     assert [r.status for r in reports] == [CheckStatus.CLEAN, CheckStatus.CLEAN]

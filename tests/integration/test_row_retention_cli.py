@@ -142,17 +142,17 @@ class TestEngineBinary:
     )
     def test_an_unknown_release_is_refused(self, tmp_path: Path, version: str, words: str) -> None:
         with pytest.raises(InvalidInput, match=words):
-            engine_cli(fake(tmp_path, version=version), timeout_seconds=5, storage_options=None)
+            engine_cli(fake(tmp_path, version=version), timeout_seconds=120, storage_options=None)
 
     def test_what_is_no_program_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "text").write_text("text")
         for path in (tmp_path / "none", tmp_path / "text", tmp_path):
             with pytest.raises(InvalidInput, match="not a program"):
-                engine_cli(str(path), timeout_seconds=5, storage_options=None)
+                engine_cli(str(path), timeout_seconds=120, storage_options=None)
 
     def test_its_first_sentence_is_the_error_without_colours(self, tmp_path: Path) -> None:
         body = "printf 'Error:\\n   0: \\033[91mstale view of node:A\\033[0m\\n\\nLocation: x\\n' >&2; exit 1"
-        engine = engine_cli(fake(tmp_path, body=body), timeout_seconds=5, storage_options=None)
+        engine = engine_cli(fake(tmp_path, body=body), timeout_seconds=120, storage_options=None)
         with pytest.raises(EngineConflict) as caught:
             engine.merge("/graph", "a", "main")
         assert str(caught.value) == "`omnigraph branch merge` failed: stale view of node:A"
@@ -162,12 +162,12 @@ class TestEngineBinary:
         started = time.monotonic()
         with pytest.raises(EngineTimeout, match="did not finish within"):
             engine.create_branch("/graph", "a", "main")
-        assert time.monotonic() - started < 60
+        assert time.monotonic() - started < 300, "the child sleeps for 600 s"
 
     def test_it_gets_the_credentials_of_the_graph(self, tmp_path: Path) -> None:
         body = f'echo "$AWS_ENDPOINT_URL_S3 $AWS_SECRET_ACCESS_KEY" > {tmp_path}/env'
         options = {"aws_endpoint": "http://s3", "aws_secret_access_key": "hidden", "other": "x"}
-        engine_cli(fake(tmp_path, body=body), timeout_seconds=5, storage_options=options).delete_branch("s3://g", "a")
+        engine_cli(fake(tmp_path, body=body), timeout_seconds=120, storage_options=options).delete_branch("s3://g", "a")
         assert (tmp_path / "env").read_text().split() == ["http://s3", "hidden"]
 
     def test_the_setting_names_the_engine(self, demo_graph: DemoGraph, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Engine:
     stamp: int
 
     def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([self.binary, *arguments], capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run([self.binary, *arguments], capture_output=True, text=True, timeout=900, check=False)
         if check and done.returncode != 0:
             raise AssertionError(f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done

@@ -140,7 +140,7 @@ class Round:
                 target = writer if hit == "engine" else optimizer
                 if target is not None:
                     target.send_signal(signal.SIGKILL)
-            _, errors = writer.communicate(timeout=300)
+            _, errors = writer.communicate(timeout=900)
         ok, killed = writer.returncode == 0, writer.returncode < 0
         outcome.writes += not killed
         if not ok and not killed:
@@ -164,7 +164,7 @@ class Round:
             env=environment,
         )
         log.close()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 900
         while "ready" not in Path(log.name).read_text() and time.monotonic() < deadline:
             time.sleep(0.02)
         return process
@@ -172,7 +172,7 @@ class Round:
     def _stop(self, optimizer: subprocess.Popen[str] | None, outcome: Outcome) -> None:
         if optimizer is not None:
             optimizer.send_signal(signal.SIGTERM)
-            optimizer.wait(timeout=120)
+            optimizer.wait(timeout=900)
         for log in sorted(self.graph.parent.glob(f"{self.graph.stem}.optimizer-*.log")):
             lines = log.read_text().splitlines()
             outcome.passes += sum(line.startswith("pass") for line in lines)

@@ -184,7 +184,7 @@ def test_a_writer_of_the_engine_stays_outside_the_fence_until_it_is_lifted(tmp_p
     graph, data = open_graph(str(home), Settings()), home.with_suffix(".jsonl")
     load = ("load", "--data", str(data), "--mode", "append", "--branch", "main", "--quiet", str(home))
     rows = subject.export(home)
-    with fenced(graph, at_most_seconds=30):
+    with fenced(graph, at_most_seconds=900):
         refused = subject.run(*load, check=False)
         assert refused.returncode != 0
         assert "unavailable while schema apply is in progress" in refused.stderr

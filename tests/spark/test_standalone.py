@@ -29,7 +29,7 @@ GROUPS = 12
 SPEC = {"node_types": 1, "loads": 2 * GROUPS, "rows": 20}
 TARGET = 40
 SETTINGS = Settings(target_rows_per_fragment=TARGET, small_table_bytes=0)
-_LONGEST_SECONDS = 120
+_LONGEST_SECONDS = 600
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def _killed(verb: str, source: str, destination: str, point: str, number: int) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
 

@@ -72,7 +72,7 @@ def _one_round(opened: Callable[[], Storage], waiters: int) -> int:
     def wait(number: int) -> None:
         storage = opened()
         start.wait()
-        with committer_lease(storage, purpose="race", ttl_seconds=30, wait_seconds=120):
+        with committer_lease(storage, purpose="race", ttl_seconds=30, wait_seconds=600):
             inside.append(number)
             most.append(len(inside))
             time.sleep(0.01)

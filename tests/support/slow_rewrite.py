@@ -13,7 +13,7 @@ _real = executor.execute_on_worker
 
 
 def _slow(*arguments: Any) -> TaskOutcome:
-    time.sleep(0.5)
+    time.sleep(1.5)
     return _real(*arguments)
 
 

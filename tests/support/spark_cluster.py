@@ -21,8 +21,8 @@ from omnigraph_ops.spark import rewrite_table
 SPARK_HOME = Path(pyspark.__file__).parent
 APPLICATION = str(rewrite_table.__file__)
 SLOW_APPLICATION = str(Path(__file__).with_name("slow_rewrite.py"))
-"""The same with half a second per task, so that there is a middle to be killed in."""
-_READY_SECONDS = 60
+"""The same with a pause in every task, so that there is a middle to be killed in, on a busy machine too."""
+_READY_SECONDS = 300
 # Five JVMs on two cores: what compiles less starts sooner.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _URL = re.compile(r"Starting Spark master at (spark://\S+)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -119,17 +120,21 @@ def is_running(process_id: int) -> bool:
 
 def test_an_interrupt_ends_the_submit_and_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = tmp_path / "child"
-    stand_in(tmp_path, monkeypatch, f"sleep 100 & echo $! > {child}; wait")
+    stand_in(tmp_path, monkeypatch, f"sleep 600 & echo $! > {child}; wait")
 
     def interrupted(*_: object) -> None:
         while not child.exists() or not child.read_text().strip():
-            pass
+            time.sleep(0.01)
         raise KeyboardInterrupt
 
     small, large = tables(tmp_path)
     monkeypatch.setattr(calibrate_runs, "_waited", interrupted)
     with pytest.raises(KeyboardInterrupt):
         submitted(small, large, "local")
+    # A process that was killed ends as soon as it is given the CPU.
+    deadline = time.monotonic() + 60
+    while is_running(int(child.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not is_running(int(child.read_text()))
     assert sorted({p.name for p in tmp_path.iterdir() if p.is_dir()}) == ["large", "small"]
 

@@ -34,7 +34,7 @@ Write = Callable[[str], Path]
 def write(tmp_path: Path) -> Write:
     def put(text: str) -> Path:
         path = tmp_path / "graphs.yaml"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return path
 
     return put
@@ -187,7 +187,11 @@ def test_settings_become_the_variables_of_the_deployment(write: Write) -> None:
 
 
 def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
-    known = set(re.findall(r"`(OMNIGRAPH_[A-Z0-9_]*[A-Z0-9])`", (ROOT / "omnigraph_ops/settings.py").read_text()))
+    known = set(
+        re.findall(
+            r"`(OMNIGRAPH_[A-Z0-9_]*[A-Z0-9])`", (ROOT / "omnigraph_ops/settings.py").read_text(encoding="utf-8")
+        )
+    )
     elsewhere = {f"OMNIGRAPH_OPS_{name}" for name in ("POLICY", "CUTOFF", "SPARK_THRESHOLD_BYTES")}
     assert {variable_of(name) for name in SettingsOverrides.model_fields} == known - elsewhere
 
@@ -240,7 +244,9 @@ def test_hours_of_the_day() -> None:
 
 
 def test_the_published_schema_is_the_generated_one() -> None:
-    assert json.loads(SCHEMA.read_text()) == json_schema(), "omnigraph-ops graphs --schema > docs/graphs.schema.json"
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == json_schema(), (
+        "omnigraph-ops graphs --schema > docs/graphs.schema.json"
+    )
 
 
 def test_the_schema_takes_the_example_and_refuses_what_the_reader_refuses() -> None:
@@ -248,7 +254,7 @@ def test_the_schema_takes_the_example_and_refuses_what_the_reader_refuses() -> N
     import yaml
 
     validator = jsonschema.Draft202012Validator(json_schema())
-    example: Any = yaml.safe_load(EXAMPLE.read_text())
+    example: Any = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     assert list(validator.iter_errors(example)) == []
     example["graphs"]["people"]["budgets"] = {}
     assert len(list(validator.iter_errors(example))) == 1

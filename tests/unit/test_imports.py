@@ -25,7 +25,7 @@ def modules(folder: Path) -> list[Path]:
 
 def imported(path: Path, *, everywhere: bool = True) -> set[str]:
     """Top-level names of the packages a file imports, at module level or anywhere."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     nodes = ast.walk(tree) if everywhere else _module_level(tree.body)
     names: set[str] = set()
     for node in nodes:
@@ -80,7 +80,11 @@ def test_what_airflow_parses_is_light(folder: str) -> None:
 def test_the_format_knows_no_stage() -> None:
     stages = {f"omnigraph_ops.{name.removesuffix('.py')}" for name in STAGES}
     for path in modules(PACKAGE / "graph"):
-        found = {n.module or "" for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)}
+        found = {
+            n.module or ""
+            for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(n, ast.ImportFrom)
+        }
         assert not any(module.startswith(tuple(stages)) for module in found), path
 
 
@@ -90,7 +94,7 @@ def test_no_stage_asks_which_stamp_it_has() -> None:
         for path in [target] if target.is_file() else modules(target):
             compared = [
                 node
-                for node in ast.walk(ast.parse(path.read_text()))
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
                 if isinstance(node, ast.Compare) and any(_is_stamp(side) for side in [node.left, *node.comparators])
             ]
             assert compared == [], f"{path} compares a stamp"

@@ -15,7 +15,7 @@ from omnigraph_ops.settings_reference import BEGIN, END, markdown, replaced, set
 
 
 def test_every_variable_that_is_read_is_described_with_its_default() -> None:
-    source = Path(omnigraph_ops.settings.__file__).read_text()
+    source = Path(omnigraph_ops.settings.__file__).read_text(encoding="utf-8")
     read = {f"OMNIGRAPH_OPS_{name}" for name in re.findall(r'prefix \+ "([A-Z_]+)"', source)}
     described = {s.variable: s for s in settings_report({}).settings}
     assert set(described) == read | {"OMNIGRAPH_MAINTENANCE_CONCURRENCY"}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -29,14 +30,13 @@ def storage(tmp_path: Path) -> Storage:
     return Storage(str(tmp_path))
 
 
-@given(
-    sizes=st.lists(st.integers(1, 10**9), min_size=2, max_size=30),
-    gaps=st.lists(st.floats(0, 30), min_size=30, max_size=30),
-    rate=st.integers(10**6, 10**9),
-)
+@given(data=st.data(), gaps=st.lists(st.floats(0, 30), min_size=30, max_size=30), rate=st.integers(10**6, 10**9))
 def test_between_any_two_starts_no_more_than_the_ceiling_is_admitted(
-    sizes: list[int], gaps: list[float], rate: int
+    data: st.DataObject, gaps: list[float], rate: int
 ) -> None:
+    # Tasks as they are planned: 30 of them book less than the hour beyond which a ledger counts as damaged.
+    largest = Ceilings(bytes_per_second=rate).task_bytes
+    sizes = data.draw(st.lists(st.integers(1, largest), min_size=2, max_size=30))
     ledger, now, starts = Ledger(next_start=0.0), 1_000.0, []
     for size, gap in zip(sizes, gaps, strict=False):
         now += gap
@@ -61,7 +61,8 @@ def test_no_ceiling_touches_nothing(storage: Storage) -> None:
 
 
 def test_never_more_at_once_than_there_are_slots(storage: Storage) -> None:
-    running, most, guard = 0, 0, threading.Lock()
+    # Each task waits for another one, so that two are inside together however slow this machine is.
+    running, most, guard, two = 0, 0, threading.Lock(), threading.Barrier(2, timeout=300)
 
     def task(_number: int) -> None:
         nonlocal running, most
@@ -69,7 +70,8 @@ def test_never_more_at_once_than_there_are_slots(storage: Storage) -> None:
             with guard:
                 running += 1
                 most = max(most, running)
-            time.sleep(0.05)
+            two.wait()
+            time.sleep(0.05)  # long enough for a third one to come in, if it could
             with guard:
                 running -= 1
 
@@ -80,16 +82,19 @@ def test_never_more_at_once_than_there_are_slots(storage: Storage) -> None:
     assert all(is_free(storage, slot) for slot in slots), "slots are given back"
 
 
-def test_tasks_of_all_processes_share_the_bytes(storage: Storage) -> None:
-    ceilings, starts = Ceilings(bytes_per_second=1_000), []
+def test_tasks_of_all_processes_share_the_bytes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still, so what a task waits for is what the others have booked."""
+    ceilings, waited = Ceilings(bytes_per_second=1_000), list[float]()
+    monkeypatch.setattr(throttle, "time", SimpleNamespace(time=lambda: 1_000.0, sleep=waited.append))
 
     def task(_number: int) -> None:
-        with admitted(storage, ceilings, 200):
-            starts.append(time.time())
+        # As another process would: it shares nothing with the others but the files in the graph.
+        with admitted(Storage(storage.root), ceilings, 200):
+            pass
 
     with ThreadPoolExecutor(max_workers=3) as pool:
         list(pool.map(task, range(3)))
-    assert max(starts) - min(starts) >= 0.39, "three tasks of 200 bytes at 1,000 bytes a second start 0.2 s apart"
+    assert sorted(waited) == pytest.approx([0.0, 0.2, 0.4]), "200 bytes at 1,000 bytes a second are 0.2 s apart"
 
 
 def test_a_store_that_is_too_busy_slows_everybody_down(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
