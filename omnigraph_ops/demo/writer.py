@@ -25,14 +25,16 @@ _DOMAIN_MS = 1_795_000_000_000
 _WRITTEN_TABLE = "node:Person"
 
 
-def write_demo_graph(root: str, spec: DemoSpec, *, on_progress: Callable[[str], None] | None = None) -> DemoSummary:
+def write_demo_graph(
+    root: str | os.PathLike[str], spec: DemoSpec, *, on_progress: Callable[[str], None] | None = None
+) -> DemoSummary:
     """Write a graph of either stamp that the real engine opens, loads into and optimizes. Writes.
 
     Raises:
         InvalidInput: the directory is not local or not empty, or the spec cannot be satisfied.
     """
     check_spec(spec)
-    place = locate(root)
+    place = locate(os.fspath(root))
     path = place.root
     if not place.is_local:
         raise InvalidInput(f"{path} is not on this machine; a demo graph is only written to a local directory")

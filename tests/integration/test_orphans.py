@@ -119,8 +119,8 @@ def test_files_since_the_oldest_hold_stay(demo_graph: DemoGraph) -> None:
     hold = place_hold(
         graph.storage,
         (HeldVersion(table_path=entry_of(graph, PERSON).path, version=2),),
-        kind=HoldKind.PLAN,
-        reason="rewrite",
+        kind=HoldKind.READER,
+        reason="a copy",
         ttl_seconds=900,
     )
     held = replace(hold, created_at=time.time() - 15 * 86_400)
