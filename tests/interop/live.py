@@ -14,27 +14,31 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import preview_repair
+from omnigraph_ops.settings import Settings
 from tests.crash.harness_state import check_lineage
 from tests.interop.engine import Engine, people
 
 WRITES = 10
+PACE = Settings().window_share
 _OPTIMIZE = """
 import sys, time
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.settings import Settings
-settings = Settings(small_table_bytes=int(sys.argv[2]))
+settings = Settings(small_table_bytes=int(sys.argv[2]), window_share=float(sys.argv[3]))
 print("ready", flush=True)
 while True:
     try:
         report = optimize_all(open_graph(sys.argv[1], settings))
-        print("pass", sum(len(t.windows) for t in report.tables), flush=True)
+        print("pass", flush=True)
         for table in report.failed:
             print("failed", table.table_key, str(table.error).replace(chr(10), " "), flush=True)
     except OpsError as error:
@@ -51,7 +55,8 @@ class Outcome:
     refused: list[str] = field(default_factory=list)
     """What the engine said of the writes that it refused, one line each."""
     passes: int = 0
-    windows: int = 0
+    commits: int = 0
+    """How many commits of this tool are in the tables at the end."""
     problems: list[str] = field(default_factory=list)
     killed: str = ""
     said: list[str] = field(default_factory=list)
@@ -86,7 +91,10 @@ class Round:
     graph: Path
     seed: int
     small_table_bytes: int
-    maintain: bool = True
+    share: float = PACE
+    """Of the time for windows; 1 for as many as there can be."""
+    maintainer: str = "ours"
+    """`engine` for its own optimize in a loop, `nobody` for none."""
     kill: bool = True
 
     def run(self) -> Outcome:
@@ -96,12 +104,12 @@ class Round:
         outcome.killed = victim
         turn, delay = chance.randrange(WRITES), chance.uniform(0.0, 0.4)
         models = {"main": Model({f"p{n}" for n in range(30)})}
-        optimizer = self._optimizer() if self.maintain else None
+        optimizer = self._optimizer()
         try:
             for number in range(1, WRITES + 1):
                 hit = victim if number == turn + 1 else ""
                 self._write(number, chance, models, outcome, optimizer, hit, delay)
-                if hit == "ours" and optimizer is not None:
+                if hit == "ours":
                     optimizer = self._optimizer()
         finally:
             self._stop(optimizer, outcome)
@@ -153,11 +161,17 @@ class Round:
         elif kind in {"append", "merge"}:
             model.load(names, ok)
 
-    def _optimizer(self) -> subprocess.Popen[str]:
+    def _optimizer(self) -> subprocess.Popen[str] | None:
+        if self.maintainer == "nobody":
+            return None
+        command = [sys.executable, "-c", _OPTIMIZE, str(self.graph), str(self.small_table_bytes), str(self.share)]
+        if self.maintainer == "engine":
+            loop = 'echo ready; while true; do "$0" optimize --json "$1" >/dev/null 2>&1 && echo pass; done'
+            command = ["bash", "-c", loop, self.oracle.binary, str(self.graph)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         log = self.graph.with_suffix(f".optimizer-{time.time_ns()}.log").open("w")
         process = subprocess.Popen(
-            [sys.executable, "-c", _OPTIMIZE, str(self.graph), str(self.small_table_bytes)],
+            command,
             stdout=log,
             stderr=subprocess.STDOUT,
             text=True,
@@ -176,7 +190,6 @@ class Round:
         for log in sorted(self.graph.parent.glob(f"{self.graph.stem}.optimizer-*.log")):
             lines = log.read_text().splitlines()
             outcome.passes += sum(line.startswith("pass") for line in lines)
-            outcome.windows += sum(int(line.split()[1]) for line in lines if line.startswith("pass"))
             outcome.said += [line for line in lines if not line.startswith(("pass", "ready"))]
 
     def _judge(self, models: dict[str, Model], outcome: Outcome) -> None:
@@ -191,6 +204,11 @@ class Round:
         if left or status is not CheckStatus.CLEAN:
             outcome.problems.append(f"{status.value}: {len(left)} sidecars stay")
             return
+        outcome.commits = sum(
+            OPERATION_PROPERTY in dict(version_record(graph.storage, entry.path, version).properties)
+            for entry in graph.state().entries
+            for version in range(1, entry.version + 1)
+        )
         drifted = preview_repair(graph).drifted
         outcome.problems += [f"{r.table_key} drifted by {', '.join(r.operations)}" for r in drifted]
         for branch, model in models.items():
