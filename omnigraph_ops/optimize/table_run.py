@@ -19,6 +19,7 @@ from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import TablePlan, UnitWindow
 from omnigraph_ops.optimize.deferred import commit_rewrites
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.optimize.indexes import prepare_indexes
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.optimize.plan import OptimizePolicy
@@ -148,7 +149,7 @@ class TableRun:
         return result.entry
 
     def _work(self, dataset: Dataset, guard: Guard, done: Effort) -> None:
-        fold(self.graph.lance, dataset, self.plan, guard, done, self.progress)
+        fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
 
     def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Both units of a small plain dataset. Writes."""
