@@ -88,6 +88,12 @@ def text_indexes(storage: Storage, table_path: str, version: int) -> Mapping[str
     return found
 
 
+def older_texts(storage: Storage, table_path: str, version: int) -> tuple[str, ...]:
+    """The full-text indexes with words of an analyser that this pylance does not have. Reads."""
+    found = text_indexes(storage, table_path, version)
+    return tuple(name for name, index in found.items() if index.analysers != {Analyser.LANCE_11})
+
+
 def analyser_of(details: bytes) -> Analyser:
     """The analyser of a segment from its InvertedIndexDetails. Pure."""
     numbers = field_numbers(details)

@@ -14,6 +14,7 @@ from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.drafts import drafts_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.graph.text_indexes import older_texts
 from omnigraph_ops.holds import HeldVersion, Hold, plan_hold
 from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import TablePlan, UnitWindow
@@ -183,7 +184,8 @@ class TableRun:
         def effects(dataset: Dataset, guard: Guard) -> None:
             refuse_missing(self.graph, entry, RewriteChange(results=tuple(results)))
             guard()
-            self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer))
+            leave = older_texts(self.graph.storage, entry.path, entry.version) if defer else ()
+            self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer, leave=leave))
 
         return self._plain_unit(entry, "rewrite", effects, windows)
 
