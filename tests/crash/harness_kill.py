@@ -21,6 +21,7 @@ from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
 from omnigraph_ops.edges import inventory, lance_gateway, lance_tables
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.edges.text_index_process import TextIndexProcess
 from omnigraph_ops.graph.ids import is_ulid
 from tests.support.leases import is_lease
 
@@ -174,6 +175,7 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(inventory, "_move", _move(killer)),
         mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
+        mock.patch.object(TextIndexProcess, "ask", _text_index(killer)),
         mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
         _compaction(killer),
     ):
@@ -265,6 +267,16 @@ def _optimize_indices(killer: Killer) -> Any:
     def guarded(self: Any, **kwargs: Any) -> Any:
         call = f"optimize_indices {','.join(kwargs.get('index_names') or ())}"
         return killer.lance_commit(call, self._dataset.uri, lambda: original(self, **kwargs))
+
+    return guarded
+
+
+def _text_index(killer: Killer) -> Any:
+    original = TextIndexProcess.ask
+
+    def guarded(self: Any, action: str, request: Any, progress: Any) -> Any:
+        call = f"text index {request['kind']} {request['name']}"
+        return killer.lance_commit(call, request["uri"], lambda: original(self, action, request, progress))
 
     return guarded
 
