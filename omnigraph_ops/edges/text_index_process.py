@@ -29,6 +29,7 @@ class TextIndexProcess:
         self.release = folder.name
         self._answers: dict[int, queue.SimpleQueue[dict[str, Any]]] = {0: queue.SimpleQueue()}
         self._last, self._turn = 0, threading.Lock()
+        self._is_ready, self._readiness = False, threading.Lock()
         # -P: the folder of the script has modules with names of others. Credentials go by standard input only.
         paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
         self._child = subprocess.Popen(
@@ -47,9 +48,13 @@ class TextIndexProcess:
         return self._child.poll() is None
 
     def started(self) -> None:
-        """Wait for the first word of the child; raises `LanceFailure`. Reads."""
-        said = self._wait(0, _START_SECONDS, lambda _text: None)
-        if said.get("release") != self.release:
+        """Wait for the first word of the child, unless it came before; raises `LanceFailure`. Reads."""
+        with self._readiness:
+            if self._is_ready:
+                return
+            said = self._wait(0, _START_SECONDS, lambda _text: None) if 0 in self._answers else {}
+            self._is_ready = said.get("release") == self.release
+        if not self._is_ready:
             self.stop()
             raise LanceFailure(
                 f"the text indexer {self.release} does not start ({said.get('error') or said.get('release')}); "
@@ -113,14 +118,19 @@ class TextIndexProcess:
         return f"the text indexer {self.release} ended with exit code {self._child.poll()}"
 
 
-def process_of(folder: Path) -> TextIndexProcess:
-    """The running process of the release in a folder, started when there is none; raises `LanceFailure`. Starts it."""
+def begin(folder: Path) -> TextIndexProcess:
+    """The process of the release in a folder, perhaps still on its way up: its start takes a second. Starts it."""
     # A forked process must not share the pipes of its parent.
     key = (os.getpid(), folder)
     with _starting:
         found = _processes.get(key)
         if found is None or not found.alive:
-            found = TextIndexProcess(folder)
-            found.started()
-            _processes[key] = found
+            found = _processes[key] = TextIndexProcess(folder)
         return found
+
+
+def process_of(folder: Path) -> TextIndexProcess:
+    """The running process of the release in a folder, started when there is none; raises `LanceFailure`. Starts it."""
+    found = begin(folder)
+    found.started()
+    return found

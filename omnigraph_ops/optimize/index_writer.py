@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
 from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
-from omnigraph_ops.edges.text_index_process import process_of
+from omnigraph_ops.edges.text_index_process import begin, process_of
 from omnigraph_ops.edges.text_indexer import COMMAND, home_of, is_installed
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models import TablePlan
 
 Progress = Callable[[str], None]
 
@@ -26,6 +27,14 @@ class IndexWriter:
     def of(cls, graph: Graph) -> IndexWriter:
         """The writer for a graph under its settings."""
         return cls(lance=graph.lance, home=home_of(graph.settings.text_indexers))
+
+    def begin(self, plans: Iterable[TablePlan]) -> None:
+        """Start the releases that these plans need, without waiting for them. Starts processes."""
+        wanted = {fold.release for plan in plans for fold in plan.folds}
+        wanted |= {build.release for plan in plans for build in plan.builds}
+        for release in filter(None, wanted):
+            if is_installed(self.home, release):
+                begin(self.home / release)
 
     def fold_text(self, dataset: Dataset, release: str, name: str, segments: int, progress: Progress) -> None:
         """Fold a text index; at most one commit of the dataset, whose handle then is at its newest version. Writes.

@@ -46,7 +46,8 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
     writer: IndexWriter, dataset: Dataset, plan: TablePlan, guard: Guard, effort: Effort, progress: Progress
 ) -> None:
     """Unit F: one commit of the dataset that is open per index name, then missing indexes. Writes."""
-    for index in plan.folds:
+    # Text last: their process is on its way up meanwhile.
+    for index in sorted(plan.folds, key=lambda f: f.release is not None):
         progress(f"folding index {index.name}")
         guard()
         _fold_or_rebuild(writer, dataset, index, guard, progress)
