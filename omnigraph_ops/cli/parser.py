@@ -11,6 +11,7 @@ from omnigraph_ops.cli.budget_options import add_budget_options
 from omnigraph_ops.cli.freeze_options import add_fence_options, add_freeze_verbs
 from omnigraph_ops.cli.orphans_options import add_orphans_options
 from omnigraph_ops.cli.retention_options import add_retention_options
+from omnigraph_ops.cli.text_indexer_options import add_text_indexer
 
 _VERBS = """\
 verbs, in the order of a night:
@@ -69,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         _unlock,
         _graphs,
         _settings,
-        _install_text_indexer,
+        add_text_indexer,
         _demo_graph,
     ):
         add(verbs)
@@ -245,34 +246,6 @@ def _settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     text = "Show every setting as this environment makes it, those that are set first."
     parser = verbs.add_parser("settings", help=text, description=text)
     parser.add_argument("--json", action="store_true", help="print JSON on stdout")
-
-
-_TEXT_INDEXER = """\
-Install the releases of pylance that write full-text indexes (about 200 MB each), each in a folder of its own.
-
-The engine looks up stemmed words. Lance 9 changed the stop words and Lance 11 the stemmer, so an index that this
-tool's own pylance writes hides some words from the engine. With these releases optimize writes text indexes as the
-engine's Lance does: 8.0.1 for graphs of stamp 3, 10.0.0 for those of stamp 6. Without them text indexes are left to
-the engine, and `plan` lists them as pending.
-
-Run it once per Python environment: on every Airflow worker, and where the driver of a Spark submit runs. `make
-install` and the Dockerfile do it. Releases go below the prefix of this Python, or to OMNIGRAPH_OPS_TEXT_INDEXERS.
-
-  omnigraph-ops install-text-indexer
-  OMNIGRAPH_OPS_TEXT_INDEXERS=/opt/text-indexers omnigraph-ops install-text-indexer
-"""
-
-
-def _install_text_indexer(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser(
-        "install-text-indexer",
-        help="Install what writes full-text indexes as the engine's own Lance does.",
-        description=_TEXT_INDEXER,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--again", action="store_true", help="install releases that are there already, too")
-    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
 def _demo_graph(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -18,7 +18,9 @@ from typing import Any
 class _Unused(types.ModuleType):
     """Stands for a package of catalog clients, which is two thirds of the start of pylance and which no index needs."""
 
-    __path__ = ()
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
