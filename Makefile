@@ -123,10 +123,12 @@ $(DRIVERS): stack/requirements.txt $(STAMP)
 
 $(STAMP): requirements.txt pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer was not found; name one: make install PYTHON=..." >&2; exit 1; fi
-	@echo "[1/3] $(VENV) with $$($(PYTHON) --version)"
+	@echo "[1/4] $(VENV) with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "[2/3] $$(wc -l < requirements.txt) pinned packages: a few minutes and 1 GB the first time"
+	@echo "[2/4] $$(wc -l < requirements.txt) pinned packages: a few minutes and 1 GB the first time"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	@echo "[3/3] this project, editable"
+	@echo "[3/4] this project, editable"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@echo "[4/4] what writes text indexes as the engine's own Lance does (docs/adr/0012)"
+	@$(BIN)/omnigraph-ops install-text-indexer --quiet >/dev/null
 	@touch $@

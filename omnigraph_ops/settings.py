@@ -98,6 +98,9 @@ class Settings:
     (`OMNIGRAPH_OPS_ENGINE`)."""
     engine_timeout_seconds: float = 600.0
     """How long one command of the engine may take before it is stopped (`OMNIGRAPH_OPS_ENGINE_TIMEOUT_SECONDS`)."""
+    text_indexers: str | None = None
+    """Folder of the older pylance releases that write text indexes; by default below the prefix of this Python, where
+    `omnigraph-ops install-text-indexer` puts them (`OMNIGRAPH_OPS_TEXT_INDEXERS`)."""
     publish_attempts: int = 6
     """The engine's budget: five retries after the first attempt."""
 
@@ -182,6 +185,7 @@ class Settings:
             exclusive=_switch(env, prefix + "EXCLUSIVE"),
             engine_root=env.get(prefix + "ENGINE_ROOT") or None,
             engine=env.get(prefix + "ENGINE") or None,
+            text_indexers=env.get(prefix + "TEXT_INDEXERS") or None,
             engine_timeout_seconds=_number(env, prefix + "ENGINE_TIMEOUT_SECONDS", base.engine_timeout_seconds, float),
         )
 

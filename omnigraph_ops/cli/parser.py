@@ -11,6 +11,7 @@ from omnigraph_ops.cli.budget_options import add_budget_options
 from omnigraph_ops.cli.freeze_options import add_fence_options, add_freeze_verbs
 from omnigraph_ops.cli.orphans_options import add_orphans_options
 from omnigraph_ops.cli.retention_options import add_retention_options
+from omnigraph_ops.cli.text_indexer_options import add_text_indexer
 
 _VERBS = """\
 verbs, in the order of a night:
@@ -32,6 +33,8 @@ verbs, in the order of a night:
   unlock      remove a writers' lock that a crash left behind
   graphs      check a graphs file, which gives every graph its nightly DAG, and list it
   settings    what is in force here, and which of it somebody set
+  install-text-indexer
+              install what writes full-text indexes as the engine's own Lance does
   demo-graph  write a graph to try all this on
 
 A first round on a graph you do not know:
@@ -67,6 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         _unlock,
         _graphs,
         _settings,
+        add_text_indexer,
         _demo_graph,
     ):
         add(verbs)

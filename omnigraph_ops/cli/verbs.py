@@ -17,6 +17,7 @@ from omnigraph_ops.cli.orphans_verb import orphans_verb
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.repair_verb import repair_verb
 from omnigraph_ops.cli.retention_verb import retention_verb
+from omnigraph_ops.cli.text_indexer_verb import text_indexer_verb
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import UsageError
@@ -110,4 +111,5 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "demo-graph": demo_graph_verb,
     "graphs": graphs_verb,
     "settings": settings_verb,
+    "install-text-indexer": text_indexer_verb,
 }

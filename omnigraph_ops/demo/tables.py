@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from omnigraph_ops.demo.contract import DemoTable
 from omnigraph_ops.demo.schema import DemoType
+from omnigraph_ops.edges.text_index_process import process_of
+from omnigraph_ops.edges.text_indexer import home_of, is_installed
 from omnigraph_ops.errors import InvalidInput
 
 Dataset = Any
@@ -50,10 +52,21 @@ def append(dataset: Dataset, rows: pa.Table) -> Dataset:
     )
 
 
-def build_indexes(dataset: Dataset, declared: DemoType) -> None:
-    """Build what the engine builds for the type; a vector index waits for the first vector. Writes."""
+def build_indexes(dataset: Dataset, declared: DemoType, text_release: str) -> None:
+    """Build what the engine builds for the type; a vector index waits for the first vector. Writes.
+
+    Args:
+        text_release: the pylance release that builds text indexes where it is installed; else the own one does, and
+            the engine does not find every word.
+    """
+    home = home_of(None)
     for column, kind in declared.indexes():
-        if kind != "IVF_FLAT":
+        if kind == "INVERTED" and is_installed(home, text_release):
+            request = {"kind": "build", "column": column, "name": f"{column}_idx"}
+            place = {"uri": dataset.uri, "version": None, "storage_options": None}
+            process_of(home / text_release).ask(f"build index on {column}", {**place, **request}, lambda _text: None)
+            dataset.checkout_latest()
+        elif kind != "IVF_FLAT":
             dataset.create_scalar_index(column, kind, replace=True)
         elif dataset.count_rows(f"{column} IS NOT NULL"):
             dataset.create_index(column, kind, metric="L2", num_partitions=1, replace=True)

@@ -23,6 +23,8 @@ from omnigraph_ops.graph.location import locate
 
 _DOMAIN_MS = 1_795_000_000_000
 _WRITTEN_TABLE = "node:Person"
+TEXT_RELEASES = {3: "8.0.1", 6: "10.0.0"}
+"""Which pylance takes words apart as the engine of a stamp does."""
 
 
 def write_demo_graph(
@@ -115,7 +117,7 @@ class _History:
         rows = load_rows(table.type, self.spec, load)
         dataset = tables.append(tables.open_table(self.root, table), rows)
         if load + 1 == self.spec.index_after_load:
-            tables.build_indexes(dataset, table.type)
+            tables.build_indexes(dataset, table.type, TEXT_RELEASES[self.spec.stamp])
         return table_version(table, tables.open_table(self.root, table))
 
     def _branch(self) -> tuple[str, ...]:

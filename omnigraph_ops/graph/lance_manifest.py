@@ -3,7 +3,8 @@
 pylance cannot tell ReserveFragments from other operations and raises on some Rewrites, so repair
 reads the protobuf. File layout: ... manifest ..., then a 16-byte footer `<position u64, major u16,
 minor u16, b"LANC">`; at `position` a u32 length and the Manifest message (lance table.proto);
-`transaction_section` (field 21) is the offset of an inlined, length-prefixed Transaction and
+`index_section` (field 6) is the offset of a length-prefixed list of the index segments,
+`transaction_section` (21) is the offset of an inlined, length-prefixed Transaction and
 `transaction_file` (field 12) its name under `_transactions/`; `timestamp` (7) is when the version was
 committed, `max_fragment_id` (11) the highest fragment id that was ever given, `writer_version` (13) which library
 wrote it. In a Transaction, field 1 is the read version, 2 its id, 4 the map of properties, and the operation one of
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,7 +31,8 @@ from omnigraph_ops.graph.layout import manifest_file_name, old_manifest_file_nam
 T = TypeVar("T")
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
-_TIMESTAMP, _HIGHEST_FRAGMENT_ID, _TRANSACTION_FILE, _WRITER, _TRANSACTION_SECTION = 7, 11, 12, 13, 21
+_INDEX_SECTION, _TIMESTAMP, _HIGHEST_FRAGMENT_ID = 6, 7, 11
+_TRANSACTION_FILE, _WRITER, _TRANSACTION_SECTION = 12, 13, 21
 _READ_VERSION, _TRANSACTION_ID, _PROPERTIES, _DELETE, _PREDICATE = 1, 2, 4, 101, 3
 
 OPERATIONS: dict[int, str] = {
@@ -116,12 +118,53 @@ def name_after(manifest: Manifest) -> str:
 
 def highest_fragment_id(manifest: Manifest) -> int:
     """The highest fragment id that was ever given in a chain; -1 where none was. Raises `CorruptGraph`. Pure."""
-    try:
-        raw = manifest.content
+    raw = manifest.content
+    with _legible(manifest):
         found = _fields(_message_at(raw, _manifest_position(raw))).get(_HIGHEST_FRAGMENT_ID, -1)
+    return found if isinstance(found, int) else -1
+
+
+def writer_of(manifest: Manifest) -> str | None:
+    """The library that wrote a version, as `lance 9.0.0`; None where that is not recorded. Pure.
+
+    Raises:
+        CorruptGraph: the manifest cannot be read.
+    """
+    raw = manifest.content
+    with _legible(manifest):
+        return _lenient(_writer, _fields(_message_at(raw, _manifest_position(raw))).get(_WRITER))
+
+
+def index_messages(manifest: Manifest) -> tuple[bytes, ...]:
+    """The IndexMetadata messages of a version, one per index segment. Raises `CorruptGraph`. Pure."""
+    raw = manifest.content
+    with _legible(manifest):
+        section = _fields(_message_at(raw, _manifest_position(raw))).get(_INDEX_SECTION)
+        return repeated(_message_at(raw, section), 1) if isinstance(section, int) else ()
+
+
+def repeated(message: bytes, number: int) -> tuple[bytes, ...]:
+    """Every value of a field of messages, strings or bytes. Pure."""
+    unknown: Any = UnknownFieldSet(Empty.FromString(message))
+    return tuple(f.data for f in unknown if f.field_number == number and isinstance(f.data, bytes))
+
+
+def single(message: bytes, number: int) -> bytes:
+    """The last value of such a field, empty where there is none. Pure."""
+    return next(reversed(repeated(message, number)), b"")
+
+
+def field_numbers(message: bytes) -> frozenset[int]:
+    """The numbers of the fields that a message has. Pure."""
+    return frozenset(_fields(message))
+
+
+@contextlib.contextmanager
+def _legible(manifest: Manifest) -> Iterator[None]:
+    try:
+        yield
     except (struct.error, DecodeError, ValueError, IndexError) as error:
         raise CorruptGraph(f"a Lance manifest cannot be read ({manifest.name}): {error}") from None
-    return found if isinstance(found, int) else -1
 
 
 def _read_manifest(storage: Storage, path: str, version: int) -> bytes:

@@ -13,6 +13,7 @@ from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph.catalog import Catalog, Property, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.graph.text_indexes import TextWriter
 from omnigraph_ops.models import IndexBuild
 
 PLAIN_STAMP = 0
@@ -53,6 +54,7 @@ class PlainFormat:
 
     stamp = PLAIN_STAMP
     publishes = False
+    text_writer: TextWriter | None = None
     compacts_blobs = True
     sidecar_version = 0
     compares_sidecar_paths = False

@@ -13,6 +13,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.catalog import Catalog
 from omnigraph_ops.graph.location import GraphLocation
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.graph.text_indexes import TextWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class StampFormat(Protocol):
     publishes: bool
     """Whether a graph manifest says which version of which table is read. Without one a table's HEAD is,
     and its branches and configuration are its owner's."""
+    text_writer: TextWriter | None
+    """How text indexes are written; None where whoever wrote an index decides."""
     compacts_blobs: bool
     sidecar_version: int
     """The newest sidecar schema version this generation reads."""

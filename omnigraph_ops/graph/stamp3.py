@@ -36,6 +36,7 @@ from omnigraph_ops.graph.rows import (
 )
 from omnigraph_ops.graph.stamp import GraphContext, Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.graph.text_indexes import Analyser, TextWriter
 
 
 def version_object_id(table_key: str, version: int) -> str:
@@ -52,6 +53,15 @@ class Stamp3:
 
     stamp = 3
     publishes = True
+    text_writer: TextWriter | None = TextWriter(
+        release="8.0.1",
+        reads=frozenset({Analyser.LANCE_8}),
+        folds=False,
+        cure=(
+            'until then 0.7.2 may answer a search of a half-covered table with "all columns in a record batch must '
+            'have the same length", which folding cures'
+        ),
+    )
     compacts_blobs = False
     sidecar_version = 2
     compares_sidecar_paths = False

@@ -33,6 +33,7 @@ from omnigraph_ops.graph.rows import (
 )
 from omnigraph_ops.graph.stamp import GraphContext, Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.graph.text_indexes import Analyser, TextWriter
 
 _IDENTITY = ("stable_table_id", "table_incarnation_id")
 
@@ -52,6 +53,9 @@ class Stamp6:
 
     stamp = 6
     publishes = True
+    text_writer: TextWriter | None = TextWriter(
+        release="10.0.0", reads=frozenset({Analyser.LANCE_8, Analyser.LANCE_10}), folds=True, certifies=True
+    )
     compacts_blobs = True
     sidecar_version = 9
     compares_sidecar_paths = True

@@ -17,7 +17,11 @@ from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.optimize.ingest import last_run
 from omnigraph_ops.optimize.observe import columns_without_values, policy_of, select_entries, spec_of
 from omnigraph_ops.optimize.plan import OptimizePolicy, owners_note
+from omnigraph_ops.optimize.text_plan import foreign_note
+from omnigraph_ops.optimize.text_state import text_state
 from omnigraph_ops.parallel import in_parallel
+
+_DRIFTED = "drifted, nothing is optimized: run omnigraph-ops repair"
 
 
 def health(graph: Graph, *, tables: Sequence[str] = ()) -> HealthReport:
@@ -53,12 +57,16 @@ def _look(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableHealt
         pending=tuple(columns_without_values(head, spec, facts)),
     )
     run = last_run(graph, entry)
-    drifted = head.version != entry.version
     return replace(
         found,
         maintained_at_us=run.maintained_at_us if run is not None else None,
-        note="drifted, nothing is optimized: run omnigraph-ops repair" if drifted else owners_note(facts, policy),
+        note=_note(graph, entry, facts, policy) if head.version == entry.version else _DRIFTED,
     )
+
+
+def _note(graph: Graph, entry: TableEntry, facts: TableFacts, policy: OptimizePolicy) -> str | None:
+    texts = text_state(graph, entry, spec_of(graph, entry), facts)
+    return "; ".join(filter(None, (owners_note(facts, policy), foreign_note(facts, texts)))) or None
 
 
 def _stored(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFacts) -> StoredFacts:

@@ -79,6 +79,12 @@ class IndexFold:
     columns: tuple[str, ...]
     segments: int
     uncovered_fragments: int
+    release: str | None = None
+    """The release of pylance that writes it; None for the own one."""
+    rebuild: bool = False
+    """Whether it is built anew rather than folded."""
+    why: str = ""
+    """Why it is written although it covers every row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +95,8 @@ class IndexBuild:
     index_type: str
     """`BTREE`, `INVERTED` or `IVF_FLAT`."""
     name: str
+    release: str | None = None
+    """The release of pylance that writes it; None for the own one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ follows at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.lance_rewrites import RewriteMetrics
@@ -16,11 +16,18 @@ from omnigraph_ops.edges.lance_tables import commit_results, fold_index, index_f
 from omnigraph_ops.errors import InvalidInput
 
 
-def commit_rewrites(dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool) -> RewriteMetrics:
-    """Commit finished rewrites; deferred, fold every index afterwards. Writes."""
+def commit_rewrites(
+    dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool, leave: Collection[str] = ()
+) -> RewriteMetrics:
+    """Commit finished rewrites; deferred, fold every index afterwards. Writes.
+
+    Args:
+        leave: indexes that stay unfolded: this pylance would add words to them that their readers do not find.
+    """
     metrics = commit_results(dataset, results, defer_index_remap=defer_index_remap)
     for index in index_facts(dataset) if defer_index_remap else ():
-        fold_index(dataset, index.name, index.segments)
+        if index.name not in leave:
+            fold_index(dataset, index.name, index.segments)
     return metrics
 
 

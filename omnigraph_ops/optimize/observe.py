@@ -13,6 +13,7 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.optimize.auto import thresholds_of
 from omnigraph_ops.optimize.deferred import refuse_deferral
 from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation
+from omnigraph_ops.optimize.text_state import text_state
 from omnigraph_ops.throttle import ceilings_of
 
 
@@ -80,6 +81,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         pinned_version=entry.version,
         lance_head_version=head.version,
         facts=facts,
+        texts=text_state(graph, entry, spec, facts),
         columns_without_values=columns_without_values(head, spec, facts),
     )
 

@@ -22,6 +22,7 @@ from omnigraph_ops.optimize.auto import Thresholds, judged
 from omnigraph_ops.optimize.folds import Waiting, index_folds, waiting_for_rows
 from omnigraph_ops.optimize.shares import benefit_of, put_right, shares_of
 from omnigraph_ops.optimize.task_size import counted, cut, is_full
+from omnigraph_ops.optimize.text_plan import IndexWork, TextState, foreign_texts, with_texts
 from omnigraph_ops.optimize.tiers import RewriteRules, excluded, mostly_deleted
 
 NO_VECTORS = "column has no non-null vectors to train on yet"
@@ -38,6 +39,8 @@ class TableObservation:
     """None when the table is drifted or skipped and was not looked into."""
     columns_without_values: frozenset[str] = frozenset()
     """Vector columns with a declared, missing index and no non-null value yet."""
+    texts: TextState | None = None
+    """None where there is no text index and none is declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +101,8 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 
 
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
-    builds, pending = index_builds(seen, facts)
-    waiting = None if builds else waiting_indexes(seen.spec, facts, policy)
-    folds = () if waiting else index_folds(facts.indexes, facts.fragments)
+    work, waiting = _index_work(seen, facts, policy)
+    folds, builds, pending = work.folds, work.builds, work.pending
     groups = _groups(facts, policy, folding=bool(folds or builds))
     rewritten = [f for group in groups for f in group]
     productive = bool(folds or builds or facts.compaction_tasks or groups)
@@ -128,6 +130,17 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *_notes(facts, policy, waiting)))),
     )
     return judged(plan, shares, policy.thresholds) if policy.auto else plan
+
+
+def _index_work(
+    seen: TableObservation, facts: TableFacts, policy: OptimizePolicy
+) -> tuple[IndexWork, Waiting | None]:
+    """What is folded and built, and which indexes stay behind for now. Pure."""
+    builds, pending = index_builds(seen, facts)
+    foreign = foreign_texts(facts, seen.texts)
+    waiting = None if builds or foreign else waiting_indexes(seen.spec, facts, policy)
+    folds = () if waiting else index_folds(facts.indexes, facts.fragments)
+    return with_texts(IndexWork(folds=folds, builds=builds, pending=pending), facts, seen.texts), waiting
 
 
 _SKIP_SENTENCES = {
@@ -208,6 +221,7 @@ def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewrit
     parts = []
     if folds:
         parts.append(f"fold {', '.join(f.name for f in folds)}")
+        parts += [f"{f.why}, so it is built anew" for f in folds if f.why]
     if builds:
         parts.append(f"build {', '.join(b.name for b in builds)}")
     if rewritten:

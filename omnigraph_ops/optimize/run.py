@@ -26,6 +26,7 @@ from omnigraph_ops.models import (
 from omnigraph_ops.optimize.accounting import accounted
 from omnigraph_ops.optimize.budget import Budget, late_internal, run_within, too_late, under_budget, untouched
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.optimize.observe import observe_table, policy_of, select_entries
 from omnigraph_ops.optimize.plan import plan_table
@@ -92,6 +93,7 @@ def optimize_all(
     refuse_pending(graph)
     sweep_rewrites(graph)
     plan = plan_optimize(graph, tables=tables, budget=budget)
+    IndexWriter.of(graph).begin(plan.productive())
     report = on_progress or (lambda _key, _text: None)
 
     def one(key: str) -> TableStats:

@@ -14,11 +14,13 @@ from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.drafts import drafts_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.graph.text_indexes import older_texts
 from omnigraph_ops.holds import HeldVersion, Hold, plan_hold
 from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import TablePlan, UnitWindow
 from omnigraph_ops.optimize.deferred import commit_rewrites
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.optimize.indexes import prepare_indexes
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.optimize.plan import OptimizePolicy
@@ -148,7 +150,7 @@ class TableRun:
         return result.entry
 
     def _work(self, dataset: Dataset, guard: Guard, done: Effort) -> None:
-        fold(self.graph.lance, dataset, self.plan, guard, done, self.progress)
+        fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
 
     def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Both units of a small plain dataset. Writes."""
@@ -182,7 +184,8 @@ class TableRun:
         def effects(dataset: Dataset, guard: Guard) -> None:
             refuse_missing(self.graph, entry, RewriteChange(results=tuple(results)))
             guard()
-            self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer))
+            leave = older_texts(self.graph.storage, entry.path, entry.version) if defer else ()
+            self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer, leave=leave))
 
         return self._plain_unit(entry, "rewrite", effects, windows)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
+from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.lance_rewrites import RewriteMetrics
 from omnigraph_ops.edges.lance_tables import (
     build_index,
@@ -14,7 +14,8 @@ from omnigraph_ops.edges.lance_tables import (
     index_facts,
     index_type_of,
 )
-from omnigraph_ops.models import IndexFold, TablePlan
+from omnigraph_ops.models import IndexBuild, IndexFold, TablePlan
+from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.plain_unit import Guard
 
 Progress = Callable[[str], None]
@@ -42,22 +43,41 @@ class Effort:
 
 
 def fold(  # noqa: PLR0917 - what a unit of one table works with
-    lance: LanceGateway, dataset: Dataset, plan: TablePlan, guard: Guard, effort: Effort, progress: Progress
+    writer: IndexWriter, dataset: Dataset, plan: TablePlan, guard: Guard, effort: Effort, progress: Progress
 ) -> None:
     """Unit F: one commit of the dataset that is open per index name, then missing indexes. Writes."""
-    for index in plan.folds:
+    # Text last: their process is on its way up meanwhile.
+    for index in sorted(plan.folds, key=lambda f: f.release is not None):
         progress(f"folding index {index.name}")
         guard()
-        _fold_or_rebuild(lance, dataset, index, guard, progress)
+        _fold_or_rebuild(writer, dataset, index, guard, progress)
         effort.folded.append(index.name)
     for build in plan.builds:
         progress(f"building index {build.name}")
         guard()
-        build_index(dataset, build.column, build.index_type, build.name)
+        _build(writer, dataset, build, progress)
         effort.built.append(build.name)
 
 
-def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, guard: Guard, progress: Progress) -> None:
+def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: Progress) -> None:
+    if build.release is None:
+        build_index(dataset, build.column, build.index_type, build.name)
+    else:
+        writer.build_text(dataset, build.release, build.name, build.column, progress)
+
+
+def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+    if index.release is None:
+        fold_index(dataset, index.name, index.segments)
+    elif index.rebuild and writer.lance.may_rebuild_indexes:
+        writer.build_text(dataset, index.release, index.name, index.columns[0], progress)
+    else:
+        writer.fold_text(dataset, index.release, index.name, index.segments, progress)
+
+
+def _fold_or_rebuild(
+    writer: IndexWriter, dataset: Dataset, index: IndexFold, guard: Guard, progress: Progress
+) -> None:
     """Fold one index; where folding fails or leaves a fragment out, build the index anew. Writes.
 
     Lance skips an index whose files are gone without an error, and some of its versions fail on
@@ -66,7 +86,7 @@ def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, gu
     # Fragments that another writer adds meanwhile are the next run's: not a reason to build anew.
     fragments = {f.fragment_id for f in dataset.get_fragments()}
     try:
-        fold_index(dataset, index.name, index.segments)
+        _fold(writer, dataset, index, progress)
     except (CommitConflict, CommitContention, IncompatibleCommit):
         raise
     except LanceFailure as error:
@@ -74,7 +94,7 @@ def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, gu
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
     if found is not None and found.segments == 1 and fragments <= found.covered:
         return
-    kind = index_type_of(found) if found is not None and lance.may_rebuild_indexes else None
+    kind = index_type_of(found) if found is not None and writer.lance.may_rebuild_indexes else None
     if kind is None or len(index.columns) != 1:
         raise LanceFailure(
             f"index {index.name} of {dataset.uri} could not be folded and is not of a kind this tool builds; "
@@ -82,4 +102,5 @@ def _fold_or_rebuild(lance: LanceGateway, dataset: Dataset, index: IndexFold, gu
         )
     progress(f"building index {index.name} anew")
     guard()
-    build_index(dataset, index.columns[0], kind, index.name)
+    anew = IndexBuild(column=index.columns[0], index_type=kind, name=index.name, release=index.release)
+    _build(writer, dataset, anew, progress)

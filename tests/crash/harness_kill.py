@@ -22,6 +22,7 @@ from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 from omnigraph_ops import window
 from omnigraph_ops.edges import inventory, lance_commits, lance_gateway, lance_tables
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.edges.text_index_process import TextIndexProcess
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.optimize import indexes
 from omnigraph_ops.rewrites import reclaim
@@ -191,6 +192,7 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(lance_commits, "write_fragments", _write_fragments(killer)),
         mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
+        mock.patch.object(TextIndexProcess, "ask", _text_index(killer)),
         mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
         _compaction(killer),
     ):
@@ -321,6 +323,16 @@ def _optimize_indices(killer: Killer) -> Any:
     def guarded(self: Any, **kwargs: Any) -> Any:
         call = f"optimize_indices {','.join(kwargs.get('index_names') or ())}"
         return killer.lance_commit(call, self._dataset.uri, lambda: original(self, **kwargs))
+
+    return guarded
+
+
+def _text_index(killer: Killer) -> Any:
+    original = TextIndexProcess.ask
+
+    def guarded(self: Any, action: str, request: Any, progress: Any) -> Any:
+        call = f"text index {request['kind']} {request['name']}"
+        return killer.lance_commit(call, request["uri"], lambda: original(self, action, request, progress))
 
     return guarded
 

@@ -11,13 +11,15 @@ import pytest
 from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.edges.lance_tables import fold_index, index_facts
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.optimize import optimize_all, optimize_table
+from omnigraph_ops.models import IndexFold
+from omnigraph_ops.optimize import optimize_all, optimize_table, units
+from omnigraph_ops.optimize.index_writer import IndexWriter, Progress
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged
 from tests.support.rows import rows_of
 from tests.support.writers import Change, copies, entry_of, write
 
-FOLD = "omnigraph_ops.optimize.units.fold_index"
+FOLD = "omnigraph_ops.optimize.units._fold"
 PERSON, DOC = "node:Person", "node:Doc"
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
 
@@ -34,14 +36,14 @@ def updates_a_row(dataset: Dataset) -> None:
     dataset.update({"name": "'renamed'"}, where="id = 'p1'")
 
 
-def overtaken(graph: Graph, change: Change) -> Callable[[Dataset, str, int], None]:
+def overtaken(graph: Graph, change: Change) -> Callable[[IndexWriter, Dataset, IndexFold, Progress], None]:
     """A fold that lets another writer commit and publish first, once."""
-    todo = [change]
+    todo, original = [change], units._fold
 
-    def fold(dataset: Dataset, name: str, segments: int) -> None:
-        if name == "name_idx" and todo:
+    def fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+        if index.name == "name_idx" and todo:
             write(open_graph(graph.uri), PERSON, todo.pop())
-        fold_index(dataset, name, segments)
+        original(writer, dataset, index, progress)
 
     return fold
 
@@ -116,7 +118,7 @@ def test_folding_all_segments_needs_no_rebuild(
     assert {i.name: i.segments for i in index_facts(before)} == dict.fromkeys(kinds, 5)
     rows, known, heard = rows_of(graph), uuids(before), list[str]()
     if merge is not None:
-        monkeypatch.setattr(FOLD, lambda dataset, name, _segments: fold_index(dataset, name, merge))
+        monkeypatch.setattr(FOLD, lambda _, dataset, index, __: fold_index(dataset, index.name, merge))
     optimize_table(graph, DOC, on_progress=heard.append)
     after = graph.open_pinned(entry_of(graph, DOC))
     assert len([text for text in heard if text.endswith(" anew")]) == rebuilt

@@ -34,6 +34,18 @@ def rows(first: int, count: int) -> pa.Table:
     )
 
 
+def append_words(path: Path, words: list[str]) -> None:
+    """A document per word."""
+    mode = "append" if path.exists() else "create"
+    lance.write_dataset(pa.table({"text": words}), str(path), mode=mode, enable_stable_row_ids=True)
+
+
+def text_request(path: Path) -> dict[str, Any]:
+    """What an older pylance is asked to build there."""
+    place = {"kind": "build", "uri": str(path), "version": None, "storage_options": None}
+    return {**place, "name": "text_idx", "column": "text"}
+
+
 def append(path: str | Path, first: int, count: int = PER_LOAD) -> None:
     """A load of another writer."""
     lance.write_dataset(rows(first, count), str(path), mode="append")

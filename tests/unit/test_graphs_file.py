@@ -192,7 +192,7 @@ def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
             r"`(OMNIGRAPH_[A-Z0-9_]*[A-Z0-9])`", (ROOT / "omnigraph_ops/settings.py").read_text(encoding="utf-8")
         )
     )
-    elsewhere = {f"OMNIGRAPH_OPS_{name}" for name in ("POLICY", "CUTOFF", "SPARK_THRESHOLD_BYTES")}
+    elsewhere = {f"OMNIGRAPH_OPS_{name}" for name in ("POLICY", "CUTOFF", "SPARK_THRESHOLD_BYTES", "TEXT_INDEXERS")}
     assert {variable_of(name) for name in SettingsOverrides.model_fields} == known - elsewhere
 
 

@@ -1,0 +1,77 @@
+"""Write full-text indexes with whatever pylance this interpreter finds first; run as a script, never imported.
+
+Reads one JSON request a line from standard input, each with an `id`, and answers each with one line:
+`{"id": 1, "version": 7}` or `{"id": 1, "error": "..."}`. Requests run in threads of their own. The process ends with
+its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import types
+from typing import Any
+
+
+class _Unused(types.ModuleType):
+    """Stands for a package of catalog clients, which is two thirds of the start of pylance and which no index needs."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+for _name in ("lance_namespace", "lance_namespace.errors", "lance_namespace_urllib3_client"):
+    sys.modules[_name] = _Unused(_name)
+
+import lance  # noqa: E402 - after what it would import
+
+
+def work(request: dict[str, Any]) -> int:
+    """Fold or build one index; the version that is open afterwards. Writes."""
+    dataset = lance.dataset(
+        request["uri"], version=request["version"], storage_options=request["storage_options"] or None
+    )
+    name = request["name"]
+    if request["kind"] == "fold":
+        dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=max(request["segments"], 1))
+    else:
+        dataset.create_scalar_index(request["column"], "INVERTED", name=name, replace=True)
+    return int(dataset.version)
+
+
+def main() -> None:
+    """Answer requests until standard input ends. Writes."""
+    # Only answers may go to the parent, whatever a native library prints.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    turn = threading.Lock()
+
+    def answer(request: dict[str, Any]) -> None:
+        try:
+            said: dict[str, Any] = {"version": work(request)}
+        except BaseException as error:
+            # Panics of the native library are no `Exception`.
+            said = {"error": str(error) or type(error).__name__}
+        with turn:
+            answers.write(json.dumps({"id": request["id"], **said}) + "\n")
+            answers.flush()
+
+    with turn:
+        answers.write(json.dumps({"id": 0, "release": lance.__version__}) + "\n")
+        answers.flush()
+    for line in sys.stdin:
+        threading.Thread(target=answer, args=(json.loads(line),), daemon=True).start()
+    # The parent is gone: what is under way has no reader, and a clone is removed by the next run.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

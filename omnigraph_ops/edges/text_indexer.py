@@ -1,0 +1,127 @@
+"""The older pylance releases that write full-text indexes: which, where they are installed, and how.
+
+A full-text index holds stemmed words. Lance 9 changed the stop words and Lance 11 the stemmer, so an index has to be
+written by a release that treats words as the engine that reads it does; see docs/adr/0012. Each release is installed
+into a folder of its own, without its dependencies: those of the main installation serve it as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from omnigraph_ops.errors import OpsError
+
+COMMAND = "omnigraph-ops install-text-indexer"
+RELEASES: dict[str, tuple[str, ...]] = {
+    "8.0.1": (
+        "173dbd9646b736c2aaa575595c754ff80e903c43e82348a0be1787f7c393554d",
+        "4399da6aa9705f45a8996cae6aa98fca1dbb8f064c232ca619479c1717cd1b9a",
+        "871f7a49803a4d461d946cf2aee0ababc5d405e9342789be155c0b45a3e8b962",
+        "a5437153f183ea41ae4a077f73c14907252c8835c54a3037a397622cb5a12d22",
+        "ba819e599b97a83f965eb6a58803eee2f5bc7b175e529c7a73d8bd44c66b9fe8",
+        "c7a2f246889683d0942b8b04d7d080e3d63c3ac4aa26485388d2e53863ad3c75",
+    ),
+    "10.0.0": (
+        "018efe7d437d326b9049c1223458bd955e85e48509b4b0bbf8b2d3d94075dbff",
+        "254bad5d765c14db6c4eddd5323133dee3c76ff6d40c4777afe0b0e91d4c04d2",
+        "489b944827c0271e16a62b4006f8c75acc3bd7fbc381f35388a2afaaae38d438",
+        "9f0c089e30389d9b7765a4c16f3d9325b05ed4fbf6cc2bbc9418292983472e54",
+        "9fecf46e6835dc64b2d71767d5eab4f73787543a852432e9ba8ecf8527b3cdab",
+        "d4bba56ae829202b7e9cdc82c92c00a4b52f03e679dc3edfad1db09d1285be2e",
+    ),
+}
+"""Releases with the SHA-256 of their wheels for every platform."""
+_TIMEOUT_SECONDS = 1800.0
+
+
+def home_of(configured: str | None) -> Path:
+    """The folder that holds the releases: the configured one, else one below this interpreter's prefix."""
+    return Path(configured) if configured else Path(sys.prefix, "share", "omnigraph-ops", "text-indexers")
+
+
+def is_installed(home: Path, release: str) -> bool:
+    """Whether a release can be used from there. Reads."""
+    return (home / release / "lance" / "__init__.py").is_file() and (
+        home / release / f"pylance-{release}.dist-info" / "RECORD"
+    ).is_file()
+
+
+def install(home: Path, *, on_progress: Callable[[str], None], again: bool = False) -> tuple[str, ...]:
+    """Install every release that is not there yet; which were installed. Writes below `home`.
+
+    Args:
+        again: install those that are there, too.
+
+    Raises:
+        OpsError: pip failed or the release does not start; what was installed before is as it was.
+    """
+    done = []
+    for release, hashes in RELEASES.items():
+        if is_installed(home, release) and not again:
+            on_progress(f"pylance {release} is installed in {home / release}")
+            continue
+        on_progress(f"installing pylance {release} into {home / release}")
+        _install(home, release, hashes)
+        done.append(release)
+    return tuple(done)
+
+
+def _install(home: Path, release: str, hashes: tuple[str, ...]) -> None:
+    """Install beside the final folder and rename: a half-installed release is never used. Writes."""
+    scratch = home / f".{release}-{uuid.uuid4().hex}"
+    wanted = " ".join([f"pylance=={release}", *(f"--hash=sha256:{digest}" for digest in hashes)])
+    try:
+        scratch.mkdir(parents=True)
+        pins = scratch / "requirements.txt"
+        pins.write_text(wanted + "\n", encoding="utf-8")
+        target = scratch / "target"
+        _run(release, _pip(target, pins))
+        _run(release, [sys.executable, "-c", _PROBE, str(target), release])
+        shutil.rmtree(home / release, ignore_errors=True)
+        target.rename(home / release)
+    except OSError as error:
+        reason = error.strerror
+        raise OpsError(f"pylance {release} cannot be installed into {home}: {reason}; nothing changed") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+_PROBE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import lance
+sys.exit(lance.__version__ != sys.argv[2])
+"""
+
+
+def _pip(target: Path, pins: Path) -> list[str]:
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes")
+    return [sys.executable, "-m", "pip", "install", *options, "--target", str(target), "--requirement", str(pins)]
+
+
+def _run(release: str, command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+            # Images that install for the user set this, and pip combines it with no target.
+            env={**os.environ, "PIP_USER": "0"},
+        )
+    except subprocess.TimeoutExpired:
+        raise OpsError(f"pylance {release} was not installed within {_TIMEOUT_SECONDS:.0f} s; run it again") from None
+    if done.returncode != 0:
+        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        reason = next((line for line in said if line.startswith("ERROR:")), said[-1] if said else "no reason given")
+        raise OpsError(
+            f"pylance {release} cannot be installed: {reason.removeprefix('ERROR:').strip()}; nothing changed; "
+            f"check that pip reaches a package index and run `{COMMAND}` again"
+        )

@@ -1,0 +1,116 @@
+"""The process of an older pylance: one per release, its errors as if raised here, its end, and what it is told how."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.edges import text_index_process, text_indexer
+from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.edges.text_index_process import process_of
+from omnigraph_ops.edges.text_indexer import RELEASES, home_of, install, is_installed
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.text_indexes import Analyser, text_indexes
+from tests.support.texts import text_release
+
+SECRET = "of-a-credential"
+
+
+def silent(_text: str) -> None:
+    """No progress."""
+
+
+def dataset(folder: Path, name: str = "t.lance") -> str:
+    uri = str(folder / name)
+    lance.write_dataset(pa.table({"id": ["a", "b"], "t": ["university", "organism"]}), uri, enable_stable_row_ids=True)
+    return uri
+
+
+def request(uri: str, **fields: Any) -> dict[str, Any]:
+    whole = {"kind": "build", "uri": uri, "version": None, "storage_options": None, "name": "t_idx", "column": "t"}
+    return {**whole, **fields}
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_one_process_serves_many_threads(tmp_path: Path, stamp: int) -> None:
+    child = process_of(home_of(None) / text_release(stamp))
+    uris = [dataset(tmp_path, f"{n}.lance") for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        versions = list(pool.map(lambda uri: child.ask("build", request(uri), silent), uris))
+    assert versions == [2] * 4
+    assert process_of(home_of(None) / text_release(stamp)) is child
+    found = {text_indexes(Storage(str(tmp_path)), f"{n}.lance", 2)["t_idx"].analysers for n in range(4)}
+    assert found == {frozenset({{3: Analyser.LANCE_8, 6: Analyser.LANCE_10}[stamp]})}
+
+
+def test_errors_have_the_types_of_this_process(tmp_path: Path) -> None:
+    child = process_of(home_of(None) / text_release(6))
+    with pytest.raises(DatasetMissing, match="cannot build it: "):
+        child.ask("build it", request(str(tmp_path / "none.lance")), silent)
+    with pytest.raises(LanceFailure, match="cannot build it: "):
+        child.ask("build it", request(dataset(tmp_path), column="no such column"), silent)
+    assert child.alive
+
+
+def test_credentials_are_no_arguments_of_the_process(tmp_path: Path) -> None:
+    child = process_of(home_of(None) / text_release(6))
+    child.ask("build", request(dataset(tmp_path), storage_options={"aws_secret_access_key": SECRET}), silent)
+    arguments = Path(f"/proc/{child._child.pid}/cmdline")
+    if not arguments.exists():
+        pytest.skip("no /proc here")
+    assert SECRET.encode() not in arguments.read_bytes()
+    assert SECRET.encode() not in arguments.with_name("environ").read_bytes()
+
+
+def test_a_process_that_dies_fails_its_request_and_the_next_one_starts_another(tmp_path: Path) -> None:
+    folder = home_of(None) / text_release(6)
+    child = process_of(folder)
+    child.stop()
+    with pytest.raises(LanceFailure, match=r"cannot fold: the text indexer 10\.0\.0 ended with exit code -9"):
+        child.ask("fold", request(dataset(tmp_path)), silent)
+    again = process_of(folder)
+    assert (again is child, again.alive) == (False, True)
+
+
+def test_the_process_ends_with_its_parent() -> None:
+    folder = home_of(None) / text_release(6)
+    code = (
+        "import pathlib, sys; from omnigraph_ops.edges.text_index_process import process_of; "
+        "print(process_of(pathlib.Path(sys.argv[1]))._child.pid, flush=True); import os; os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    status = Path(f"/proc/{done.stdout.strip()}/cmdline")
+    for _ in range(100):
+        if not status.exists() or b"text_index_child" not in status.read_bytes():
+            return
+        subprocess.run(["sleep", "0.1"], check=True)
+    raise AssertionError("the process outlives its parent")
+
+
+def test_installing_again_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for release in RELEASES:
+        (tmp_path / release / "lance").mkdir(parents=True)
+        (tmp_path / release / "lance" / "__init__.py").touch()
+        (tmp_path / release / f"pylance-{release}.dist-info").mkdir()
+        (tmp_path / release / f"pylance-{release}.dist-info" / "RECORD").touch()
+    heard: list[str] = []
+    assert install(tmp_path, on_progress=heard.append) == ()
+    assert [text.split(" in ")[0] for text in heard] == ["pylance 8.0.1 is installed", "pylance 10.0.0 is installed"]
+    monkeypatch.setattr(text_indexer, "_pip", lambda _target, _pins: [sys.executable, "-c", "raise SystemExit('x')"])
+    with pytest.raises(OpsError, match=r"pylance 8\.0\.1 cannot be installed: x; nothing changed"):
+        install(tmp_path, on_progress=heard.append, again=True)
+    assert is_installed(tmp_path, "8.0.1")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["10.0.0", "8.0.1"]
+
+
+def test_a_release_is_started_once_per_process() -> None:
+    keys = [folder for _, folder in text_index_process._processes]
+    assert len(keys) == len(set(keys))
