@@ -24,7 +24,7 @@ from omnigraph_airflow.operators.optimize import (
     SelectTablesOperator,
     SummarizeOptimizeOperator,
 )
-from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
@@ -115,7 +115,7 @@ def _stages(night: Night) -> None:
         hours=night.hours,
         timeout=night.wait_at_most + (timedelta(days=1) if night.hours else timedelta()),
     )
-    recovery = CheckRecoveryOperator(task_id="check_recovery")
+    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
     summary = _optimize(recovery)
     preview, repair = _repair(night)
     cleanup = _cleanup(night, preview, repair)

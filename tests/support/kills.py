@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
 from omnigraph_ops.edges import inventory, lance_gateway, lance_tables
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid
-from tests.support.leases import is_lease
+from tests.support.leases import bury_holders, is_lease
 
 BEFORE, AFTER = "before", "after"
 HALF_WRITTEN = "half-written"
@@ -178,6 +179,15 @@ def killing(killer: Killer) -> Iterator[Killer]:
         _compaction(killer),
     ):
         yield killer
+
+
+def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:
+    """Leave what a run leaves that dies at its first call of that name, its process gone. Writes."""
+    killer = Killer(root=Path(graph.uri), when=lambda p: p.call.startswith(call), mode=mode)
+    with killing(killer), suppress(Killed):
+        run(graph)
+    assert killer.dead, f"{call} never happened"
+    bury_holders(graph.storage)
 
 
 def _storage_methods(killer: Killer) -> dict[str, Any]:
