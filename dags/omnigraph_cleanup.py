@@ -60,13 +60,13 @@ def omnigraph_cleanup() -> None:
     )
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
-        plan=plan.output["plan"],
+        plan=plan.kept,
         **ASKED_IN_FORM,
     )
     cleanup = CleanupTablesOperator.partial(
         task_id="cleanup_table",
         map_index_template=LOT_LABEL,
-        plan=plan.output["plan"],
+        plan=plan.kept,
         approval="approve_cleanup",
     ).expand(lot=plan.output)
     report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Asset, DeadlineAlert, Param, TriggerRule
+from airflow.sdk import DAG, Asset, Param, TriggerRule
+from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
 from omnigraph_airflow.graphs import NIGHTLY
@@ -207,7 +208,7 @@ def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOp
     )
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
-        plan=plan.output["plan"],
+        plan=plan.kept,
         standing="{{ params.standing_approval }}",
         confirmed="{{ params.confirm_cleanup }}",
         **_asking(night),
@@ -215,7 +216,7 @@ def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOp
     cleanup = CleanupTablesOperator.partial(
         task_id="cleanup_table",
         map_index_template=LOT_LABEL,
-        plan=plan.output["plan"],
+        plan=plan.kept,
         approval="approve_cleanup",
     ).expand(lot=plan.output)
     repair >> plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tests.conftest import DemoGraph
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
-from tests.support.sidecars import arm, audit_rows
+from tests.support.sidecars import audit_rows
 from tests.support.tables import PERSON
 from tests.support.writers import entry_of
 
@@ -36,7 +35,7 @@ class Crash:
 
 
 CRASHES = {
-    "not moved": Crash("commit", BEFORE, ahead=False, action="rolled_back"),
+    "not moved": Crash("write __recovery", AFTER, ahead=False, action="rolled_back"),
     "moved": Crash("merge_insert", BEFORE, ahead=True, action="rolled_forward"),
     "published": Crash("merge_insert", AFTER, ahead=False, action="stale"),
 }

@@ -19,7 +19,7 @@ from unittest import mock
 import lance
 from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
-from omnigraph_ops.edges import inventory, lance_gateway, lance_tables
+from omnigraph_ops.edges import inventory, lance_tables
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid
@@ -173,7 +173,7 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(lance.LanceDataset, "commit", staticmethod(_commit(killer))),
         mock.patch.object(lance.LanceDataset, "shallow_clone", _clone(killer)),
         mock.patch.object(inventory, "_move", _move(killer)),
-        mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
+        mock.patch.object(lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
         mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
         _compaction(killer),
@@ -182,8 +182,8 @@ def killing(killer: Killer) -> Iterator[Killer]:
 
 
 def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:
-    """Leave what a run leaves that dies at its first call of that name, its process gone. Writes."""
-    killer = Killer(root=Path(graph.uri), when=lambda p: p.call.startswith(call), mode=mode)
+    """Leave what a run leaves that dies at its first call of that name, and perhaps target, its process gone. Writes."""
+    killer = Killer(root=Path(graph.uri), when=lambda p: f"{p.call} {p.target}".startswith(call), mode=mode)
     with killing(killer), suppress(Killed):
         run(graph)
     assert killer.dead, f"{call} never happened"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, failures_told, pull_list, to_xcom
+from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, failures_told, pull_all, to_xcom
 from omnigraph_airflow.operators.lots import DONE, LotOperator
+from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_options import apply_policy, budget_from, is_late, left_alone
 from omnigraph_ops import serde
 from omnigraph_ops.lots import MOST_LOTS, lots_of
@@ -165,8 +166,9 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         from omnigraph_ops.optimize import late_internal, note_deferrals, optimize_internal
 
         plan = serde.from_json(OptimizePlan, self.plan)
-        stats = [s for task in self.table_tasks for key in (RETURNED, DONE) for s in pull_list(context, task, key)]
-        failures = [f for task in self.table_tasks for f in pull_list(context, task, FAILURE)]
+        tasks = self.table_tasks
+        stats = [s for task in tasks for key in (RETURNED, DONE) for s in pull_all(context, TableStats, task, key)]
+        failures = [f for task in tasks for f in pull_all(context, Failure, task, FAILURE)]
         tables = summarize(plan, stats, failures)
         note_deferrals(graph, tables)
         internal = late_internal(graph) if is_late(plan.not_after_us) else optimize_internal(graph)
@@ -174,11 +176,11 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
 
 
 def summarize(
-    plan: OptimizePlan, stats: Sequence[Any], failures: Sequence[Mapping[str, Any]]
+    plan: OptimizePlan, stats: Sequence[TableStats], failures: Sequence[Failure]
 ) -> tuple[TableStats, ...]:
     """One row per planned table: its outcome, its error, or why it was left alone. Pure."""
-    done = {s.table_key: s for s in (serde.from_json(TableStats, raw) for raw in stats)}
-    errors = {str(f["table_key"]): str(f["message"]) for f in failures}
+    done = {s.table_key: s for s in stats}
+    errors = {f.table_key: f.message for f in failures}
     work = {table.table_key for table in plan.productive()}
     rows = []
     for table in plan.tables:
