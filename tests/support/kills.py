@@ -182,7 +182,7 @@ def killing(killer: Killer) -> Iterator[Killer]:
 
 
 def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:
-    """Leave what a run leaves that dies at its first call of that name, and perhaps target, its process gone. Writes."""
+    """Leave what a run leaves that dies at its first call of that name (and target), its process gone. Writes."""
     killer = Killer(root=Path(graph.uri), when=lambda p: f"{p.call} {p.target}".startswith(call), mode=mode)
     with killing(killer), suppress(Killed):
         run(graph)
