@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_table, plan_optimize
 from omnigraph_ops.recovery import check
 from tests.conftest import DemoGraph
 from tests.support.kills import AFTER, BEFORE, kill_at
+from tests.support.operators import disk_of
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
 from tests.support.sidecars import audit_rows
@@ -77,3 +79,16 @@ def test_a_night_finishes_what_a_killed_optimize_left(
     assert rows_everywhere(after) == rows
     (audit,) = audit_rows(after)
     assert audit["recovery_kind"] == ("RolledBack" if crash.action == "rolled_back" else "RolledForward")
+
+
+@pytest.mark.parametrize("dag_id", ["omnigraph_repair", "omnigraph_cleanup"])
+def test_beside_a_schema_apply_a_run_is_red_and_the_graph_untouched(
+    dags: Any, demo_graph: DemoGraph, stamp: int, dag_id: str
+) -> None:
+    graph = demo_graph(stamp=stamp, loads=3, rows=12, node_types=2, drift_tables=("edge:Knows",))
+    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    first = disk_of(graph.uri)
+    done = Finished(dags[dag_id].test(run_conf={"graph": graph.uri, "confirm": True}))
+    assert (done.state, done.of("check_recovery")) == ("failed", ["failed"])
+    assert done.report["failed"][0].startswith("check_recovery: the schema-apply lock is held: wait for the schema")
+    assert first.changed(disk_of(graph.uri)) == set()
