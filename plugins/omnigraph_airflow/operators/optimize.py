@@ -15,7 +15,6 @@ from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_options import apply_policy, budget_from, left_alone
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
-from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lots import MOST_LOTS, lots_of
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
 
@@ -145,6 +144,7 @@ class OptimizeTablesOperator(LotOperator):
 
     def _optimize(self, graph: Graph, table_key: str) -> TableStats:
         """Optimize the table, once more after a recovery if a sidecar stops it. Writes."""
+        from omnigraph_ops.graph.sidecars import sidecar_names
         from omnigraph_ops.optimize import optimize_table
         from omnigraph_ops.recovery import recover
 
