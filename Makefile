@@ -90,7 +90,7 @@ test-ui: $(STAMP) ## the page in a real Chromium; PICTURES=docs/img renews those
 lint: $(STAMP) ## ruff: style, complexity, forbidden imports
 	@$(BIN)/ruff check .
 
-types: $(STAMP) ## mypy, strict, on omnigraph_ops
+types: $(STAMP) ## mypy, strict: omnigraph_ops, plugins, dags, tests/support
 	@$(BIN)/mypy
 
 bench: $(STAMP) ## the benchmarks behind the performance claims

@@ -21,7 +21,7 @@ from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 from omnigraph_airflow.operators.cleanup import CleanupTablesOperator, PlanCleanupOperator
 from omnigraph_airflow.operators.lots import LOT_LABEL
-from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import (
     confirm_param,
@@ -47,7 +47,7 @@ PARAMS = {
 @manual_dag(dag_id="omnigraph_cleanup", params=PARAMS, doc_md=__doc__)
 def omnigraph_cleanup() -> None:
     """Plan, ask, remove."""
-    recovery = CheckRecoveryOperator(task_id="check_recovery")
+    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
     plan = PlanCleanupOperator(
         task_id="plan_cleanup",
         after=recovery.output,
@@ -60,13 +60,13 @@ def omnigraph_cleanup() -> None:
     )
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
-        plan=plan.output["plan"],
+        plan=plan.kept,
         **ASKED_IN_FORM,
     )
     cleanup = CleanupTablesOperator.partial(
         task_id="cleanup_table",
         map_index_template=LOT_LABEL,
-        plan=plan.output["plan"],
+        plan=plan.kept,
         approval="approve_cleanup",
     ).expand(lot=plan.output)
     report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)

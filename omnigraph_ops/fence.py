@@ -86,14 +86,23 @@ def fenced(
 
 def drop_stale_fence(graph: Graph) -> bool:
     """Remove a fence of ours whose process was killed on this machine, or that is overdue. Destroys only that lock."""
-    note, lock = read_note(graph), current_lock(graph)
-    if note is None or lock is None or note.identifier != lock.identifier or graph.own_fence == lock.identifier:
-        return False
-    overdue = note.until is not None and time.time() > note.until + _OVERDUE_SECONDS
-    if is_running(note.machine, note.pid) and (not overdue or clock_problem(graph.storage) is not None):
+    note = stale_fence(graph)
+    if note is None:
         return False
     _release(graph, note)
     return True
+
+
+def stale_fence(graph: Graph) -> FenceNote | None:
+    """Our fence whose process was killed on this machine, or that is overdue; None: there is no such one. Reads."""
+    note = read_note(graph)
+    lock = current_lock(graph) if note is not None else None
+    if note is None or lock is None or note.identifier != lock.identifier or graph.own_fence == lock.identifier:
+        return None
+    overdue = note.until is not None and time.time() > note.until + _OVERDUE_SECONDS
+    if is_running(note.machine, note.pid) and (not overdue or clock_problem(graph.storage) is not None):
+        return None
+    return note
 
 
 def unlock(graph: Graph, *, force: bool) -> BranchRef | None:

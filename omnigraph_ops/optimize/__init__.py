@@ -1,17 +1,17 @@
 """Optimize: fold indexes, rewrite small fragments, publish; content-preserving throughout."""
 
-from omnigraph_ops.optimize.budget import Budget, budget_of, late_internal, note_deferrals
+from omnigraph_ops.optimize.budget import Budget, budget_of, note_deferrals
 from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.optimize.plan import plan_table
-from omnigraph_ops.optimize.run import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.optimize.run import optimize_all, optimize_internal_last, optimize_table, plan_optimize
 
 __all__ = [
     "Budget",
     "budget_of",
-    "late_internal",
     "note_deferrals",
     "optimize_all",
     "optimize_internal",
+    "optimize_internal_last",
     "optimize_table",
     "plan_optimize",
     "plan_table",

@@ -103,11 +103,12 @@ def optimize_all(
             return TableStats(table_key=key, error=str(error))
 
     stats = run_within(graph, plan, one)
-    internal = _internal(graph, plan) if not tables else ()
+    internal = optimize_internal_last(graph, plan) if not tables else ()
     return OptimizeReport.of(graph.uri, (*stats, *internal))
 
 
-def _internal(graph: Graph, plan: OptimizePlan) -> tuple[TableStats, ...]:
+def optimize_internal_last(graph: Graph, plan: OptimizePlan) -> tuple[TableStats, ...]:
+    """Compact the internal tables after those of a plan, if its deadline allows; a fault becomes a row. Writes."""
     if too_late(plan.not_after_us):
         return late_internal(graph)
     try:

@@ -108,7 +108,7 @@ def _write_graph(graph: Path) -> None:
     from omnigraph_ops.demo import DemoSpec, write_demo_graph
 
     spec = DemoSpec(loads=30, rows=400, deletes=40, updates=60, drift_tables=("node:Company",), drift_kind="compaction")
-    write_demo_graph(graph, spec)
+    write_demo_graph(str(graph), spec)
 
 
 def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.TableFacts]) -> int:

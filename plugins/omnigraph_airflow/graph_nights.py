@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from airflow.sdk import (
-    DAG,
-    Asset,
-    AssetAny,
-    AssetOrTimeSchedule,
-    CronTriggerTimetable,
-    DeadlineAlert,
-    DeadlineReference,
-)
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.maintained import maintained_asset

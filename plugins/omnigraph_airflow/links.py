@@ -20,7 +20,7 @@ GRAPH_PAGE = PAGES + "/graphs/{name}"
 
 def base_path() -> str:
     """The path that Airflow is served under, empty at the top of a host. Reads the config."""
-    return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
 
 
 class GraphPageLink(BaseOperatorLink):

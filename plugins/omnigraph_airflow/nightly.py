@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Asset, DeadlineAlert, Param, TriggerRule
+from airflow.sdk import DAG, Asset, Param, TriggerRule
+from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
 from omnigraph_airflow.graphs import NIGHTLY
@@ -24,7 +25,7 @@ from omnigraph_airflow.operators.optimize import (
     SelectTablesOperator,
     SummarizeOptimizeOperator,
 )
-from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
@@ -115,7 +116,7 @@ def _stages(night: Night) -> None:
         hours=night.hours,
         timeout=night.wait_at_most + (timedelta(days=1) if night.hours else timedelta()),
     )
-    recovery = CheckRecoveryOperator(task_id="check_recovery")
+    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
     summary = _optimize(recovery)
     preview, repair = _repair(night)
     cleanup = _cleanup(night, preview, repair)
@@ -207,7 +208,7 @@ def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOp
     )
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
-        plan=plan.output["plan"],
+        plan=plan.kept,
         standing="{{ params.standing_approval }}",
         confirmed="{{ params.confirm_cleanup }}",
         **_asking(night),
@@ -215,7 +216,7 @@ def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOp
     cleanup = CleanupTablesOperator.partial(
         task_id="cleanup_table",
         map_index_template=LOT_LABEL,
-        plan=plan.output["plan"],
+        plan=plan.kept,
         approval="approve_cleanup",
     ).expand(lot=plan.output)
     repair >> plan

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import SyncCallback
+from airflow.sdk.definitions.callback import SyncCallback
 
 if TYPE_CHECKING:
     from omnigraph_ops.graphs_file import Notifier

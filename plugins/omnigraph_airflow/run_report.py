@@ -6,7 +6,7 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from omnigraph_airflow.decisions import Decision
@@ -67,7 +67,7 @@ def build(facts: RunFacts) -> RunReport:
 
 
 def _sections(facts: RunFacts) -> Iterator[str]:
-    written = (
+    written: tuple[tuple[str, Callable[[], list[str]]], ...] = (
         ("optimize", lambda: _optimize(facts.optimize)),
         ("repair", lambda: _repair(facts)),
         ("cleanup", lambda: _cleanup(facts)),

@@ -16,9 +16,9 @@ from omnigraph_ops.edges import store_clock
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.settings import Settings
 from tests.crash.harness_disk import Contents, Quiet, files_in, restore
-from tests.crash.harness_kill import BEFORE, CrashPoint, Killed, Killer, killing
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK, check_converged, check_readable, converge
+from tests.support.kills import BEFORE, CrashPoint, Killed, Killer, killing
 from tests.support.rows import Rows, rows_everywhere
 from tests.support.s3 import s3, s3_server
 

@@ -12,9 +12,9 @@ from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from tests.crash.conftest import Stage
-from tests.crash.harness_kill import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT, Killer, shorten
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK
+from tests.support.kills import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT, Killer, shorten
 from tests.support.rows import rows_everywhere
 from tests.support.s3 import s3_client, upload_graph
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph.graph import Graph, open_graph
@@ -14,8 +12,8 @@ from omnigraph_ops.optimize import optimize_all, optimize_internal, optimize_tab
 from omnigraph_ops.recovery import recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
-from tests.crash.harness_kill import AFTER, BEFORE, Killed, Killer, killing
-from tests.crash.harness_state import QUICK, expire_lease
+from tests.crash.harness_state import QUICK
+from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.writers import write
 
 TABLE = "node:Doc"
@@ -58,15 +56,6 @@ def set_auto_cleanup(graph: Graph, table: str = TABLE) -> None:
     internal = [MANIFEST_DIR] + ([COMMITS_DIR] if graph.stamp == 3 else [])
     for path in internal:
         graph.lance.open(graph.context.location.uri(path)).update_config(_AUTO_CLEANUP)
-
-
-def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:
-    """Leave what a run leaves that dies at its first call of that name, its lease expired. Writes."""
-    killer = Killer(root=Path(graph.uri), when=lambda p: p.call.startswith(call), mode=mode)
-    with killing(killer), contextlib.suppress(Killed):
-        run(graph)
-    assert killer.dead, f"{call} never happened"
-    expire_lease(graph)
 
 
 def _optimize_vectors(graph: Graph) -> object:

@@ -15,9 +15,9 @@ from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.settings import Settings
-from tests.crash.harness_sidecars import Document, commits_in, manifest_rows
 from tests.support.leases import bury_holders, is_lease
 from tests.support.rows import Rows, rows_everywhere
+from tests.support.sidecars import Document, commits_in, manifest_rows
 
 QUICK = Settings(
     concurrency=1,

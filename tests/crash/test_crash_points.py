@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.conftest import Stage
-from tests.crash.harness_kill import AFTER
 from tests.crash.harness_scenarios import SCENARIOS, Scenario
+from tests.support.kills import AFTER
 
 MakeStage = Callable[[Scenario, int], Stage]
 STAMPS = (3, 6)

@@ -22,9 +22,9 @@ from omnigraph_ops.holds import Hold, freezes, write_hold
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.settings import Settings
 from tests.crash.conftest import stage_of
-from tests.crash.harness_kill import Killed, Killer, killing
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags
+from tests.support.kills import Killed, Killer, killing
 from tests.support.leases import bury_holders
 from tests.support.rows import Rows, rows_everywhere
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     spec = DemoSpec(node_types=1, loads=2, rows=20, written_branches=1)
-    write_demo_graph(tmp_path / "graph", spec)
+    write_demo_graph(str(tmp_path / "graph"), spec)
     return open_graph(str(tmp_path / "graph"))
 
 

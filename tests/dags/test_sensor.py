@@ -19,7 +19,7 @@ def sensor(tmp_path: Path) -> Any:
     """A sensor on a graph that was published to a moment ago."""
     from omnigraph_airflow.sensors.quiet_graph import QuietGraphSensor
 
-    write_demo_graph(tmp_path / "g", DemoSpec(node_types=1, loads=1, rows=3))
+    write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=1, rows=3))
     return lambda **kwargs: QuietGraphSensor(
         task_id="wait", graph=str(tmp_path / "g"), quiet_seconds=kwargs.pop("quiet_seconds", 3600), **kwargs
     )

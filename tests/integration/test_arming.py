@@ -30,12 +30,12 @@ from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.settings import Settings
 from omnigraph_ops.window import land
 from tests.conftest import DemoGraph
-from tests.crash.harness_kill import Killed
-from tests.crash.harness_sidecars import audit_rows
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
+from tests.support.kills import Killed
 from tests.support.leases import bury_holders, is_free, take_over
 from tests.support.losses import lossy_result
 from tests.support.rows import rows_of, tree_of
+from tests.support.sidecars import audit_rows
 from tests.support.writers import delete_first, drift, entry_of
 
 NOTHING = ConfigRemoval(keys=("none",))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from omnigraph_ops.models import SkipReason
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.settings import Settings
+from tests.support.fences import killed_behind_its_fence
 
 
 @pytest.fixture(params=[3, 6])
@@ -129,25 +128,6 @@ def test_behind_its_fence_a_run_is_alone(graph: Graph) -> None:
         stats = {t.table_key: t for t in optimize_all(graph).tables}
     assert stats["__manifest"].skipped is None
     assert not graph.settings.exclusive
-
-
-KILLED = """
-import sys, time
-from omnigraph_ops.fence import fenced
-from omnigraph_ops.graph import open_graph
-with fenced(open_graph(sys.argv[1]), at_most_seconds=600):
-    print("fenced", flush=True)
-    time.sleep(600)
-"""
-
-
-def killed_behind_its_fence(root: str) -> None:
-    """Another process raises the fence and gets SIGKILL."""
-    process = subprocess.Popen([sys.executable, "-c", KILLED, root], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "fenced\n"
-    process.kill()
-    process.wait()
 
 
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Graph) -> None:

@@ -15,9 +15,9 @@ from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
-from tests.crash.harness_sidecars import arm, audit_rows, move
 from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import rows_of
+from tests.support.sidecars import arm, audit_rows, move
 
 PERSON = "node:Person"
 ALONE = Settings(exclusive=True, recovery_grace_seconds=0)

@@ -12,10 +12,10 @@ from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.models import RepairAction
 from omnigraph_ops.repair import apply_repair, preview_repair
 from tests.conftest import DemoGraph
-from tests.crash.harness_sidecars import commit_rows
 from tests.crash.harness_state import check_lineage
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_of
+from tests.support.sidecars import commit_rows
 from tests.support.writers import copies, entry_of, write
 
 DRIFTED = ("node:Doc", "node:Person")

@@ -18,9 +18,10 @@ from omnigraph_ops.lease import committer_lease
 from omnigraph_ops.models import CheckStatus, SidecarClass
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.recovery import check, recover
-from tests.crash.harness_kill import AFTER, BEFORE
-from tests.crash.harness_scenarios import kill_at
-from tests.crash.harness_sidecars import (
+from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.kills import AFTER, BEFORE, kill_at
+from tests.support.rows import rows_everywhere
+from tests.support.sidecars import (
     OTHER,
     TABLE,
     append_foreign_row,
@@ -31,8 +32,6 @@ from tests.crash.harness_sidecars import (
     pin_of,
     publish_head,
 )
-from tests.crash.harness_state import QUICK, check_lineage
-from tests.support.rows import rows_everywhere
 from tests.support.writers import entry_of
 
 Change = Callable[[dict[str, Any]], None]

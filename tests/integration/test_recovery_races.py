@@ -22,9 +22,9 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover
-from tests.crash.harness_sidecars import TABLE, arm, audit_rows, commit_rows, move
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
+from tests.support.sidecars import TABLE, arm, audit_rows, commit_rows, move
 from tests.support.writers import entry_of
 
 # The package exports the function under the name of its module.

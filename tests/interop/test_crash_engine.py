@@ -9,10 +9,10 @@ import pytest
 from omnigraph_ops.graph.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from tests.crash.conftest import build_stage
-from tests.crash.harness_kill import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT
 from tests.crash.harness_scenarios import SCENARIOS
 from tests.crash.harness_state import QUICK, check_lineage, check_readable
 from tests.interop.engine import engine
+from tests.support.kills import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT
 
 pytestmark = pytest.mark.interop
 _SAMPLE = (

@@ -13,9 +13,9 @@ from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.recovery import recover
 from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS
-from tests.crash.harness_sidecars import audit_rows, commit_rows
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import engine
+from tests.support.sidecars import audit_rows, commit_rows
 
 pytestmark = pytest.mark.interop
 # Minted or clocked by whoever recovers.

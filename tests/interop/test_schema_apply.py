@@ -13,8 +13,8 @@ from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
-from tests.crash.harness_sidecars import TABLE, arm, move
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
+from tests.support.sidecars import TABLE, arm, move
 from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.interop

@@ -59,10 +59,10 @@ def planned(plan: OrphansPlan) -> dict[str, OrphanKind]:
     return {f.path: f.kind for f in plan.files}
 
 
-def run(graph: Graph, **options: object) -> tuple[OrphansPlan, OrphansReport]:
+def run(graph: Graph, *, quarantine: bool = False) -> tuple[OrphansPlan, OrphansReport]:
     """Plan and apply. Destroys."""
     plan = plan_orphans(graph)
-    return plan, apply_orphans(graph, plan, **options)  # type: ignore[arg-type]
+    return plan, apply_orphans(graph, plan, quarantine=quarantine)
 
 
 def assert_nothing_left(graph: Graph) -> None:

@@ -59,7 +59,7 @@ def indexed(path: str | Path, *, stable: bool, deletions: bool = True, vector: s
     dataset.create_scalar_index("id", "BTREE")
     dataset.create_scalar_index("kind", "BITMAP")
     dataset.create_scalar_index("text", "INVERTED", with_position=True)
-    more = {"num_sub_vectors": 4, "num_bits": 4} if vector == "IVF_PQ" else {}
+    more: dict[str, Any] = {"num_sub_vectors": 4, "num_bits": 4} if vector == "IVF_PQ" else {}
     dataset.create_index("vector", vector, num_partitions=2, **more)
     for load in range(LOADS):
         append(path, FIRST_LOAD + load * PER_LOAD)

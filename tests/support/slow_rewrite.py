@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
-from omnigraph_ops.rewrites.work import TaskOutcome
+from omnigraph_ops.edges.lance_rewrites import TaskLimits
+from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.spark import executor, rewrite_table
 
 _real = executor.execute_on_worker
 
 
-def _slow(*arguments: Any) -> TaskOutcome:
+def _slow(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrder) -> TaskOutcome:
     time.sleep(1.5)
-    return _real(*arguments)
+    return _real(uri, version, limits, tries, order)
 
 
 if __name__ == "__main__":

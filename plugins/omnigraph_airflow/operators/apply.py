@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import approved
 from omnigraph_airflow.operators.base import OmnigraphOperator, failures_noted, kept_plan, note, to_xcom
+from omnigraph_ops.sealed import P
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 
-class ApplyApprovedOperator(OmnigraphOperator):
+R = TypeVar("R")
+"""The report of a stage."""
+
+
+class ApplyApprovedOperator(OmnigraphOperator, Generic[P, R]):
     """Checks the approval itself, applies the plan, returns the stage's report.
 
     :param plan: name of the kept plan that was shown (templated).
@@ -25,7 +30,8 @@ class ApplyApprovedOperator(OmnigraphOperator):
     """
 
     verb: ClassVar[str]
-    plan_type: ClassVar[type[Any]]
+    plan_type: type[P]
+    """Of the class; a class variable cannot name a type parameter."""
     what: ClassVar[str]
     """What is refused without an approval, as a phrase."""
     operator_extra_links = ASKED
@@ -36,11 +42,11 @@ class ApplyApprovedOperator(OmnigraphOperator):
         self.plan = plan
         self.approval = approval
 
-    def apply(self, graph: Graph, plan: Any, decision: Decision) -> Any:
+    def apply(self, graph: Graph, plan: P, decision: Decision) -> R:
         """Carry out the plan; returns the report."""
         raise NotImplementedError
 
-    def outcome(self, report: Any) -> tuple[AuditEvent, str]:
+    def outcome(self, report: R) -> tuple[AuditEvent, str]:
         """What the audit log says of the report. Pure."""
         raise NotImplementedError
 

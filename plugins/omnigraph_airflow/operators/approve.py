@@ -17,7 +17,7 @@ REPAIR_FORM = {FORCE: Param(False, type="boolean", title="Also publish drift tha
 """The fields of a repair approval; the DAG gives them to the operator, where Airflow expects them."""
 
 
-class ApproveRepairOperator(ApprovePlanOperator):
+class ApproveRepairOperator(ApprovePlanOperator[RepairPreview]):
     """Asks whether drift may be published; skips when there is none.
 
     The form carries a switch, off by default, that also publishes drift which is not verified maintenance.
@@ -53,7 +53,7 @@ class ApproveRepairOperator(ApprovePlanOperator):
         return bool(answers.get(FORCE, self.force))
 
 
-class ApproveCleanupOperator(ApprovePlanOperator):
+class ApproveCleanupOperator(ApprovePlanOperator[CleanupPlan]):
     """Asks whether old versions may be removed; skips when there is nothing to remove.
 
     :param standing: bounds of the standing approval, or None (templated).
@@ -82,7 +82,7 @@ class ApproveCleanupOperator(ApprovePlanOperator):
         self.body = approval.cleanup_body(plan, note=note, answer_by=answer_by, full_plan=full_plan)
 
 
-class ApproveOrphansOperator(ApprovePlanOperator):
+class ApproveOrphansOperator(ApprovePlanOperator[OrphansPlan]):
     """Asks whether unreferenced files may be removed; skips when there are none."""
 
     verb = "orphans"

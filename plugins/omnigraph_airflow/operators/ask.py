@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from urllib.parse import quote
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -24,6 +24,7 @@ from omnigraph_airflow.operators.base import failures_told, kept_plan, note
 from omnigraph_ops import sealed, serde
 from omnigraph_ops.errors import ApprovalMissing, OpsError
 from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.sealed import P
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -49,7 +50,7 @@ def approved(context: Context, approval: str, digest: str, *, what: str) -> Deci
     return decision
 
 
-class ApprovePlanOperator(ApprovalOperator):
+class ApprovePlanOperator(ApprovalOperator, Generic[P]):
     """Common part: approvals in advance, the deadline, the decision and its entry in the audit log.
 
     :param plan: name of the kept plan, as the planning task left it (templated).
@@ -63,7 +64,8 @@ class ApprovePlanOperator(ApprovalOperator):
     """
 
     verb: ClassVar[str]
-    plan_type: ClassVar[type[Any]]
+    plan_type: type[P]
+    """Of the class; a class variable cannot name a type parameter."""
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan", "graph", "confirmed", "digest")
     ui_color = "#fef7e0"
     operator_extra_links = (GraphPageLink(),)
@@ -89,15 +91,15 @@ class ApprovePlanOperator(ApprovalOperator):
         self.only_confirmed = only_confirmed
         self.approvers = tuple(approvers)
 
-    def nothing_to_do(self, plan: Any) -> str | None:
+    def nothing_to_do(self, plan: P) -> str | None:
         """Why there is nothing to ask about, None when there is. Pure."""
         raise NotImplementedError
 
-    def in_advance(self, plan: Any, *, confirmed: bool, by: str | None) -> str | None:
+    def in_advance(self, plan: P, *, confirmed: bool, by: str | None) -> str | None:
         """Who approved this plan before it was made, None when a person has to; `by` started the run. Pure."""
         raise NotImplementedError
 
-    def describe(self, plan: Any, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
+    def describe(self, plan: P, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         """Set `subject` and `body`. Pure but for this operator."""
         raise NotImplementedError
 
@@ -147,7 +149,7 @@ class ApprovePlanOperator(ApprovalOperator):
         context["ti"].xcom_push(key=decisions.ASKED_DIGEST, value=plan.digest)
         return None
 
-    def _confirmed(self, context: Context, plan: Any) -> bool:
+    def _confirmed(self, context: Context, plan: P) -> bool:
         """Whether a person who may approve confirmed; a skip where only that would let the run go on. Pure."""
         wanted = bool(self.confirmed) and by_hand(context)
         if self.only_confirmed and not wanted:
@@ -157,7 +159,7 @@ class ApprovePlanOperator(ApprovalOperator):
             )
         return wanted and self.may_approve(context)
 
-    def _approved_by(self, context: Context, plan: Any, *, confirmed: bool) -> str | None:
+    def _approved_by(self, context: Context, plan: P, *, confirmed: bool) -> str | None:
         """Who approved this plan before it was made, in the params of the run or in the graphs file. Pure."""
         if confirmed and self.digest == plan.digest:
             return f"{triggered_by(context)}, who named the digest"

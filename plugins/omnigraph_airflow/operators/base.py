@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
 
+T = TypeVar("T")
 _MOST_LOGGED = 10_000
 _NO_FAILURES = (AirflowSkipException, DownstreamTasksSkipped, AirflowRescheduleException)
 """Airflow's signals that are exceptions; a deferral is none of `Exception`."""
@@ -60,6 +61,12 @@ def failures_noted(
     return audit_log.failures_logged(
         storage, verb=verb, actor=decision.decided_by, digest=decision.digest, run=context["run_id"]
     )
+
+
+class Log(Protocol):
+    """The logger of a task, whichever of Airflow's it is."""
+
+    def info(self, event: str, *args: Any) -> Any: ...
 
 
 class ListedFile(Protocol):
@@ -146,6 +153,17 @@ def pull_list(context: Context, task_id: str, key: str = RETURNED) -> list[Any]:
     return rows
 
 
+def pull_all(context: Context, cls: type[T], task_id: str, key: str = RETURNED) -> list[T]:
+    """`pull_list`, each as a value of that class; `InvalidInput` names the field that is none. Reads."""
+    return [serde.from_json(cls, value) for value in pull_list(context, task_id, key)]
+
+
+def pull_one(context: Context, cls: type[T], task_id: str) -> T | None:
+    """What a task that is not mapped returned, as a value of that class; None when it returned nothing. Reads."""
+    value = context["ti"].xcom_pull(task_ids=task_id)
+    return None if value is None else serde.from_json(cls, value)
+
+
 def keep_plan(graph: Graph, plan: sealed.P) -> Any:
     """Keep a plan in the graph; the XCom carries its name only, whatever its size. Writes."""
     return to_xcom(sealed.store(graph.storage, plan))
@@ -167,7 +185,7 @@ def _plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:
     return plan
 
 
-def log_files(log: logging.Logger, files: Sequence[ListedFile]) -> None:
+def log_files(log: Log, files: Sequence[ListedFile]) -> None:
     """Log the files of a plan, folded; of a very long list the first ones. Writes the log."""
     log.info("::group::every file of the plan (%d)", len(files))
     for file in files[:_MOST_LOGGED]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import XComArg
+from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.links import ASKED
@@ -77,6 +79,11 @@ class PlanCleanupOperator(OmnigraphOperator):
         self.tables = tables
         self.digest = digest
         self.skip_frozen = skip_frozen
+
+    @property
+    def kept(self) -> XComArg:
+        """The name of the kept plan, for the tasks that show it and carry it out. Pure."""
+        return PlainXComArg(self, PLAN)
 
     def run_stage(self, graph: Graph, context: Context) -> list[list[str]]:
         if self.skip_frozen:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, failures_told, pull_list, to_xcom
+from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, failures_told, pull_all, to_xcom
 from omnigraph_airflow.operators.lots import DONE, LotOperator
-from omnigraph_airflow.run_options import apply_policy, budget_from, is_late, left_alone
+from omnigraph_airflow.run_facts import Failure
+from omnigraph_airflow.run_options import apply_policy, budget_from, left_alone
 from omnigraph_ops import serde
+from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.lots import MOST_LOTS, lots_of
-from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, TableStats
+from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -132,15 +134,31 @@ class OptimizeTablesOperator(LotOperator):
         self.policy, self.cutoff, self.auto, self.not_after = policy, cutoff, auto, not_after
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
-        from omnigraph_ops.optimize import optimize_table
-
         left = left_alone(graph, table_key, self.not_after, say=self.log.info)
         if left is not None:
             return to_xcom(left)
         apply_policy(graph, self.policy, self.cutoff, self.auto)
-        stats = optimize_table(graph, table_key, on_progress=self.log.info)
+        stats = self._optimize(graph, table_key)
         self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
         return to_xcom(stats)
+
+    def _optimize(self, graph: Graph, table_key: str) -> TableStats:
+        """Optimize the table, once more after a recovery if a sidecar stops it. Writes."""
+        from omnigraph_ops.graph.sidecars import sidecar_names
+        from omnigraph_ops.optimize import optimize_table
+        from omnigraph_ops.recovery import recover
+
+        try:
+            stats = optimize_table(graph, table_key, on_progress=self.log.info)
+            if stats.skipped is not SkipReason.DRIFT or not sidecar_names(graph.storage):
+                return stats
+            self.log.info("%s: its HEAD is past its pin beside a recovery sidecar", table_key)
+        except RecoveryPending as error:
+            self.log.info("%s: %s", table_key, error)
+        # A worker that was killed, perhaps in an earlier try of this very task, may have left it.
+        for outcome in recover(graph).outcomes:
+            self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
+        return optimize_table(graph, table_key, on_progress=self.log.info)
 
 
 class SummarizeOptimizeOperator(OmnigraphOperator):
@@ -162,23 +180,24 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.plan is None:
             raise AirflowSkipException("no plan was made, see the tasks before this one")
-        from omnigraph_ops.optimize import late_internal, note_deferrals, optimize_internal
+        from omnigraph_ops.optimize import note_deferrals, optimize_internal_last
 
         plan = serde.from_json(OptimizePlan, self.plan)
-        stats = [s for task in self.table_tasks for key in (RETURNED, DONE) for s in pull_list(context, task, key)]
-        failures = [f for task in self.table_tasks for f in pull_list(context, task, FAILURE)]
+        tasks = self.table_tasks
+        stats = [s for task in tasks for key in (RETURNED, DONE) for s in pull_all(context, TableStats, task, key)]
+        failures = [f for task in tasks for f in pull_all(context, Failure, task, FAILURE)]
         tables = summarize(plan, stats, failures)
         note_deferrals(graph, tables)
-        internal = late_internal(graph) if is_late(plan.not_after_us) else optimize_internal(graph)
+        internal = optimize_internal_last(graph, plan)
         return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
 
 
 def summarize(
-    plan: OptimizePlan, stats: Sequence[Any], failures: Sequence[Mapping[str, Any]]
+    plan: OptimizePlan, stats: Sequence[TableStats], failures: Sequence[Failure]
 ) -> tuple[TableStats, ...]:
     """One row per planned table: its outcome, its error, or why it was left alone. Pure."""
-    done = {s.table_key: s for s in (serde.from_json(TableStats, raw) for raw in stats)}
-    errors = {str(f["table_key"]): str(f["message"]) for f in failures}
+    done = {s.table_key: s for s in stats}
+    errors = {f.table_key: f.message for f in failures}
     work = {table.table_key for table in plan.productive()}
     rows = []
     for table in plan.tables:

@@ -46,7 +46,7 @@ class PlanOrphansOperator(OmnigraphOperator):
         return keep_plan(graph, plan)
 
 
-class RemoveOrphansOperator(ApplyApprovedOperator):
+class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
     """Removes the approved files that still nothing refers to.
 
     :param quarantine: move them below `__maintenance/quarantine/` instead of deleting them (templated).

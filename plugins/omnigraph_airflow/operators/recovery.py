@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_ops.errors import RecoveryPending, TransientError
-from omnigraph_ops.models import CheckReport, CheckStatus
+from omnigraph_ops.models import CheckReport, CheckStatus, RecoveryOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
+
+RETRIES = 8
+"""With two minutes in between they outlast the default grace period of 15 minutes."""
 
 
 class CheckRecoveryOperator(OmnigraphOperator):
@@ -23,21 +27,26 @@ class CheckRecoveryOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops import recovery
+        from omnigraph_ops.fence import drop_stale_fence
 
-        report = recovery.check(graph)
+        if drop_stale_fence(graph):
+            self.log.info("lifted the fence of a run that was killed")
+        report, outcomes = recovery.check(graph), tuple[RecoveryOutcome, ...]()
         if report.status is CheckStatus.PENDING:
-            recovered = recovery.recover(graph, graph.settings.recovery_grace_seconds)
-            for outcome in recovered.outcomes:
+            outcomes = recovery.recover(graph).outcomes
+            for outcome in outcomes:
                 self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
             report = recovery.check(graph)
-        _refuse_unless_clean(report)
+        _refuse_unless_clean(report, outcomes)
         for line in report.advice:
             self.log.info(line)
         return to_xcom(report)
 
 
-def _refuse_unless_clean(report: CheckReport) -> None:
-    why = " ".join(report.advice) or f"{report.uri}: recovery is pending"
+def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome]) -> None:
+    """Raise the sentence of what is left, with the reason for which `recover` left it. Pure."""
+    waits = [f"{o.table_key or o.operation_id}: {o.detail}" for o in outcomes if o.action == "deferred"]
+    why = "; ".join((*waits, *report.advice)) or f"{report.uri}: recovery is pending"
     if report.status is CheckStatus.NEEDS_PERSON:
         raise RecoveryPending(why)
     if report.status is CheckStatus.PENDING:

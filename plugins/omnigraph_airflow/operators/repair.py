@@ -60,7 +60,7 @@ class PreviewRepairOperator(OmnigraphOperator):
         return keep_plan(graph, preview)
 
 
-class ApplyRepairOperator(ApplyApprovedOperator):
+class ApplyRepairOperator(ApplyApprovedOperator[RepairPreview, RepairReport]):
     """Publishes the heads that were approved; the decision also says whether to force.
 
     :param preview: name of the kept preview that was shown (templated).

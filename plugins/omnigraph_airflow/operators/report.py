@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
@@ -15,7 +15,7 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.maintained import update_of
 from omnigraph_airflow.metrics import emit
 from omnigraph_airflow.operators.ask import DECISION
-from omnigraph_airflow.operators.base import FAILURE, SKIPPED, note, pull_list
+from omnigraph_airflow.operators.base import FAILURE, RETURNED, SKIPPED, note, pull_all, pull_list, pull_one
 from omnigraph_airflow.operators.cleanup import PLAN
 from omnigraph_airflow.operators.lots import DONE
 from omnigraph_airflow.run_facts import Failure, RunFacts
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord
 
-T = TypeVar("T")
 REPORT = "report"
 
 
@@ -131,27 +130,27 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     states.pop(ti.task_id, None)
     stages = [stage for stage in STAGES if stage.plan_task in tasks]
     removed = [*pull_list(context, "cleanup_table"), *pull_list(context, "cleanup_table", DONE)]
-    failed = [f for task in tasks for f in pull_list(context, task, FAILURE)]
+    failures = tuple(f for task in tasks for f in pull_all(context, Failure, task, FAILURE))
     return RunFacts(
         graph=target,
         stages=frozenset(stage.name for stage in stages),
         states=states,
-        failures=tuple(serde.from_json(Failure, f) for f in failed),
+        failures=failures,
         skipped=_skipped(context, stages),
         decisions=_decisions(context, stages),
-        optimize_plan=_one(context, OptimizePlan, "plan_optimize"),
-        optimize=_one(context, OptimizeReport, "summarize"),
+        optimize_plan=pull_one(context, OptimizePlan, "plan_optimize"),
+        optimize=pull_one(context, OptimizeReport, "summarize"),
         preview=_kept(context, graph, RepairPreview, "preview_repair"),
-        repair=_one(context, RepairReport, "apply_repair"),
+        repair=pull_one(context, RepairReport, "apply_repair"),
         cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", PLAN),
         cleanup=tuple(serde.from_json(CleanupStats, s) for s in removed if isinstance(s, dict)),
         forks=tuple(serde.from_json(OrphanedFork, f) for s in removed if isinstance(s, list) for f in s),
         orphans_plan=_kept(context, graph, OrphansPlan, "plan_orphans"),
-        orphans=_one(context, OrphansReport, "remove_orphans"),
+        orphans=pull_one(context, OrphansReport, "remove_orphans"),
         row_plan=_kept(context, graph, RowRetentionPlan, "plan_row_retention"),
-        rows=_one(context, RowRetentionReport, "expire_rows"),
-        backup=_one(context, BackupReport, "copy"),
-        verified=_one(context, VerifyReport, "verify"),
+        rows=pull_one(context, RowRetentionReport, "expire_rows"),
+        backup=pull_one(context, BackupReport, "copy"),
+        verified=pull_one(context, VerifyReport, "verify"),
     )
 
 
@@ -168,13 +167,8 @@ def _skipped(context: Context, stages: Sequence[Stage]) -> dict[str, str]:
     return {name: str(why) for name, why in found.items() if why is not None}
 
 
-def _one(context: Context, cls: type[T], task_id: str) -> T | None:
-    value = context["ti"].xcom_pull(task_ids=task_id)
-    return None if value is None else serde.from_json(cls, value)
-
-
 def _kept(
-    context: Context, graph: Graph | None, cls: type[sealed.P], task_id: str, key: str = "return_value"
+    context: Context, graph: Graph | None, cls: type[sealed.P], task_id: str, key: str = RETURNED
 ) -> sealed.P | None:
     """The kept plan that a task named; None when it named none, or the plan is gone. Reads."""
     ref = context["ti"].xcom_pull(task_ids=task_id, key=key)

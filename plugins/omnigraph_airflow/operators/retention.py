@@ -63,7 +63,7 @@ class PlanRowRetentionOperator(OmnigraphOperator):
         return keep_plan(graph, plan)
 
 
-class ApproveRowRetentionOperator(ApprovePlanOperator):
+class ApproveRowRetentionOperator(ApprovePlanOperator[RowRetentionPlan]):
     """Asks whether expired rows may be deleted; skips when there are none. Only a digest approves in advance."""
 
     verb = "expire-rows"
@@ -82,7 +82,7 @@ class ApproveRowRetentionOperator(ApprovePlanOperator):
         self.body = retention_body(plan, answer_by=answer_by, full_plan=full_plan)
 
 
-class ExpireRowsOperator(ApplyApprovedOperator):
+class ExpireRowsOperator(ApplyApprovedOperator[RowRetentionPlan, RowRetentionReport]):
     """Deletes what was approved and is still below the cuts."""
 
     verb = "expire-rows"

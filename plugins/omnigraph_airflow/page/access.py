@@ -23,7 +23,7 @@ class Access:
 
     def __init__(self, user: BaseUser) -> None:
         self._user = user
-        self._manager: BaseAuthManager = get_auth_manager()
+        self._manager: BaseAuthManager[BaseUser] = get_auth_manager()
 
     def sees(self, dag_id: str) -> bool:
         """Whether they may read what the DAG's tasks left. Asks the auth manager."""

@@ -52,7 +52,7 @@ def move(graph: Graph, table_key: str = TABLE) -> int:
 def append_foreign_row(graph: Graph, table_key: str = TABLE) -> None:
     """Another writer's row lands on the HEAD, unpublished. Writes."""
     dataset = graph.open_head(entry_of(graph, table_key))
-    row = dataset.head(1)
+    row = dataset.to_table(limit=1)
     named = row.set_column(row.schema.get_field_index("id"), row.schema.field("id"), [["somebody-new"]])
     graph.lance.append(dataset, named)
 

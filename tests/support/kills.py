@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ import lance
 from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
 from omnigraph_ops import window
-from omnigraph_ops.edges import inventory, lance_commits, lance_gateway, lance_tables
+from omnigraph_ops.edges import inventory, lance_commits, lance_tables
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.edges.text_index_process import TextIndexProcess
+from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.optimize import indexes
 from omnigraph_ops.rewrites import reclaim
-from tests.support.leases import is_lease
+from tests.support.leases import bury_holders, is_lease
 
 BEFORE, AFTER = "before", "after"
 HALF_WRITTEN = "half-written"
@@ -190,13 +191,22 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(reclaim, "remove_files", _files(killer, "remove", inventory.remove_files)),
         mock.patch.object(window, "remove_folder", _remove_folder(killer)),
         mock.patch.object(lance_commits, "write_fragments", _write_fragments(killer)),
-        mock.patch.object(lance_gateway.lance, "write_dataset", _write_dataset(killer)),
+        mock.patch.object(lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
         mock.patch.object(TextIndexProcess, "ask", _text_index(killer)),
         mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
         _compaction(killer),
     ):
         yield killer
+
+
+def kill_at(graph: Graph, run: Callable[[Graph], object], call: str, mode: str) -> None:
+    """Leave what a run leaves that dies at its first call of that name (and target), its process gone. Writes."""
+    killer = Killer(root=Path(graph.uri), when=lambda p: f"{p.call} {p.target}".startswith(call), mode=mode)
+    with killing(killer), suppress(Killed):
+        run(graph)
+    assert killer.dead, f"{call} never happened"
+    bury_holders(graph.storage)
 
 
 def _storage_methods(killer: Killer) -> dict[str, Any]:
@@ -297,7 +307,7 @@ def _prepared(killer: Killer) -> Any:
 
 
 def _write_fragments(killer: Killer) -> Any:
-    original = lance_commits.write_fragments
+    original = lance.fragment.write_fragments
 
     def guarded(rows: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
         act = lambda: original(rows, target, *args, **kwargs)  # noqa: E731
