@@ -21,10 +21,9 @@ from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.recovery import recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
-from tests.support.kills import BEFORE
-from tests.crash.harness_scenarios import kill_at
 from tests.crash.harness_state import QUICK, expire_lease
 from tests.interop.engine import Engine, engine
+from tests.support.kills import BEFORE, kill_at
 from tests.support.texts import vocabulary
 from tests.support.writers import drift
 
