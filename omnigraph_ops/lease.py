@@ -216,10 +216,7 @@ def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
         if not math.isfinite(lease.ttl_seconds):
             break
         return replace(lease, number=number)
-    return Lease(
-        number=number, token="", owner="an unreadable lease", purpose=path, ttl_seconds=0.0, pid=0, machine=""
-    )
-
+    return Lease(number=number, token="", owner="an unreadable lease", purpose=path, ttl_seconds=0.0, pid=0, machine="")
 
 
 def working_holder(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
@@ -305,9 +302,7 @@ def _acquire(storage: Storage, place: LeasePlace, purpose: str, ttl: float, wait
         time.sleep(_POLL_SECONDS)
 
 
-def _take(
-    storage: Storage, place: LeasePlace, purpose: str, ttl: float, before: Lease | None
-) -> LeaseKeeper | None:
+def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before: Lease | None) -> LeaseKeeper | None:
     """Become the holder after `before`; None when another process was faster. Writes."""
     lease = Lease(
         number=before.number + 1 if before else 1,

@@ -331,9 +331,7 @@ class _Window:
         self._disarm()
         return published
 
-    def _publish(
-        self, current: TableEntry, landed: int, rows: int, keeper: LeaseKeeper, ready: Ready | None
-    ) -> int:
+    def _publish(self, current: TableEntry, landed: int, rows: int, keeper: LeaseKeeper, ready: Ready | None) -> int:
         """Publish exactly that version, still under a sidecar of ours; the graph's version. Writes."""
         graph = self.graph
         if f"{self.operation_id}.json" not in sidecar_names(graph.storage):

@@ -86,9 +86,7 @@ def restore_backup(
 def _turn(destination: Storage) -> contextlib.AbstractContextManager[LeaseKeeper]:
     # Just long enough to tell a restore that died on another machine from one at work.
     patience = _TTL_SECONDS + 5
-    return committer_lease(
-        destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=patience, place=_TURN
-    )
+    return committer_lease(destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=patience, place=_TURN)
 
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:

@@ -132,9 +132,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     return judged(plan, shares, policy.thresholds) if policy.auto else plan
 
 
-def _index_work(
-    seen: TableObservation, facts: TableFacts, policy: OptimizePolicy
-) -> tuple[IndexWork, Waiting | None]:
+def _index_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> tuple[IndexWork, Waiting | None]:
     """What is folded and built, and which indexes stay behind for now. Pure."""
     builds, pending = index_builds(seen, facts)
     foreign = foreign_texts(facts, seen.texts)

@@ -75,9 +75,7 @@ def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Pro
         writer.fold_text(dataset, index.release, index.name, index.segments, progress)
 
 
-def _fold_or_rebuild(
-    writer: IndexWriter, dataset: Dataset, index: IndexFold, guard: Guard, progress: Progress
-) -> None:
+def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, guard: Guard, progress: Progress) -> None:
     """Fold one index; where folding fails or leaves a fragment out, build the index anew. Writes.
 
     Lance skips an index whose files are gone without an error, and some of its versions fail on

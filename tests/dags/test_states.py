@@ -222,8 +222,7 @@ def test_a_plan_leaves_out_exactly_what_the_state_stops(run: Run, state: str) ->
         "frozen": dict.fromkeys(skipped, "frozen"),
     }
     assert {key: why for key, why in skipped.items() if why} == {
-        key: {"drift": SkipReason.DRIFT, "frozen": SkipReason.FROZEN}[why].value
-        for key, why in expected[state].items()
+        key: {"drift": SkipReason.DRIFT, "frozen": SkipReason.FROZEN}[why].value for key, why in expected[state].items()
     }
 
 

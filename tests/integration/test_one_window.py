@@ -145,5 +145,3 @@ def test_a_rewrite_that_was_stopped_for_long_commits_nothing_that_was_removed(
         assert pinned.to_table().num_rows == pinned.count_rows()
     assert opened().open_pinned(opened().state().entries[0]).count_rows() == rows
     assert before[table_of(opened())] <= opened().state().get(table_of(opened())).version  # type: ignore[union-attr]
-
-

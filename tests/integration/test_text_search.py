@@ -150,9 +150,7 @@ def test_what_an_earlier_release_folded_is_shown_and_built_anew(
     assert planned(graph).decision is Decision.NO_OP
 
 
-def test_without_the_installation_text_is_left_to_the_engine(
-    demo_graph: DemoGraph, stamp: int, tmp_path: Path
-) -> None:
+def test_without_the_installation_text_is_left_to_the_engine(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
     release = text_release(stamp)
     graph = demo_graph(stamp=stamp, loads=1, rows=20, settings=Settings(text_indexers=str(tmp_path / "none")))
     half_indexed(graph, FEW, release)
@@ -173,9 +171,7 @@ def test_without_the_installation_text_is_left_to_the_engine(
     assert_converged(again)
 
 
-def test_a_missing_text_index_waits_without_the_installation(
-    demo_graph: DemoGraph, stamp: int, tmp_path: Path
-) -> None:
+def test_a_missing_text_index_waits_without_the_installation(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
     graph = demo_graph(stamp=stamp, loads=1, rows=20, settings=Settings(text_indexers=str(tmp_path / "none")))
     write(graph, DOC, lambda dataset: dataset.drop_index(INDEX))
     plan = planned(graph)

@@ -119,5 +119,3 @@ def test_a_graph_under_a_root_with_patterns_is_maintained(
     assert restore_backup(backup, f"{bucket}/*/g.omni").problems == ()
     assert rows_everywhere(open_graph(f"{bucket}/*/g.omni")) == rows
     assert neighbours <= keys(store(bucket))
-
-

@@ -192,9 +192,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
 
 
-def summarize(
-    plan: OptimizePlan, stats: Sequence[TableStats], failures: Sequence[Failure]
-) -> tuple[TableStats, ...]:
+def summarize(plan: OptimizePlan, stats: Sequence[TableStats], failures: Sequence[Failure]) -> tuple[TableStats, ...]:
     """One row per planned table: its outcome, its error, or why it was left alone. Pure."""
     done = {s.table_key: s for s in stats}
     errors = {f.table_key: f.message for f in failures}
