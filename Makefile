@@ -94,7 +94,7 @@ types: $(STAMP) ## mypy, strict: omnigraph_ops, plugins, dags, tests/support
 	@$(BIN)/mypy
 
 bench: $(STAMP) ## the benchmarks behind the performance claims
-	@for file in bench/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@for file in bench/bench_*.py; do echo "== $$file"; PYTHONPATH=. $(BIN)/python "$$file"; done
 
 ##@ Housekeeping
 lock: $(STAMP) ## pin requirements.txt anew from pyproject.toml

@@ -1,7 +1,7 @@
-"""Claim: the armed window of a rewrite does not grow with the rewrite (unit R), only that of folding does.
+"""Claim: neither armed window grows with the work that it commits, that of a rewrite or that of folding.
 
 Two tables, one ten times the other, both optimized with two windows. Printed: rewrite time and window of
-each, and the two ratios. The claim holds when the window's ratio stays near 1 while the rewrite's grows.
+each, and their ratios. The claim holds when the windows' ratios stay near 1 while that of the whole grows.
 
     make bench
 """

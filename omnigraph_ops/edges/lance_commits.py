@@ -12,7 +12,7 @@ import json
 import tempfile
 import uuid
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,20 +76,25 @@ class Draft:
 
 
 @contextlib.contextmanager
-def drafted(newest: Manifest, next_name: str, operation: Any, *, mark: str) -> Iterator[Draft]:
+def drafted(
+    newest: Manifest, next_name: str, operation: Any, *, mark: str, beside: Sequence[Manifest] = ()
+) -> Iterator[Draft]:
     """Let Lance commit an operation to a copy of the newest manifest, for the block. Writes a scratch folder.
 
     Args:
         mark: what the transaction says about itself under `OPERATION_PROPERTY`.
+        beside: older versions that the operation reads.
     """
     with tempfile.TemporaryDirectory(prefix="omnigraph-ops-") as folder:
+        versions = Path(folder) / "_versions"
+        versions.mkdir()
+        for manifest in (*beside, newest):
+            (versions / manifest.name).write_bytes(manifest.content)
         yield _commit_to_copy(Path(folder), newest, next_name, operation, mark)
 
 
 def _commit_to_copy(folder: Path, newest: Manifest, next_name: str, operation: Any, mark: str) -> Draft:
-    versions, transaction_id = folder / "_versions", str(uuid.uuid4())
-    versions.mkdir()
-    (versions / newest.name).write_bytes(newest.content)
+    transaction_id = str(uuid.uuid4())
     transaction = Transaction(
         read_version=newest.version,
         operation=operation,
@@ -100,12 +105,19 @@ def _commit_to_copy(folder: Path, newest: Manifest, next_name: str, operation: A
         after = LanceDataset.commit(lance.dataset(str(folder)), transaction, max_retries=0)
     (written,) = (folder / "_transactions").iterdir()
     return Draft(
-        manifest=Manifest(version=newest.version + 1, name=next_name, content=(versions / next_name).read_bytes()),
+        manifest=Manifest(
+            version=newest.version + 1, name=next_name, content=(folder / "_versions" / next_name).read_bytes()
+        ),
         transaction_id=transaction_id,
         transaction_name=written.name,
         transaction=written.read_bytes(),
         dataset=after,
     )
+
+
+def restored(version: int) -> Any:
+    """The operation that puts an older version on top. Pure."""
+    return LanceOperation.Restore(version=version)
 
 
 def appended_rows(dataset: Dataset, rows: pa.Table, storage_options: dict[str, str] | None) -> tuple[Any, list[str]]:

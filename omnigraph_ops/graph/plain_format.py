@@ -58,6 +58,7 @@ class PlainFormat:
     compacts_blobs = True
     sidecar_version = 0
     compares_sidecar_paths = False
+    inline_deletes_by: str | None = None
 
     def __init__(self, catalog: PlainCatalog) -> None:
         self._catalog = catalog

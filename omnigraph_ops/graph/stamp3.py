@@ -65,6 +65,7 @@ class Stamp3:
     compacts_blobs = False
     sidecar_version = 2
     compares_sidecar_paths = False
+    inline_deletes_by: str | None = "lance 7."
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return read_catalog(storage, format_version=1, ir_version=1, spec=_spec)

@@ -54,7 +54,8 @@ class DriftFinding:
     covered: bool
     """A recovery sidecar names this table."""
     recoverable: bool = False
-    """Only commits of this tool moved it, proven to change no row: `recover` publishes them."""
+    """Only commits of this tool moved it, proven to change no row: `recover` publishes them. Or only deletes that the
+    engine committed and never published: `recover` rolls them back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOutcome:
-    """What `recover` did with one sidecar, or with one commit of this tool that no sidecar covers."""
+    """What `recover` did with one sidecar, or with one table that is ahead of its pin without one."""
 
     operation_id: str
     table_key: str

@@ -16,6 +16,7 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.models import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.classify import PinState, classify
 from omnigraph_ops.recovery.leftover import left_by_us
+from omnigraph_ops.recovery.rollback import unpublished_deletes
 
 
 def check(graph: Graph) -> CheckReport:
@@ -126,7 +127,7 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
                     manifest_version=entry.version,
                     lance_head_version=head,
                     covered=not alone,
-                    recoverable=alone and left_by_us(graph, entry) is not None,
+                    recoverable=alone and (left_by_us(graph, entry) is not None or unpublished_deletes(graph, entry)),
                 )
             )
     return tuple(found)

@@ -20,12 +20,13 @@ from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, S
 from omnigraph_ops.recovery.check import check, inspect_sidecar
 from omnigraph_ops.recovery.leftover import publish_leftovers
 from omnigraph_ops.recovery.litter import sweep_litter
+from omnigraph_ops.recovery.rollback import roll_back_deletes
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 
 
 def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverReport:
-    """Finish every sidecar that may be finished, oldest first, then commits of ours without one. Writes.
+    """Finish every sidecar that may be finished, oldest first, then what needs none: `leftover`, `rollback`. Writes.
 
     A foreign sidecar younger than the grace period may belong to a writer at work and is deferred;
     one that our journal knows is finished as soon as its run's lease is dead.
@@ -37,6 +38,8 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         outcomes.append(_recover_one(graph, file, grace))
     with contextlib.suppress(LeaseHeld, OperatorNeeded):
         outcomes += publish_leftovers(graph)
+    with contextlib.suppress(LeaseHeld, OperatorNeeded):
+        outcomes += roll_back_deletes(graph)
     sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 

@@ -1,0 +1,126 @@
+"""Deletes that an engine of stamp 3 committed to a table and never published: rolled back.
+
+Engine 0.7 deletes rows from the table before it writes its sidecar, table by table. When it is killed between, or meets
+another publish, the write fails, the rows of the graph stay as they were, and the table is ahead of its pin: from then
+on every write to it is refused. No sidecar tells an open to finish that, so `recover` restores the published version
+on top, which is what the engine does where a sidecar tells it to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+
+from omnigraph_ops.content import other_rows
+from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY, drafted, restored
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.fence import fenced
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.history import commits_after
+from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
+from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.models import RecoveryOutcome
+
+_SETTLE_SECONDS = 1.0
+"""How long a table must stay as it is before its writer is taken for gone, once before the fence and once behind it."""
+
+
+def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
+    """Whether a table is ahead of its pin by nothing but deletes of the engine, and what we restored of them. Reads."""
+    try:
+        commits = commits_after(graph.storage, entry.path, entry.version, int(graph.open_head(entry).version))
+    except OpsError:
+        return False
+    return bool(commits) and all(_is_undone(commit, graph.format.inline_deletes_by) for commit in commits)
+
+
+def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
+    """Restore the published rows of every such table behind the fence, and publish that version. Publishes.
+
+    Nothing happens as long as a table moves: its writer is at work.
+
+    Raises:
+        RecoveryPending, GraphFrozen: something else has to be settled first; nothing was written.
+        LeaseHeld: another maintenance run is at work.
+    """
+    seen = _heads(graph)
+    if not seen or _settled(graph, seen) != seen:
+        return ()
+    with _alone(graph):
+        seen = _settled(graph, seen)
+        return tuple(outcome for table_key in seen if (outcome := _roll_back(graph, table_key)) is not None)
+
+
+def _heads(graph: Graph) -> Mapping[str, tuple[int, int]]:
+    """Pin and HEAD of the tables concerned. Reads."""
+    if graph.format.inline_deletes_by is None:
+        return {}
+    return {
+        entry.table_key: (entry.version, int(graph.open_head(entry).version))
+        for entry in graph.maintained(graph.state())
+        if unpublished_deletes(graph, entry)
+    }
+
+
+def _settled(graph: Graph, seen: Mapping[str, tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+    """Those that are as they were a moment ago. Reads."""
+    time.sleep(_SETTLE_SECONDS)
+    return {key: heads for key, heads in _heads(graph).items() if seen.get(key) == heads}
+
+
+@contextlib.contextmanager
+def _alone(graph: Graph) -> Iterator[None]:
+    if graph.settings.exclusive:
+        yield
+        return
+    with fenced(graph):
+        yield
+
+
+def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
+    """Decide again under the lease, then restore and publish. Writes."""
+    with committer_turn(graph, f"recover {table_key}") as keeper:
+        refuse_pending(graph, table_key=table_key)
+        entry = graph.published(table_key)
+        if entry is None or not unpublished_deletes(graph, entry):
+            return None
+        operation = new_ulid()
+        if not _restore(graph, entry, operation, keeper):
+            return None  # its writer is at work after all
+        head = graph.open_head(entry)
+        keeper.assert_held()
+        publish(graph, (table_update(graph, entry, head),), actor=None)
+    return RecoveryOutcome(
+        operation_id=operation,
+        table_key=table_key,
+        action="rolled_back",
+        from_version=entry.version,
+        to_version=int(head.version),
+        detail="a delete of the engine that was never published; the published rows are in place again",
+    )
+
+
+def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> bool:
+    """Commit the rows of the pin on exactly the version that is there; False if somebody else did meanwhile. Writes."""
+    pinned, newest = graph.open_pinned(entry), int(graph.open_head(entry).version)
+    last, pin = (read_manifest(graph.storage, entry.path, version) for version in (newest, entry.version))
+    with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
+        problem = other_rows(pinned, draft.dataset)
+        if problem is not None:
+            return False
+        graph.storage.write(f"{entry.path}/_transactions/{draft.transaction_name}", draft.transaction)
+        keeper.assert_held()
+        return graph.storage.create(f"{entry.path}/_versions/{draft.manifest.name}", draft.manifest.content)
+
+
+def _is_undone(commit: VersionRecord, engine: str | None) -> bool:
+    marked = OPERATION_PROPERTY in dict(commit.properties)
+    if commit.operation == "Restore":
+        return marked
+    written = engine is not None and (commit.writer or "").startswith(engine)
+    return commit.operation == "Delete" and written and not marked

@@ -1,0 +1,107 @@
+"""A delete that an engine of stamp 3 committed to a table and never published is rolled back by `recover`."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph_ops.errors import PublishConflict
+from omnigraph_ops.fence import current_lock
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.stamp3 import Stamp3
+from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.recovery import check, recover, rollback
+from tests.conftest import DemoGraph
+from tests.crash.harness_state import check_lineage
+from tests.support.rows import rows_everywhere
+from tests.support.writers import Change, copies, drift
+
+PERSON, KNOWS = "node:Person", "edge:Knows"
+
+
+def deletes(column: str = "id") -> Change:
+    """The delete of one row, as the engine's own goes into the table."""
+    return lambda head: head.delete(f"{column} = '{head.to_table(columns=[column])[column][0].as_py()}'")
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    """A graph of stamp 3 whose engine writes with the Lance of these tests."""
+    monkeypatch.setattr(Stamp3, "inline_deletes_by", "lance 13.")
+    monkeypatch.setattr(rollback, "_SETTLE_SECONDS", 0.01)
+    return demo_graph(stamp=3, node_types=1)
+
+
+def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
+    rows = rows_everywhere(graph)
+    drift(graph, PERSON, deletes())
+    drift(graph, KNOWS, deletes())
+    assert (check(graph).status, {d.recoverable for d in check(graph).drift}) == (CheckStatus.PENDING, {True})
+    report = recover(open_graph(graph.uri))
+    assert {(o.table_key, o.action) for o in report.outcomes} == {(PERSON, "rolled_back"), (KNOWS, "rolled_back")}
+    after = open_graph(graph.uri)
+    assert (report.status, check(after).drift, rows_everywhere(after)) == (CheckStatus.CLEAN, (), rows)
+    assert current_lock(after) is None
+    check_lineage(after, None)
+    assert recover(after).outcomes == ()
+
+
+def test_a_rollback_that_was_killed_before_its_publish_is_finished(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_everywhere(graph)
+    drift(graph, PERSON, deletes())
+
+    def dies(*_arguments: object, **_options: object) -> None:
+        raise PublishConflict("the process is gone")
+
+    with monkeypatch.context() as patch, pytest.raises(PublishConflict):
+        patch.setattr(rollback, "publish", dies)
+        recover(graph)
+    assert [d.recoverable for d in check(open_graph(graph.uri)).drift] == [True]
+    assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
+    after = open_graph(graph.uri)
+    assert (check(after).drift, rows_everywhere(after)) == ((), rows)
+
+
+def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine was only slow: what it published is what every reader sees afterwards."""
+    drift(graph, PERSON, deletes())
+    real = rollback._restore
+
+    def overtaken(*arguments: object) -> bool:
+        entry = open_graph(graph.uri).published(PERSON)
+        assert entry is not None
+        head = graph.open_head(entry)
+        made = real(*arguments)  # type: ignore[arg-type]
+        rollback.publish(graph, (rollback.table_update(graph, entry, head),), actor="engine")
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rollback, "_restore", overtaken)
+        assert recover(graph).outcomes == ()
+    rows = rows_everywhere(open_graph(graph.uri))
+    assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
+    after = open_graph(graph.uri)
+    assert (check(after).drift, rows_everywhere(after)) == ((), rows)
+
+
+def test_a_table_that_moves_is_left_to_its_writer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    drift(graph, PERSON, deletes())
+    monkeypatch.setattr(rollback.time, "sleep", lambda _seconds: drift(open_graph(graph.uri), PERSON, deletes()))
+    assert recover(graph).outcomes == ()
+    assert len(check(open_graph(graph.uri)).drift) == 1
+
+
+@pytest.mark.parametrize("change", [copies("new-"), lambda head: head.update({"name": "'x'"}, where="id = 'p1'")])
+def test_rows_that_were_added_or_changed_are_for_a_person(graph: Graph, change: Change) -> None:
+    drift(graph, PERSON, deletes())
+    drift(graph, PERSON, change)
+    assert recover(graph).outcomes == ()
+    assert [d.recoverable for d in check(graph).drift] == [False]
+
+
+def test_a_delete_by_somebody_else_is_for_a_person(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1)
+    drift(graph, PERSON, deletes())
+    assert recover(graph).outcomes == ()
+    assert [d.recoverable for d in check(graph).drift] == [False]
