@@ -81,7 +81,7 @@ class Settings:
     """A committer lease that is not renewed for this long is dead (`OMNIGRAPH_OPS_LEASE_TTL_SECONDS`)."""
     lease_wait_seconds: float = 600.0
     """How long a committer waits for its turn (`OMNIGRAPH_OPS_LEASE_WAIT_SECONDS`)."""
-    window_share: float = 0.01
+    window_share: float = 0.005
     """The share of the time in which windows may be open while other writers publish; 1 for no pauses
     (`OMNIGRAPH_OPS_WINDOW_SHARE`)."""
     plan_ttl_seconds: float = 86_400.0

@@ -47,6 +47,15 @@ def work(request: dict[str, Any]) -> int:
     return int(dataset.version)
 
 
+def adopt(environment: dict[str, str]) -> None:
+    """Know the stores as the parent knows them now."""
+    for name in [name for name in os.environ if name.startswith("AWS_") and name not in environment]:
+        del os.environ[name]
+    for name, value in environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
 def main() -> None:
     """Answer requests until standard input ends. Writes."""
     # Only answers may go to the parent, whatever a native library prints.
@@ -68,7 +77,9 @@ def main() -> None:
         answers.write(json.dumps({"id": 0, "release": lance.__version__}) + "\n")
         answers.flush()
     for line in sys.stdin:
-        threading.Thread(target=answer, args=(json.loads(line),), daemon=True).start()
+        request = json.loads(line)
+        adopt(request.pop("environment"))
+        threading.Thread(target=answer, args=(request,), daemon=True).start()
     # The parent is gone: what is under way has no reader, and a clone is removed by the next run.
     os._exit(0)
 

@@ -73,7 +73,7 @@ class TextIndexProcess:
             self._answers[number] = queue.SimpleQueue()
             assert self._child.stdin is not None
             try:
-                self._child.stdin.write(json.dumps({"id": number, **request}) + "\n")
+                self._child.stdin.write(json.dumps({"id": number, "environment": _store_variables(), **request}) + "\n")
                 self._child.stdin.flush()
             except OSError:
                 self._answers[number].put({"error": self._ended()})
@@ -116,6 +116,11 @@ class TextIndexProcess:
 
     def _ended(self) -> str:
         return f"the text indexer {self.release} ended with exit code {self._child.poll()}"
+
+
+def _store_variables() -> dict[str, str]:
+    """What the environment says about stores now: it may have changed since the child was started. Reads it."""
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 def begin(folder: Path) -> TextIndexProcess:
