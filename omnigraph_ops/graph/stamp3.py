@@ -128,13 +128,10 @@ class Stamp3:
                 known = commits.to_table().to_pylist()
             if any(row["graph_commit_id"] == lineage.commit_id for row in known):
                 break
-            row = {
+            row = _above(_head_commit(known), manifest_version, created) | {
                 "graph_commit_id": lineage.commit_id,
                 "manifest_branch": branch,
-                "manifest_version": manifest_version,
-                "parent_commit_id": _head_commit(known),
                 "merged_parent_commit_id": None,
-                "created_at": created,
             }
             if branch is None:
                 _append_next(context, COMMITS_DIR, commits, row)
@@ -240,9 +237,21 @@ def _append(context: GraphContext, dataset: Dataset, row: Mapping[str, object], 
     context.lance.append(dataset, pa.Table.from_pylist([row], schema=schema))
 
 
-def _head_commit(rows: list[dict[str, Any]]) -> str | None:
-    ranked = [(r["manifest_version"], r["created_at"], r["graph_commit_id"]) for r in rows]
-    return max(ranked)[2] if ranked else None
+def _head_commit(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return max(rows, key=lambda r: (r["manifest_version"], r["created_at"], r["graph_commit_id"]), default=None)
+
+
+def _above(head: dict[str, Any] | None, manifest_version: int, created: datetime) -> dict[str, Any]:
+    """What makes a commit row the head after `head`, as every reader ranks them. Pure.
+
+    Its publish may be older than that of its parent, by a writer that was faster to append, and so may its clock: the
+    next writer would take the parent for the head and fork the lineage.
+    """
+    if head is not None:
+        manifest_version = max(manifest_version, head["manifest_version"])
+        created = max(created, head["created_at"] + timedelta(microseconds=1))
+    parent = head and head["graph_commit_id"]
+    return {"parent_commit_id": parent, "manifest_version": manifest_version, "created_at": created}
 
 
 def _has_commit_id(actors: Dataset, commit_id: str) -> bool:
