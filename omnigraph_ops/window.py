@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from omnigraph_ops import journal, serde
@@ -46,6 +47,8 @@ from omnigraph_ops.models import UnitWindow
 from omnigraph_ops.pace import pace_of
 
 _ATTEMPTS = 5
+_BUSY_SECONDS = (1.6, 0.8, 0.4, 0.2, 0.1)
+"""Waits beside a writer that is in its own window, the last one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,31 +82,51 @@ def land(
         LeaseHeld: another maintenance run took over; nothing was committed.
         OutcomeUnknown: a commit landed but could not be published; the next `recover` does that.
     """
-    moved, window = 0, None
+    moved, waits, window = 0, _Waits(graph), None
     try:
         while moved < _ATTEMPTS:
             window = _Window.open(graph, entry, unit)
             drafts = window.draft(changes)
-            with committer_turn(graph, f"optimize {entry.table_key} ({unit})") as keeper:
-                refuse_pending(graph, table_key=entry.table_key)
-                ready = window.still_fits(changes)
-                pause = _pause(graph, ready, keeper)
-                closed = window.land(drafts, ready, keeper) if ready is not None and not pause else None
+            closed, wait = _take_turn(window, drafts, changes, waits)
             if closed is not None:
                 return UnitResult(entry=window.published(), window=closed, landed=window.landed)
-            _discard(graph, window.written)
-            moved += not pause
-            time.sleep(pause)
+            _remove(graph, window.written)
+            moved += not wait
+            time.sleep(wait)
         raise PublishConflict(
             f"{entry.table_key} moved {_ATTEMPTS} times while it was about to be committed to; nothing was written; "
             "run again when it is quieter"
         )
     finally:
-        landed = window.landed if window is not None else 0
-        left = [] if window is None else window.written[landed:]
-        if not journalled:
-            left += [f"{entry.path}/{name}" for change in changes[landed:] for name in change.files]
-        _discard(graph, left)
+        if window is None or not window.uncertain:
+            landed = window.landed if window is not None else 0
+            _remove(graph, window.written[landed:] if window is not None else ())
+            if not journalled:
+                discard(graph, entry, changes[landed:])
+
+
+def _take_turn(
+    window: _Window, drafts: Sequence[Draft], changes: Sequence[Change], waits: _Waits
+) -> tuple[UnitWindow | None, float]:
+    """The window, closed, or None and how long to wait before the table is looked at again. Writes."""
+    graph, table_key = window.graph, window.entry.table_key
+    try:
+        with committer_turn(graph, f"optimize {table_key} ({window.unit})") as keeper:
+            refuse_pending(graph, table_key=table_key)
+            ready = window.still_fits(changes)
+            pause = waits.pause(ready, keeper)
+            return (window.land(drafts, ready, keeper) if ready is not None and not pause else None), pause
+    except RecoveryPending:
+        # A writer is in its own window; what is prepared is worth a moment.
+        wait = waits.beside_writer()
+        if wait is None:
+            raise
+        return None, wait
+
+
+def discard(graph: Graph, entry: TableEntry, changes: Sequence[Change]) -> None:
+    """Remove the files of changes that were not committed; what cannot be removed is for `orphans`. Destroys."""
+    _remove(graph, [f"{entry.path}/{name}" for change in changes for name in change.files])
 
 
 def refuse_missing(graph: Graph, entry: TableEntry, change: Change) -> None:
@@ -119,21 +142,41 @@ def refuse_missing(graph: Graph, entry: TableEntry, change: Change) -> None:
             )
 
 
-def _discard(graph: Graph, files: Sequence[str]) -> None:
-    """Remove files that no version refers to; what cannot be removed is for `orphans`. Destroys."""
+def _remove(graph: Graph, files: Sequence[str]) -> None:
+    """Remove files that no version refers to. Destroys."""
     with contextlib.suppress(OpsError):
         remove_files(graph.storage, files)
         for folder in sorted({path.rpartition("/")[0] for path in files if "/_indices/" in path}):
             remove_folder(graph.storage, folder)
 
 
-def _pause(graph: Graph, ready: Ready | None, keeper: LeaseKeeper) -> float:
-    """Seconds for which writers that are active shall meet no window. Leaves what was noticed in the lease."""
-    if ready is None or graph.settings.exclusive:
-        return 0.0
+class _Waits:
+    """How long one landing may still give way to others."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._busy, self._paused = graph, list(_BUSY_SECONDS), graph.settings.exclusive
+
+    def beside_writer(self) -> float | None:
+        """Seconds to wait for a writer to end its window, None when it had its time. Counts."""
+        return self._busy.pop() if self._busy else None
+
+    def pause(self, ready: Ready | None, keeper: LeaseKeeper) -> float:
+        """Seconds for which active writers shall meet no window, once. Leaves what was noticed in the lease."""
+        pause = _pause(ready, keeper) if ready is not None and not self._paused else 0.0
+        self._paused = self._paused or pause > 0
+        return pause
+
+
+def _pause(ready: Ready, keeper: LeaseKeeper) -> float:
     pace = pace_of(keeper.note).noticing(ready.state.manifest_version, time.time())
     keeper.leave(serde.dumps(pace))
     return pace.pause(time.time())
+
+
+def _to_its_end(request: Callable[[], bool]) -> bool:
+    """Make a request that a person may interrupt: what it came to is known before that is raised. Writes."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(request).result()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,6 +192,8 @@ class _Window:
     operation_id: str
     landed: int = 0
     """How many commits were made, or may have been."""
+    uncertain: bool = False
+    """Whether the store may still apply a commit that failed: its files must stay."""
     written: list[str] = field(default_factory=list)
     """The transaction file of each draft, relative to the graph."""
 
@@ -268,9 +313,11 @@ class _Window:
                 return
             self.landed += 1  # until the contrary is known
             try:
-                made = commit()
+                made = commit() if self.graph.storage.is_local else _to_its_end(commit)
             except BaseException:
-                self.landed -= not self._is_there(draft)
+                if not self._is_there(draft):
+                    self.landed -= 1
+                    self.uncertain = not self.graph.storage.is_local
                 raise
             if not made:
                 self.landed -= 1

@@ -157,6 +157,8 @@ class IndexChange:
     removed: tuple[Any, ...]
     covered: frozenset[tuple[int, str]]
     """Fragments that the new segments cover, by id and data files."""
+    columns: frozenset[tuple[int, str]]
+    """Their columns, by field id and type."""
     name: str = "CreateIndex"
 
     @property
@@ -171,6 +173,8 @@ class IndexChange:
             raise CommitConflict(
                 f"{len(missing)} fragments changed while their indexes were built; nothing was committed"
             )
+        if not self.columns <= column_prints(dataset):
+            raise CommitConflict("a column was changed or dropped while its index was built; nothing was committed")
         if _segments(dataset, {s.name for s in self.added}) != {s.uuid for s in self.removed}:
             raise CommitConflict("an index was changed by another writer while it was built; nothing was committed")
 
@@ -249,12 +253,25 @@ def index_change(dataset: Dataset, clone: Dataset, since: int) -> IndexChange | 
             return None
         ids = {int(number) for segment in added.values() for number in segment.fragment_ids}
         covered = data_prints(f.metadata for f in dataset.get_fragments() if f.fragment_id in ids)
-    return IndexChange(added=tuple(added.values()), removed=tuple(removed.values()), covered=covered)
+        fields = {int(number) for segment in added.values() for number in segment.fields}
+        columns = frozenset(column for column in column_prints(dataset) if column[0] in fields)
+    return IndexChange(added=tuple(added.values()), removed=tuple(removed.values()), covered=covered, columns=columns)
 
 
 def data_prints(fragments: Iterable[Any]) -> frozenset[tuple[int, str]]:
     """Fragments by id and data files, whatever rows of them are deleted. Pure."""
     return frozenset((int(f.id), json.dumps([str(file.path) for file in f.files])) for f in fragments)
+
+
+def column_prints(dataset: Dataset) -> frozenset[tuple[int, str]]:
+    """All columns, nested ones too, by field id and type. Reads."""
+    found: set[tuple[int, str]] = set()
+    pending: list[Any] = list(dataset.lance_schema.fields())
+    while pending:
+        column = pending.pop()
+        found.add((int(column.id()), str(column.to_arrow().type)))
+        pending += column.children()
+    return frozenset(found)
 
 
 def _segments(dataset: Dataset, names: Collection[str] | None = None) -> frozenset[str]:

@@ -32,7 +32,7 @@ from omnigraph_ops.rewrites.commit import Batch, batches, ready
 from omnigraph_ops.rewrites.journal import open_journals
 from omnigraph_ops.rewrites.settle import abandon, end
 from omnigraph_ops.throttle import ceilings_of
-from omnigraph_ops.window import land, refuse_missing
+from omnigraph_ops.window import discard, land, refuse_missing
 
 _REWRITE_ROUNDS = 5
 # A bound for a run on another machine that died: on this one its hold ends with the process.
@@ -69,7 +69,9 @@ class TableRun:
             self._plain_at_once(entry, windows) if self._plain else self._at_once(entry, windows)
         else:
             with rewrite_lease(self.graph, entry.path) as keeper:
-                self._in_rounds(self._fold(entry, windows), windows, keeper)
+                with self._hold(entry):
+                    entry = self._fold(entry, windows)
+                self._in_rounds(entry, windows, keeper)
 
     @property
     def _plain(self) -> bool:
@@ -81,15 +83,21 @@ class TableRun:
             self._prepare_and_land(entry, windows)
 
     def _hold(self, entry: TableEntry) -> AbstractContextManager[Hold]:
-        """Hold the version that is read; it also tells `orphans` whose the new files are."""
+        """Hold the version that is read, until the last commit: it also tells that the new files are not litter."""
         held = HeldVersion(table_path=entry.path, version=entry.version)
         reason = f"rewrite of {entry.table_key}"
         return plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS)
 
     def _prepare_and_land(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
-        done = Effort()
+        done, rewrite = Effort(), None
         changes, error = self._index_changes(entry, done)
-        rewrite = self._rewrite_after(entry, changes)
+        try:
+            rewrite = self._rewrite_after(entry, changes)
+        except CommitConflict:
+            discard(self.graph, entry, changes)
+            raise
+        except OpsError as failure:
+            error = failure  # the indexes are done and wait for nothing
         if rewrite is not None:
             changes.append(rewrite)
         if changes:
@@ -122,8 +130,14 @@ class TableRun:
         if not tasks:
             return None
         self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
-        now = current(pinned)
-        return RewriteChange(results=tuple(execute_task(pinned, rebased(task.payload, now)) for task in tasks))
+        now, results = current(pinned), list[str]()
+        try:
+            for task in tasks:
+                results.append(execute_task(pinned, rebased(task.payload, now)))
+        except OpsError:
+            discard(self.graph, entry, [RewriteChange(results=tuple(results))])
+            raise
+        return RewriteChange(results=tuple(results))
 
     def _fold(self, entry: TableEntry, windows: list[UnitWindow]) -> TableEntry:
         """Unit F by itself; the table as published afterwards. Writes."""
@@ -154,7 +168,8 @@ class TableRun:
 
     def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Both units of a small plain dataset. Writes."""
-        entry = self._fold(entry, windows)
+        with self._hold(entry):
+            entry = self._fold(entry, windows)
         pinned = self.graph.open_pinned(entry)
         tasks = plan_tasks(pinned, self.target_rows, self.exclude)
         if tasks:
@@ -196,13 +211,15 @@ class TableRun:
         turn = self._next_round(entry)
         if turn is None:
             return entry, True
-        failures = self._execute(entry, turn)
-        for names in batches(turn.finished, self.graph.settings.commit_batch_tasks):
-            (entry,) = select_entries(self.graph, self.graph.state_of(entry.table_key), (entry.table_key,))
-            batch = ready(self.graph, entry, turn.rewrite_id, names)
-            if batch.results:
-                entry = self._commit(entry, batch, windows, keeper)
-                turn.kept.update(batch.names)
+        # Without the manifest of the version that the tasks read they cannot go on.
+        with self._hold(entry):
+            failures = self._execute(entry, turn)
+            for names in batches(turn.finished, self.graph.settings.commit_batch_tasks):
+                (entry,) = select_entries(self.graph, self.graph.state_of(entry.table_key), (entry.table_key,))
+                batch = ready(self.graph, entry, turn.rewrite_id, names)
+                if batch.results:
+                    entry = self._commit(entry, batch, windows, keeper)
+                    turn.kept.update(batch.names)
         if not end(self.graph, entry.path, turn.rewrite_id, keeper, kept=turn.kept, progress=self.progress):
             self.stuck.add(turn.rewrite_id)
         if failures:
@@ -231,14 +248,12 @@ class TableRun:
         failures: list[str] = []
         if not turn.orders:
             return failures
-        # Without the manifest of the version that the tasks read they cannot go on.
-        with self._hold(entry):
-            for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
-                if outcome.name is None:
-                    failures.append(outcome.error or "no reason given")
-                    continue
-                turn.finished.append(outcome.name)
-                self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
+        for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
+            if outcome.name is None:
+                failures.append(outcome.error or "no reason given")
+                continue
+            turn.finished.append(outcome.name)
+            self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
         return failures
 
     def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:

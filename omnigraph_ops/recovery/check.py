@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from omnigraph_ops.content import wrong_content
 from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.spelling import chosen_root
-from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.models import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.classify import PinState, classify
 from omnigraph_ops.recovery.leftover import left_by_us
@@ -110,6 +111,12 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin) -> PinState:
         preserves_content=preserved,
         problem=problem,
     )
+
+
+def is_proven(graph: Graph, entry: TableEntry, head: Dataset) -> bool:
+    """Whether a version may be published over the entry's: known commits that change no row, and all there. Reads."""
+    chain = history(graph.storage, entry.path, after=entry.version, upto=int(head.version))
+    return chain.preserves_content and wrong_content(graph.open_pinned(entry), head) is None
 
 
 def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:

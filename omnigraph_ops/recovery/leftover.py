@@ -6,8 +6,11 @@ follows, only the properties of that commit's transaction tell whose it is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from omnigraph_ops.content import wrong_content
 from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY
+from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import CONTENT_PRESERVING, commits_after
@@ -18,8 +21,17 @@ from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import RecoveryOutcome
 
 
-def left_by_us(graph: Graph, entry: TableEntry) -> str | None:
-    """The operation that left a table ahead of its pin, when all of that is ours and proven; None otherwise. Reads."""
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A version that only commits of this tool made, proven to hold the rows of the pin."""
+
+    operation_id: str
+    """Of the newest of them."""
+    head: Dataset
+
+
+def left_by_us(graph: Graph, entry: TableEntry) -> Leftover | None:
+    """What we left a table ahead of its pin with; None where anything of that is not ours or not proven. Reads."""
     try:
         head = graph.open_head(entry)
         commits = commits_after(graph.storage, entry.path, entry.version, int(head.version))
@@ -29,7 +41,7 @@ def left_by_us(graph: Graph, entry: TableEntry) -> str | None:
             return None
     except OpsError:
         return None
-    return marks[-1]
+    return Leftover(str(marks[-1]), head)
 
 
 def publish_leftovers(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -48,17 +60,16 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
     with committer_turn(graph, f"recover {table_key}") as keeper:
         refuse_pending(graph, table_key=table_key)
         entry = graph.published(table_key)
-        operation = left_by_us(graph, entry) if entry is not None else None
-        if entry is None or operation is None:
+        left = left_by_us(graph, entry) if entry is not None else None
+        if entry is None or left is None:
             return None
-        head = graph.open_head(entry)
         keeper.assert_held()
-        publish(graph, (table_update(graph, entry, head),), actor=None)
+        publish(graph, (table_update(graph, entry, left.head),), actor=None)
     return RecoveryOutcome(
-        operation_id=operation,
+        operation_id=left.operation_id,
         table_key=table_key,
         action="rolled_forward",
         from_version=entry.version,
-        to_version=int(head.version),
+        to_version=int(left.head.version),
         detail="a commit of this tool that no sidecar covers any more; it was published as it is",
     )

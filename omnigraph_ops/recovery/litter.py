@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from omnigraph_ops import journal
 from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.edges.store_clock import clock_problem
-from omnigraph_ops.errors import LeaseHeld
+from omnigraph_ops.errors import CorruptGraph, LeaseHeld
 from omnigraph_ops.freeze.release import sweep_ended_here
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
@@ -55,7 +55,10 @@ def sweep_litter(graph: Graph, grace: float) -> None:
 
 def _sweep_clones(graph: Graph) -> None:
     """Remove the clones of index work whose process is gone: its hold no longer counts. Destroys only clones."""
-    held = {hold.hold_id for hold in active_holds(graph.storage)}
+    try:
+        held = {hold.hold_id for hold in active_holds(graph.storage)}
+    except CorruptGraph:
+        return  # one that cannot be read protects everything
     for folder in folders_in(graph.storage, CLONES_DIR):
         if folder.rpartition("/")[2].removesuffix(".lance") not in held:
             graph.storage.delete_tree(folder)

@@ -17,7 +17,7 @@ from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
-from omnigraph_ops.recovery.check import check, inspect_sidecar
+from omnigraph_ops.recovery.check import check, inspect_sidecar, is_proven
 from omnigraph_ops.recovery.leftover import publish_leftovers
 from omnigraph_ops.recovery.litter import sweep_litter
 from omnigraph_ops.recovery.rollback import roll_back_deletes
@@ -97,7 +97,12 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
     keeper.assert_held()
-    action, outcomes, published = _act(graph, sidecar, finding.classification)
+    done = _act(graph, sidecar, finding.classification)
+    if done is None:
+        return _left(
+            finding, "deferred", "its table moved while it was looked at: a writer is at work; run again later"
+        )
+    action, outcomes, published = done
     keeper.assert_held()
     kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
     append_audit(
@@ -124,13 +129,19 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
 
 def _act(
     graph: Graph, sidecar: Sidecar, classification: SidecarClass
-) -> tuple[str, tuple[AuditOutcome, ...], Published]:
-    """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes."""
+) -> tuple[str, tuple[AuditOutcome, ...], Published] | None:
+    """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes.
+
+    None when the table is not what the classification was made from: an engine knows no lease.
+    """
     (pin,) = sidecar.tables
     entry = graph.published(pin.table_key)
-    assert entry is not None  # inspect_sidecar read it a moment ago, under the lease
+    if entry is None:
+        return None
     if classification is SidecarClass.ROLL_FORWARD:
         head = graph.open_head(entry)
+        if entry.version != pin.expected_version or not is_proven(graph, entry, head):
+            return None
         published = publish(graph, (table_update(graph, entry, head),), actor=RECOVERY_ACTOR)
         outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=head.version)
         return "rolled_forward", (outcome,), published

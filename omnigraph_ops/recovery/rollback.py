@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping
 
 from omnigraph_ops.content import other_rows
 from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY, drafted, restored
+from omnigraph_ops.edges.lance_gateway import live_rows
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import commits_after
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
-from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.publish import publish, version_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
@@ -90,32 +91,33 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         if entry is None or not unpublished_deletes(graph, entry):
             return None
         operation = new_ulid()
-        if not _restore(graph, entry, operation, keeper):
-            return None  # its writer is at work after all
-        head = graph.open_head(entry)
+        version = _restore(graph, entry, operation, keeper)
+        if version is None:
+            return None
         keeper.assert_held()
-        publish(graph, (table_update(graph, entry, head),), actor=None)
+        rows = live_rows(graph.open_pinned(entry))
+        publish(graph, (version_update(graph, entry, version, rows=rows),), actor=None)
     return RecoveryOutcome(
         operation_id=operation,
         table_key=table_key,
         action="rolled_back",
         from_version=entry.version,
-        to_version=int(head.version),
+        to_version=version,
         detail="a delete of the engine that was never published; the published rows are in place again",
     )
 
 
-def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> bool:
-    """Commit the rows of the pin on exactly the version that is there; False if somebody else did meanwhile. Writes."""
+def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> int | None:
+    """Commit the rows of the pin on exactly the version that is there; None if its writer is at work. Writes."""
     pinned, newest = graph.open_pinned(entry), int(graph.open_head(entry).version)
     last, pin = (read_manifest(graph.storage, entry.path, version) for version in (newest, entry.version))
     with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
-        problem = other_rows(pinned, draft.dataset)
-        if problem is not None:
-            return False
+        if other_rows(pinned, draft.dataset) is not None:
+            return None
         graph.storage.write(f"{entry.path}/_transactions/{draft.transaction_name}", draft.transaction)
         keeper.assert_held()
-        return graph.storage.create(f"{entry.path}/_versions/{draft.manifest.name}", draft.manifest.content)
+        made = graph.storage.create(f"{entry.path}/_versions/{draft.manifest.name}", draft.manifest.content)
+        return draft.manifest.version if made else None
 
 
 def _is_undone(commit: VersionRecord, engine: str | None) -> bool:

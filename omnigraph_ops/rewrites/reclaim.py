@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from omnigraph_ops.edges.inventory import OpsFault, look_again, remove_files
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import LeaseHeld, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.holds import HoldKind, active_holds
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.rewrites.journal import FinishedTask, MadeFile
 
@@ -18,6 +19,7 @@ def reclaim(graph: Graph, table_path: str, finished: Iterable[FinishedTask], kee
     rewrite lease of the table, without which no result of its journals is committed.
 
     Raises:
+        LeaseHeld: a run that may still commit them is not known to be gone; nothing was removed.
         OpsError: what is referenced cannot be told; nothing was removed.
     """
     named = {file for f in finished for file in f.files if _belongs(file, table_path)}
@@ -25,12 +27,21 @@ def reclaim(graph: Graph, table_path: str, finished: Iterable[FinishedTask], kee
         return 0
     with committer_turn(graph, f"reclaim rewrites of {table_path}"):
         keeper.assert_held()
+        _refuse_at_work(graph, table_path)
         needed = referenced(graph, table_path, named)
         lost = sorted(f.path for f in named if f.path not in needed)
         faults = remove_files(graph.storage, lost)
     if faults:
         raise StorageError(f"cannot remove {faults[0].path}: {faults[0].reason}; it is unused, run again")
     return len(lost)
+
+
+def _refuse_at_work(graph: Graph, table_path: str) -> None:
+    """A run that was stopped right before its commit, and lost its leases meanwhile, still needs its files. Reads."""
+    holds = (h for h in active_holds(graph.storage) if h.kind is HoldKind.PLAN)
+    held = next((h for h in holds if any(v.table_path == table_path for v in h.versions)), None)
+    if held is not None:
+        raise LeaseHeld(f"the {held.label()} may still commit them")
 
 
 def referenced(graph: Graph, table_path: str, files: Iterable[MadeFile]) -> frozenset[str]:

@@ -7,6 +7,7 @@ import pytest
 from omnigraph_ops.errors import PublishConflict
 from omnigraph_ops.fence import current_lock
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover, rollback
@@ -68,12 +69,12 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
     drift(graph, PERSON, deletes())
     real = rollback._restore
 
-    def overtaken(*arguments: object) -> bool:
+    def overtaken(*arguments: object) -> int | None:
         entry = open_graph(graph.uri).published(PERSON)
         assert entry is not None
         head = graph.open_head(entry)
         made = real(*arguments)  # type: ignore[arg-type]
-        rollback.publish(graph, (rollback.table_update(graph, entry, head),), actor="engine")
+        publish(graph, (table_update(graph, entry, head),), actor="engine")
         return made
 
     with monkeypatch.context() as patch:
