@@ -75,6 +75,11 @@ class LanceGateway:
         with lance_errors(f"append to {dataset.uri}"):
             return lance.write_dataset(table, dataset, mode="append", storage_options=self.storage_options)
 
+    def update(self, dataset: Dataset, values: dict[str, str], *, where: str) -> None:
+        """Set columns of the rows that a filter finds to SQL expressions, on the branch that is open. Writes."""
+        with lance_errors(f"update {dataset.uri}"):
+            dataset.update(values, where=where)
+
     def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
         """The Lance branches of a dataset, sorted by name, without main. Reads."""
         with lance_errors(f"list the branches of {dataset.uri}"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -81,6 +81,12 @@ class PlainFormat:
     def append_lineage(
         self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
     ) -> None:
+        _refuse()
+
+    def lineage_forks(self, context: GraphContext, branch: str | None) -> dict[str, str]:
+        return {}
+
+    def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
         _refuse()
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:

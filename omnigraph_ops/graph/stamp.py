@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -70,6 +70,12 @@ class StampFormat(Protocol):
         self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
     ) -> None:
         """Append lineage where it is a dataset of its own, after a look for the id. Writes."""
+
+    def lineage_forks(self, context: GraphContext, branch: str | None) -> dict[str, str]:
+        """The parents, by commit, that would make one line of a lineage of which two commits name one parent. Reads."""
+
+    def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
+        """Let these commits of a branch's lineage name these parents. Writes."""
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         """Whether the rows of a graph manifest hold exactly this publish. Pure."""

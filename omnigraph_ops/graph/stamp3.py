@@ -27,6 +27,7 @@ from omnigraph_ops.graph.decode import (
 )
 from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
+from omnigraph_ops.graph.lineage3 import above, head_of, straightened
 from omnigraph_ops.graph.rows import (
     ACTORS_SCHEMA,
     COMMITS_SCHEMA,
@@ -128,7 +129,7 @@ class Stamp3:
                 known = commits.to_table().to_pylist()
             if any(row["graph_commit_id"] == lineage.commit_id for row in known):
                 break
-            row = _above(_head_commit(known), manifest_version, created) | {
+            row = above(head_of(known), manifest_version, created) | {
                 "graph_commit_id": lineage.commit_id,
                 "manifest_branch": branch,
                 "merged_parent_commit_id": None,
@@ -148,6 +149,21 @@ class Stamp3:
         if actors is not None and not _has_commit_id(actors, lineage.commit_id):
             actor = {"graph_commit_id": lineage.commit_id, "actor_id": lineage.actor, "created_at": created}
             _append(context, actors, actor, ACTORS_SCHEMA)
+
+    def lineage_forks(self, context: GraphContext, branch: str | None) -> dict[str, str]:
+        """Engine 0.7 appends its rows without comparing the parent that they name with the head."""
+        commits = _open_optional(context, COMMITS_DIR, branch)
+        if commits is None:
+            return {}
+        with lance_errors("read the commit graph"):
+            return straightened(commits.to_table().to_pylist())
+
+    def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
+        commits = context.lance.open(context.location.uri(COMMITS_DIR), branch=branch)
+        context.lance.strip_auto_cleanup(commits)
+        for commit_id, parent in parents.items():
+            row = f"graph_commit_id = '{commit_id}'"
+            context.lance.update(commits, {"parent_commit_id": f"'{parent}'"}, where=row)
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         """Stamp 3 rows carry no commit id: the exact version rows decide. Pure."""
@@ -235,23 +251,6 @@ def _append_next(context: GraphContext, folder: str, commits: Dataset, row: Mapp
 def _append(context: GraphContext, dataset: Dataset, row: Mapping[str, object], schema: pa.Schema) -> None:
     context.lance.strip_auto_cleanup(dataset)
     context.lance.append(dataset, pa.Table.from_pylist([row], schema=schema))
-
-
-def _head_commit(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    return max(rows, key=lambda r: (r["manifest_version"], r["created_at"], r["graph_commit_id"]), default=None)
-
-
-def _above(head: dict[str, Any] | None, manifest_version: int, created: datetime) -> dict[str, Any]:
-    """What makes a commit row the head after `head`, as every reader ranks them. Pure.
-
-    Its publish may be older than that of its parent, by a writer that was faster to append, and so may its clock: the
-    next writer would take the parent for the head and fork the lineage.
-    """
-    if head is not None:
-        manifest_version = max(manifest_version, head["manifest_version"])
-        created = max(created, head["created_at"] + timedelta(microseconds=1))
-    parent = head and head["graph_commit_id"]
-    return {"parent_commit_id": parent, "manifest_version": manifest_version, "created_at": created}
 
 
 def _has_commit_id(actors: Dataset, commit_id: str) -> bool:

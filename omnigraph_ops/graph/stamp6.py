@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -129,6 +129,13 @@ class Stamp6:
         self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
     ) -> None:
         """Nothing: lineage was part of the publish."""
+
+    def lineage_forks(self, context: GraphContext, branch: str | None) -> dict[str, str]:
+        """None: a publish compares the head. Pure."""
+        return {}
+
+    def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
+        """Nothing: there are no forks."""
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         return lineage.commit_id in rows.column("object_id").to_pylist()

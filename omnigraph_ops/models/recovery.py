@@ -79,7 +79,7 @@ class RecoveryOutcome:
     operation_id: str
     table_key: str
     action: str
-    """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young) or `left_to_engine`."""
+    """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young), `left_to_engine`; `relinked` of a lineage."""
     from_version: int | None = None
     to_version: int | None = None
     detail: str = ""

@@ -15,6 +15,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
+from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.check import check, inspect_sidecar, is_proven
@@ -40,8 +41,37 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         outcomes += publish_leftovers(graph)
     with contextlib.suppress(LeaseHeld, OperatorNeeded):
         outcomes += roll_back_deletes(graph)
+    with contextlib.suppress(LeaseHeld, OperatorNeeded):
+        outcomes += _straighten_lineage(graph)
     sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
+
+
+def _straighten_lineage(graph: Graph) -> tuple[RecoveryOutcome, ...]:
+    """Make one line of what writers without a compare forked, on main and on every branch. Writes."""
+    if not _forks(graph):
+        return ()
+    with committer_turn(graph, "recover the lineage", wait_seconds=0) as keeper:
+        refuse_pending(graph)
+        forks = _forks(graph)
+        for branch, parents in forks.items():
+            keeper.assert_held()
+            graph.format.relink_lineage(graph.context, branch, parents)
+    detail = "commits named a parent that another one had named; each now follows the one before it"
+    return tuple(
+        RecoveryOutcome(
+            operation_id=min(parents),
+            table_key="",
+            action="relinked",
+            detail=f"{branch or 'main'}: {len(parents)} {detail}",
+        )
+        for branch, parents in forks.items()
+    )
+
+
+def _forks(graph: Graph) -> dict[str | None, dict[str, str]]:
+    found = {branch: graph.format.lineage_forks(graph.context, branch) for branch in (None, *graph.branches())}
+    return {branch: parents for branch, parents in found.items() if parents}
 
 
 def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutcome:

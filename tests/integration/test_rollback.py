@@ -1,12 +1,17 @@
-"""A delete that an engine of stamp 3 committed to a table and never published is rolled back by `recover`."""
+"""What engine 0.7 leaves beside other writers: deletes that it never published, and forks of its lineage."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
+import pyarrow as pa
 import pytest
 
 from omnigraph_ops.errors import PublishConflict
 from omnigraph_ops.fence import current_lock
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.graph.layout import COMMITS_DIR
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models import CheckStatus
@@ -16,6 +21,7 @@ from tests.crash.harness_state import check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.writers import Change, copies, drift
 
+NOW = datetime(2099, 1, 1)
 PERSON, KNOWS = "node:Person", "edge:Knows"
 
 
@@ -99,6 +105,21 @@ def test_rows_that_were_added_or_changed_are_for_a_person(graph: Graph, change: 
     drift(graph, PERSON, change)
     assert recover(graph).outcomes == ()
     assert [d.recoverable for d in check(graph).drift] == [False]
+
+
+def test_a_forked_lineage_is_one_line_after_recover(graph: Graph) -> None:
+    """What an engine does that read the head of the lineage before we appended to it."""
+    commits = graph.lance.open(graph.context.location.uri(COMMITS_DIR))
+    stale = max(commits.to_table().to_pylist(), key=lambda row: (row["manifest_version"], row["created_at"]))
+    ours = publish(graph, (), actor=None)
+    late = stale | {"graph_commit_id": new_ulid(), "parent_commit_id": stale["graph_commit_id"], "created_at": NOW}
+    graph.lance.append(commits, pa.Table.from_pylist([late], schema=commits.schema))
+    with pytest.raises(AssertionError, match="two commits have one parent"):
+        check_lineage(open_graph(graph.uri), None)
+    (outcome,) = recover(open_graph(graph.uri)).outcomes
+    assert (outcome.action, ours.commit_id != outcome.operation_id) == ("relinked", True)
+    check_lineage(open_graph(graph.uri), None)
+    assert recover(open_graph(graph.uri)).outcomes == ()
 
 
 def test_a_delete_by_somebody_else_is_for_a_person(demo_graph: DemoGraph, stamp: int) -> None:
