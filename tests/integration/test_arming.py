@@ -25,7 +25,7 @@ from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.optimize import optimize_all, optimize_table
+from omnigraph_ops.optimize import optimize_all, optimize_table, table_run
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.settings import Settings
 from omnigraph_ops.window import land
@@ -125,6 +125,7 @@ def test_whoever_appears_while_arming_has_the_right_of_way(
 ) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
     entry, rows = entry_of(graph, PERSON), rows_of(graph)
+    monkeypatch.setattr(window, "_BUSY_SECONDS", ())
     once_armed(monkeypatch, lambda: appears(graph))
     with pytest.raises(RecoveryPending, match=f"{words}.* appeared on .* while arming; nothing was written"):
         land(graph, entry, [NOTHING], unit="config")
@@ -141,6 +142,7 @@ def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_
 ) -> None:
     graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
     before, rows, said = entry_of(graph, PERSON), rows_of(graph), list[str]()
+    monkeypatch.setattr(window, "_BUSY_SECONDS", ())
     once_armed(monkeypatch, lambda: sidecar(graph))
     with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
         optimize_table(graph, PERSON, on_progress=said.append)
@@ -149,6 +151,28 @@ def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_
     assert (entry_of(graph, PERSON), graph.open_head(before).version) == (before, before.version)
     assert rows_of(graph) == rows
     assert unreferenced_files(graph, before) == [], "what was built is of no use: it went at once"
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_writer_in_its_own_window_costs_a_moment_and_no_work(
+    demo_graph: DemoGraph, stamp: int, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
+    built: list[str] = []
+    real = table_run.prepare_indexes
+    monkeypatch.setattr(table_run, "prepare_indexes", lambda *a: (built.append("once"), real(*a))[1])
+    appears = [sidecar]
+    once_armed(monkeypatch, lambda: appears.pop()(graph) if appears else None)
+    waits: list[float] = []
+
+    def ends(seconds: float) -> None:
+        waits.append(seconds)
+        graph.storage.delete(sidecar_path(FOREIGN))
+
+    monkeypatch.setattr(window.time, "sleep", ends)
+    optimize_table(graph, PERSON)
+    assert (built, waits) == (["once"], [0.1])
+    assert_pins_are_heads(graph)
 
 
 def test_a_commit_of_another_writer_is_never_buried(

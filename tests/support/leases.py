@@ -14,6 +14,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.edges.inventory import below_folder
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.holds import HOLDS_DIR, HoldKind
 from omnigraph_ops.lease import LEASE_FILE, LEASE_PATH, Lease, committer_lease, read_lease, this_machine
 
 _ANY = re.compile(rf".*{LEASE_FILE}")
@@ -40,10 +41,13 @@ def dead_pid() -> int:
 
 
 def bury_holders(storage: Storage) -> None:
-    """Make every lease below `__maintenance/` look like one of a process that was killed on this machine."""
+    """Make every lease and every hold of a running rewrite look like one of a process killed on this machine."""
     for stored in list(below_folder(storage, MAINTENANCE_DIR)):
-        if is_lease(stored.path):
+        held = stored.path.startswith(f"{HOLDS_DIR}/") and not stored.is_folder
+        if is_lease(stored.path) or held:
             document = json.loads(storage.read(stored.path))
+            if held and document["kind"] != HoldKind.PLAN:
+                continue
             gone = {"pid": dead_pid(), "machine": this_machine()}
             storage.write(stored.path, json.dumps(document | gone).encode())
 

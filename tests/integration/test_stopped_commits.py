@@ -1,0 +1,175 @@
+"""A process that was stopped right before its commit goes on when others have taken over; writers that overtake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops import window
+from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, table_run
+from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.rewrites.settle import abandon
+from omnigraph_ops.settings import Settings
+from tests.conftest import DemoGraph
+from tests.support.rows import rows_of, tree_of
+from tests.support.writers import copies, drift, entry_of, write
+
+PERSON = "node:Person"
+SIDECAR = "01ARYZ6S410000000000000000"
+_RUN = """
+import sys
+from omnigraph_ops import window
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.optimize import optimize_table, table_run
+from omnigraph_ops.settings import Settings
+
+def stop():
+    print("here", flush=True)
+    sys.stdin.readline()
+
+covered, commit = window._Window._is_covered, table_run.commit_rewrites
+
+def graphs(self, keeper):
+    found = covered(self, keeper)
+    stop() if self.unit == sys.argv[3] else None
+    return found
+
+def plain(*arguments, **options):
+    stop()
+    return commit(*arguments, **options)
+
+window._Window._is_covered, table_run.commit_rewrites = graphs, plain
+graph = open_graph(sys.argv[1], Settings(lease_ttl_seconds=1, small_table_bytes=0))
+try:
+    optimize_table(graph, sys.argv[2])
+except Exception as error:
+    print(type(error).__name__, error, flush=True)
+"""
+
+
+@contextmanager
+def stopped(uri: str, table: str, unit: str) -> Iterator[None]:
+    """An optimize that stands still right before it commits that unit, for the block, and then goes on."""
+    command = [sys.executable, "-c", _RUN, uri, table, unit]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.communicate("\n", timeout=120)
+
+
+@pytest.mark.parametrize("unit", ["fold", "rewrite"])
+def test_what_it_made_is_still_there_when_it_commits(demo_graph: DemoGraph, stamp: int, unit: str) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, loads=3, settings=Settings(lease_ttl_seconds=1))
+    rows, said = rows_of(graph), list[str]()
+    with stopped(graph.uri, PERSON, unit):
+        assert [o.action for o in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+        abandon(graph, entry_of(graph, PERSON).path, said.append)
+    assert recover(graph, grace_seconds=0).status is CheckStatus.CLEAN
+    assert check(graph).drift == ()
+    assert rows_of(open_graph(graph.uri)) == rows
+    assert not optimize_table(open_graph(graph.uri), PERSON).error
+
+
+def test_on_plain_lance_too(tmp_path: Path) -> None:
+    uri = str(tmp_path / "items.lance")
+    for number in range(4):
+        lance.write_dataset(pa.table({"n": [number]}), uri, mode="append" if number else "create")
+    plain = open_graph(uri, Settings(lease_ttl_seconds=1))
+    (entry,) = plain.state().entries
+    with stopped(uri, entry.table_key, "rewrite"):
+        abandon(plain, entry.path, lambda _text: None)
+    assert sorted(lance.dataset(uri).to_table()["n"].to_pylist()) == [0, 1, 2, 3]
+
+
+def test_an_interrupted_commit_of_a_store_is_known_before_the_interrupt_is_raised() -> None:
+    ended: list[str] = []
+
+    def slow() -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        ended.append("put")
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        window._to_its_end(slow)
+    assert ended == ["put"]
+
+
+def test_recover_publishes_the_version_that_it_proved(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine knows no lease: between the look and the publish it finishes our sidecar and goes on writing."""
+    graph = demo_graph(stamp=stamp, node_types=1)
+    entry, rows = entry_of(graph, PERSON), rows_of(graph)
+    drift(graph, PERSON, lambda head: head.optimize.compact_files())
+    write_sidecar(graph, entry, SIDECAR, graph.uri)
+    real = sys.modules[recover.__module__]._act
+
+    def overtaken(*arguments: object) -> object:
+        drift(graph, PERSON, copies("engine-"))
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sys.modules[recover.__module__], "_act", overtaken)
+    (outcome,) = recover(graph, grace_seconds=0).outcomes
+    assert (outcome.action, "moved while it was looked at" in outcome.detail) == ("deferred", True)
+    assert (entry_of(graph, PERSON), rows_of(graph)) == (entry, rows)
+
+
+def test_an_index_of_a_column_that_is_gone_is_not_committed(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, settings=Settings(small_table_bytes=0))
+    real, todo = table_run.prepare_indexes, ["bio"]
+
+    def dropped(*arguments: object) -> object:
+        prepared = real(*arguments)  # type: ignore[arg-type]
+        if todo:
+            write(open_graph(graph.uri), PERSON, lambda head: head.drop_columns([todo.pop()]))
+        return prepared
+
+    monkeypatch.setattr(table_run, "prepare_indexes", dropped)
+    heard: list[str] = []
+    # What the schema declares cannot be built any more, which is for whoever dropped the column.
+    with suppress(LanceFailure):
+        optimize_table(graph, PERSON, on_progress=heard.append)
+    assert any("a column was changed or dropped while its index was built" in text for text in heard)
+    indexes = graph.open_pinned(entry_of(graph, PERSON)).describe_indices()
+    assert all("<unknown>" not in index.field_names for index in indexes)
+
+
+def test_indexes_of_a_small_table_do_not_wait_for_a_rewrite_that_fails(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1)
+
+    def fails(*_arguments: object) -> str:
+        raise LanceFailure("the disk is full")
+
+    monkeypatch.setattr(table_run, "execute_task", fails)
+    (stats,) = optimize_all(graph, tables=[PERSON]).failed
+    assert stats.error is not None and "the disk is full" in stats.error
+    (plan,) = plan_optimize(graph, tables=(PERSON,)).tables
+    assert plan.folds == (), "the indexes are folded all the same"
+    before = set(tree_of(graph.uri))
+    assert optimize_all(graph, tables=[PERSON]).failed
+    assert {path for path in set(tree_of(graph.uri)) - before if "_indices" in path} == set()
