@@ -44,11 +44,9 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn, process_name
 from omnigraph_ops.models import UnitWindow
-from omnigraph_ops.pace import pace_of
+from omnigraph_ops.pace import Patience, pace_of
 
 _ATTEMPTS = 5
-_BUSY_SECONDS = (1.6, 0.8, 0.4, 0.2, 0.1)
-"""Waits beside a writer that is in its own window, the last one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +80,12 @@ def land(
         LeaseHeld: another maintenance run took over; nothing was committed.
         OutcomeUnknown: a commit landed but could not be published; the next `recover` does that.
     """
-    moved, waits, window = 0, _Waits(graph), None
+    moved, patience, window = 0, Patience(graph), None
     try:
         while moved < _ATTEMPTS:
             window = _Window.open(graph, entry, unit)
             drafts = window.draft(changes)
-            closed, wait = _take_turn(window, drafts, changes, waits)
+            closed, wait = _take_turn(window, drafts, changes, patience)
             if closed is not None:
                 return UnitResult(entry=window.published(), window=closed, landed=window.landed)
             _remove(graph, window.written)
@@ -106,7 +104,7 @@ def land(
 
 
 def _take_turn(
-    window: _Window, drafts: Sequence[Draft], changes: Sequence[Change], waits: _Waits
+    window: _Window, drafts: Sequence[Draft], changes: Sequence[Change], patience: Patience
 ) -> tuple[UnitWindow | None, float]:
     """The window, closed, or None and how long to wait before the table is looked at again. Writes."""
     graph, table_key = window.graph, window.entry.table_key
@@ -114,11 +112,11 @@ def _take_turn(
         with committer_turn(graph, f"optimize {table_key} ({window.unit})") as keeper:
             refuse_pending(graph, table_key=table_key)
             ready = window.still_fits(changes)
-            pause = waits.pause(ready, keeper)
+            pause = patience.pause(ready, keeper) if ready is not None else 0.0
             return (window.land(drafts, ready, keeper) if ready is not None and not pause else None), pause
     except RecoveryPending:
         # A writer is in its own window; what is prepared is worth a moment.
-        wait = waits.beside_writer()
+        wait = patience.beside_writer()
         if wait is None:
             raise
         return None, wait
@@ -148,29 +146,6 @@ def _remove(graph: Graph, files: Sequence[str]) -> None:
         remove_files(graph.storage, files)
         for folder in sorted({path.rpartition("/")[0] for path in files if "/_indices/" in path}):
             remove_folder(graph.storage, folder)
-
-
-class _Waits:
-    """How long one landing may still give way to others."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph, self._busy, self._paused = graph, list(_BUSY_SECONDS), graph.settings.exclusive
-
-    def beside_writer(self) -> float | None:
-        """Seconds to wait for a writer to end its window, None when it had its time. Counts."""
-        return self._busy.pop() if self._busy else None
-
-    def pause(self, ready: Ready | None, keeper: LeaseKeeper) -> float:
-        """Seconds for which active writers shall meet no window, once. Leaves what was noticed in the lease."""
-        pause = _pause(ready, keeper) if ready is not None and not self._paused else 0.0
-        self._paused = self._paused or pause > 0
-        return pause
-
-
-def _pause(ready: Ready, keeper: LeaseKeeper) -> float:
-    pace = pace_of(keeper.note).noticing(ready.state.manifest_version, time.time())
-    keeper.leave(serde.dumps(pace))
-    return pace.pause(time.time())
 
 
 def _to_its_end(request: Callable[[], bool]) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from omnigraph_ops import pace
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.settings import Settings
@@ -39,6 +40,9 @@ os.environ.update(
 # How long an example takes is a matter of what else this machine does.
 settings.register_profile("omnigraph", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("omnigraph")
+
+# What a test writes as another writer is no reason to give way to one: tests/unit/test_pace.py is about that.
+pace._ACTIVE_SECONDS = 0.0
 
 DemoGraph = Callable[..., Graph]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import window
+from omnigraph_ops import pace, window
 from omnigraph_ops.edges.lance_commits import ConfigRemoval, RewriteChange
 from omnigraph_ops.edges.lance_files import tracked_files
 from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
@@ -125,7 +125,7 @@ def test_whoever_appears_while_arming_has_the_right_of_way(
 ) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
     entry, rows = entry_of(graph, PERSON), rows_of(graph)
-    monkeypatch.setattr(window, "_BUSY_SECONDS", ())
+    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
     once_armed(monkeypatch, lambda: appears(graph))
     with pytest.raises(RecoveryPending, match=f"{words}.* appeared on .* while arming; nothing was written"):
         land(graph, entry, [NOTHING], unit="config")
@@ -142,7 +142,7 @@ def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_
 ) -> None:
     graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
     before, rows, said = entry_of(graph, PERSON), rows_of(graph), list[str]()
-    monkeypatch.setattr(window, "_BUSY_SECONDS", ())
+    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
     once_armed(monkeypatch, lambda: sidecar(graph))
     with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
         optimize_table(graph, PERSON, on_progress=said.append)
@@ -316,7 +316,7 @@ def test_a_rewrite_that_lost_something_is_not_committed(
 
 _STOPPED = """
 import sys
-from omnigraph_ops import window
+from omnigraph_ops import pace, window
 from omnigraph_ops.edges.lance_commits import ConfigRemoval
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.settings import Settings
