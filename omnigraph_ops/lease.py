@@ -40,6 +40,7 @@ LEASE_FILE = r"-(0\d{19})\.json"
 """Pattern of what follows the path of a lease in the name of its files. There is always a next number."""
 _POLL_SECONDS = 0.05
 _READ_ATTEMPTS = 5
+_BEYOND_TTL_SECONDS = 5.0
 _CLOCK_BOUND_SECONDS = 300.0
 """How far the clocks of two machines may differ before a holder that works is overlooked by `working_holder`."""
 
@@ -232,6 +233,12 @@ def working_holder(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
         if written is None or time.time() - written < 3 * lease.ttl_seconds + _CLOCK_BOUND_SECONDS:
             return lease
     return None
+
+
+def patience(storage: Storage, path: str, ttl_seconds: float) -> float:
+    """Seconds to wait so as to tell a dead holder from one at work; on its own machine that is known. Reads."""
+    holder = read_lease(storage, path)
+    return 0.0 if holder is not None and holder.machine == this_machine() else ttl_seconds + _BEYOND_TTL_SECONDS
 
 
 def _may_be_held(lease: Lease) -> bool:

@@ -12,12 +12,10 @@ from omnigraph_ops.edges.inventory import below_folder, folders_in, remove_folde
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph.ids import is_ulid, new_ulid
-from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease
+from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease, patience
 from omnigraph_ops.models.backup import BackupStart
 
 _TTL_SECONDS = 60.0
-_PATIENCE_SECONDS = _TTL_SECONDS + 5
-"""Just long enough to tell a maker that died on another machine from one at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +77,5 @@ def _new(stack: contextlib.ExitStack, destination: Storage) -> Claim:
 
 def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextManager[LeaseKeeper]:
     place = LeasePlace(path=f"{backup_id}/{LEASE}", name=f"the backup {backup_id}")
-    return committer_lease(
-        destination, purpose="backup", ttl_seconds=_TTL_SECONDS, wait_seconds=_PATIENCE_SECONDS, place=place
-    )
+    wait = patience(destination, place.path, _TTL_SECONDS)
+    return committer_lease(destination, purpose="backup", ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=place)

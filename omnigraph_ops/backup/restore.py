@@ -27,7 +27,7 @@ from omnigraph_ops.freeze.checksums import checksum_of
 from omnigraph_ops.freeze.roots import rename_roots
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, MANIFEST_DIR, PROBE_PREFIX
-from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease
+from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease, patience
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
@@ -84,9 +84,8 @@ def restore_backup(
 
 
 def _turn(destination: Storage) -> contextlib.AbstractContextManager[LeaseKeeper]:
-    # Just long enough to tell a restore that died on another machine from one at work.
-    patience = _TTL_SECONDS + 5
-    return committer_lease(destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=patience, place=_TURN)
+    wait = patience(destination, _TURN.path, _TTL_SECONDS)
+    return committer_lease(destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=_TURN)
 
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:
