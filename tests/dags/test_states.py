@@ -56,14 +56,14 @@ EXPECTED: dict[str, dict[str, Expected]] = {
     "wait_for_quiet_graph": _ends(WENT_ON, fenced=("waits", "timed out", NOTHING)),
     "check_recovery": _ends(
         WENT_ON,
-        pending=("success", "", {"version", "pins", "sidecars"}),
+        pending=("success", "", {"version", "pins", "sidecars", "holds"}),
         fenced=("failed", "the schema-apply lock is held", NOTHING),
     ),
     "plan_optimize": _ends(WENT_ON),
     "light_tables": _ends(WENT_ON),
     "optimize_table": _ends(
         ("success", "", PUBLISHED),
-        pending=("success", "", PUBLISHED | {"sidecars"}),
+        pending=("success", "", PUBLISHED | {"sidecars", "holds"}),
         drifted=WENT_ON,
         frozen=WENT_ON,
         fenced=("failed", LOCKED, NOTHING),
@@ -71,7 +71,7 @@ EXPECTED: dict[str, dict[str, Expected]] = {
     "summarize": _ends(WENT_ON),
     "submit_rewrite": _ends(
         ("success", "", PUBLISHED),
-        pending=("success", "", PUBLISHED | {"sidecars"}),
+        pending=("success", "", PUBLISHED | {"sidecars", "holds"}),
         drifted=WENT_ON,
         frozen=WENT_ON,
         fenced=("failed", LOCKED, NOTHING),

@@ -46,7 +46,7 @@ def test_a_plan_is_refused_by_the_date_of_the_reply(graph: Graph, ahead: Callabl
     plan_orphans(graph)
     ahead()
     for plan in (lambda: plan_cleanup(graph, KEEP_1), lambda: plan_orphans(graph)):
-        with pytest.raises(ClockWrong, match=r"691,200 s apart.*nothing was planned"):
+        with pytest.raises(ClockWrong, match=r"691,(199|20[0-9]) s apart.*nothing was planned"):
             plan()
     assert sorted(s.path for s in walk(graph.storage)) == before, "a plan writes nothing, not even a probe"
 
