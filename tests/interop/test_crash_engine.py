@@ -12,16 +12,15 @@ from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS
 from tests.crash.harness_state import QUICK, check_lineage, check_readable
 from tests.interop.engine import engine
-from tests.support.kills import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT
+from tests.support.kills import AFTER, BEFORE, HALF_WRITTEN
 
 pytestmark = pytest.mark.interop
 _SAMPLE = (
-    ("write __recovery", AFTER),
-    ("delete_config_keys", AFTER),
     ("optimize_indices", AFTER),
-    ("commit ", ONE_VERSION_SHORT),
-    ("commit ", NO_VERSION),
-    ("commit ", AFTER),
+    ("move files", HALF_WRITTEN),
+    ("write __recovery", AFTER),
+    ("put nodes", BEFORE),
+    ("put nodes", AFTER),
     ("merge_insert", BEFORE),
     ("merge_insert", AFTER),
     ("delete __recovery", BEFORE),
