@@ -38,12 +38,13 @@ class Pace:
     """When the next window may open if others are still active."""
 
     def knows(self, manifest_version: int) -> bool:
-        """Whether nobody published since the last window, or there was none. Pure."""
-        return not 0 < self.published_version < manifest_version
+        """Whether nobody published since the last window. Pure."""
+        return manifest_version <= self.published_version
 
     def noticing(self, manifest_version: int, published_at: float) -> Pace:
-        """With a publish of somebody else. Pure."""
-        return replace(self, others_at=published_at, published_version=manifest_version)
+        """With a publish of somebody else; before the first window nobody knows whether more are to come. Pure."""
+        wait = self.not_before if self.published_version else published_at + _ACTIVE_SECONDS
+        return replace(self, others_at=published_at, published_version=manifest_version, not_before=wait)
 
     def pause(self, now: float) -> float:
         """Seconds until a window may open, or until it is worth another look. Pure."""

@@ -28,9 +28,16 @@ def closed(share: float = 0.005, seconds: float = 0.03) -> Pace:
 
 
 def test_beside_nobody_there_is_no_pause() -> None:
-    assert Pace().knows(7)
     assert closed().knows(7)
     assert closed().pause(100.1) == 0
+    assert Pace().noticing(7, 100.0).pause(3600.0) == 0
+
+
+def test_the_first_window_waits_for_a_writer_that_has_just_published() -> None:
+    assert not Pace().knows(7)
+    first = Pace().noticing(7, 100.0)
+    assert first.pause(101.0) == pytest.approx(4.0)
+    assert first.noticing(9, 104.9).pause(105.1) == 0, "and no longer, whoever goes on"
 
 
 @pytest.mark.parametrize(("share", "pause"), [(0.005, 5.0), (0.01, 2.97), (0.5, 0.03), (1.0, 0.0)])
@@ -64,14 +71,19 @@ def test_a_window_waits_after_another_writer_published_and_not_for_ever(
 ) -> None:
     graph = demo_graph(stamp=stamp, node_types=1, settings=Settings(window_share=0.0001))
     optimize_table(graph, KNOWS)
+    slept.clear()
     write(open_graph(graph.uri), PERSON, copies("other-"))
     assert optimize_table(graph, PERSON).committed
     assert 0 < sum(slept) <= 10.0
 
 
-def test_alone_and_in_an_exclusive_run_nothing_waits(demo_graph: DemoGraph, stamp: int, slept: list[float]) -> None:
+def test_alone_and_in_an_exclusive_run_nothing_waits(
+    demo_graph: DemoGraph, stamp: int, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = demo_graph(stamp=stamp, node_types=1, settings=Settings(window_share=0.0001))
-    assert not optimize_all(graph).failed
+    with monkeypatch.context() as patch:
+        patch.setattr(pace, "_published_at", lambda _graph, _version: 0.0)
+        assert not optimize_all(graph).failed
     write(open_graph(graph.uri), PERSON, copies("other-"))
     graph.settings = replace(graph.settings, exclusive=True)
     assert not optimize_all(graph).failed
