@@ -21,7 +21,7 @@ from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 from omnigraph_airflow.operators.cleanup import CleanupTablesOperator, PlanCleanupOperator
 from omnigraph_airflow.operators.lots import LOT_LABEL
-from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import (
     confirm_param,
@@ -47,7 +47,7 @@ PARAMS = {
 @manual_dag(dag_id="omnigraph_cleanup", params=PARAMS, doc_md=__doc__)
 def omnigraph_cleanup() -> None:
     """Plan, ask, remove."""
-    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
     plan = PlanCleanupOperator(
         task_id="plan_cleanup",
         after=recovery.output,

@@ -21,7 +21,7 @@ from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
-from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import DURATION, confirm_param, digest_param, graph_param
 
@@ -48,7 +48,7 @@ PARAMS = {
 @manual_dag(dag_id="omnigraph_orphans", params=PARAMS, doc_md=__doc__)
 def omnigraph_orphans() -> None:
     """Plan, ask, remove."""
-    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
     plan = PlanOrphansOperator(
         task_id="plan_orphans",
         older_than="{{ params.older_than }}",

@@ -19,7 +19,7 @@ from airflow.sdk import Param, TriggerRule
 from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveRepairOperator
-from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import confirm_param, digest_param, evidence_param, graph_param, tables_param
@@ -43,7 +43,7 @@ PARAMS = {
 @manual_dag(dag_id="omnigraph_repair", params=PARAMS, doc_md=__doc__)
 def omnigraph_repair() -> None:
     """Preview, ask, publish."""
-    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
     preview = PreviewRepairOperator(
         task_id="preview_repair",
         tables="{{ params.tables }}",

@@ -19,7 +19,7 @@ from __future__ import annotations
 from airflow.sdk import Param, TriggerRule
 from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
-from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.retention import (
     ApproveRowRetentionOperator,
@@ -55,7 +55,7 @@ PARAMS = {
 @manual_dag(dag_id="omnigraph_row_retention", params=PARAMS, doc_md=__doc__)
 def omnigraph_row_retention() -> None:
     """Plan, ask, delete."""
-    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
     plan = PlanRowRetentionOperator(
         task_id="plan_row_retention",
         policies="{{ params.policies }}",

@@ -25,7 +25,7 @@ from omnigraph_airflow.operators.optimize import (
     SelectTablesOperator,
     SummarizeOptimizeOperator,
 )
-from omnigraph_airflow.operators.recovery import RETRIES, CheckRecoveryOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
@@ -116,7 +116,7 @@ def _stages(night: Night) -> None:
         hours=night.hours,
         timeout=night.wait_at_most + (timedelta(days=1) if night.hours else timedelta()),
     )
-    recovery = CheckRecoveryOperator(task_id="check_recovery", retries=RETRIES)
+    recovery = CheckRecoveryOperator(task_id="check_recovery")
     summary = _optimize(recovery)
     preview, repair = _repair(night)
     cleanup = _cleanup(night, preview, repair)

@@ -293,12 +293,13 @@ def test_a_sidecar_that_only_the_engine_decides_stops_for_good(run: Run) -> None
     assert first.changed(disk_of(run.graph.uri)) == set()
 
 
-def test_the_waits_outlast_the_grace_period() -> None:
+def test_the_waits_outlast_the_grace_period(run: Run) -> None:
     from omnigraph_airflow.operators.recovery import RETRIES
 
     from omnigraph_ops.settings import Settings
 
     assert Settings().recovery_grace_seconds <= RETRIES * 120
+    assert operator(run, "check_recovery").retries == RETRIES
 
 
 def test_the_fence_of_a_killed_run_stops_no_night(run: Run) -> None:

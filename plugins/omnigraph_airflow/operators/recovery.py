@@ -25,6 +25,9 @@ class CheckRecoveryOperator(OmnigraphOperator):
     younger than the grace period, because its writer may be alive.
     """
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(retries=RETRIES, **kwargs)
+
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops import recovery
         from omnigraph_ops.fence import drop_stale_fence
