@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from omnigraph_ops.content import wrong_content
 from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.spelling import chosen_root
-from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.models import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.classify import PinState, classify
 from omnigraph_ops.recovery.leftover import left_by_us
@@ -44,10 +43,15 @@ def check(graph: Graph) -> CheckReport:
 
 def inspect_sidecar(graph: Graph, file: SidecarFile) -> SidecarFinding:
     """Classify one sidecar file against the graph as it is now. Reads."""
+    return judged_sidecar(graph, file)[0]
+
+
+def judged_sidecar(graph: Graph, file: SidecarFile) -> tuple[SidecarFinding, tuple[PinState, ...]]:
+    """`inspect_sidecar`, and the states of the tables that the finding is about: only these were proven. Reads."""
     sidecar = file.sidecar
     if sidecar is None:
         stem = file.path.rsplit("/", 1)[-1].removesuffix(".json")
-        return SidecarFinding(
+        finding = SidecarFinding(
             operation_id=stem,
             path=file.path,
             writer_kind="unknown",
@@ -58,10 +62,11 @@ def inspect_sidecar(graph: Graph, file: SidecarFile) -> SidecarFinding:
             recoverable=False,
             detail=f"{file.problem}; every open and write of the engine fails until it is resolved",
         )
+        return finding, ()
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
     verdict = classify(sidecar, pins, newest_version=graph.format.sidecar_version, branch_exists=exists)
-    return SidecarFinding(
+    finding = SidecarFinding(
         operation_id=sidecar.operation_id,
         path=file.path,
         writer_kind=sidecar.writer_kind,
@@ -72,6 +77,7 @@ def inspect_sidecar(graph: Graph, file: SidecarFile) -> SidecarFinding:
         recoverable=verdict.recoverable,
         detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
     )
+    return finding, pins
 
 
 def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:
@@ -111,12 +117,6 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin) -> PinState:
         preserves_content=preserved,
         problem=problem,
     )
-
-
-def is_proven(graph: Graph, entry: TableEntry, head: Dataset) -> bool:
-    """Whether a version may be published over the entry's: known commits that change no row, and all there. Reads."""
-    chain = history(graph.storage, entry.path, after=entry.version, upto=int(head.version))
-    return chain.preserves_content and wrong_content(graph.open_pinned(entry), head) is None
 
 
 def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:

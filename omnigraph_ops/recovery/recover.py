@@ -18,7 +18,8 @@ from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, re
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
-from omnigraph_ops.recovery.check import check, inspect_sidecar, is_proven
+from omnigraph_ops.recovery.check import check, inspect_sidecar, judged_sidecar
+from omnigraph_ops.recovery.classify import PinState
 from omnigraph_ops.recovery.leftover import publish_leftovers
 from omnigraph_ops.recovery.litter import sweep_litter
 from omnigraph_ops.recovery.rollback import roll_back_deletes
@@ -121,13 +122,13 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
             action="stale",
             detail="another process finished it",
         )
-    finding = inspect_sidecar(graph, file)
+    finding, pins = judged_sidecar(graph, file)
     sidecar = file.sidecar
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
     keeper.assert_held()
-    done = _act(graph, sidecar, finding.classification)
+    done = _act(graph, sidecar, finding.classification, pins)
     if done is None:
         return _left(
             finding, "deferred", "its table moved while it was looked at: a writer is at work; run again later"
@@ -158,19 +159,19 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
 
 
 def _act(
-    graph: Graph, sidecar: Sidecar, classification: SidecarClass
+    graph: Graph, sidecar: Sidecar, classification: SidecarClass, pins: tuple[PinState, ...]
 ) -> tuple[str, tuple[AuditOutcome, ...], Published] | None:
     """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes.
 
     None when the table is not what the classification was made from: an engine knows no lease.
     """
-    (pin,) = sidecar.tables
+    (pin,), (proven,) = sidecar.tables, pins
     entry = graph.published(pin.table_key)
     if entry is None:
         return None
     if classification is SidecarClass.ROLL_FORWARD:
         head = graph.open_head(entry)
-        if entry.version != pin.expected_version or not is_proven(graph, entry, head):
+        if (entry.version, int(head.version)) != (proven.pinned_version, proven.lance_head_version):
             return None
         published = publish(graph, (table_update(graph, entry, head),), actor=RECOVERY_ACTOR)
         outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=head.version)

@@ -11,7 +11,7 @@ from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CheckStatus, Classification, RetentionPolicy, SkipReason
 from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import check
+from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
 from tests.support.converged import assert_converged
@@ -42,9 +42,9 @@ def heal(graph: Graph) -> None:
 @pytest.mark.xdist_group("engine-graphs")
 def test_a_night_on_it_changes_no_row(engine_graph: Graph) -> None:
     graph = engine_graph
-    assert check(graph).status is CheckStatus.CLEAN
     published = rows_everywhere(graph)
     drifted = {r.table_key for r in preview_repair(graph).drifted}
+    assert check(graph).status is (CheckStatus.PENDING if drifted else CheckStatus.CLEAN)
     first = optimize_all(graph)
     assert first.failed == ()
     skipped = {t.table_key for t in first.tables if t.skipped is SkipReason.DRIFT}
@@ -62,6 +62,18 @@ def test_a_night_on_it_changes_no_row(engine_graph: Graph) -> None:
     tree = tree_of(graph.uri)
     assert not any(t.committed for t in optimize_all(graph).tables)
     assert tree_of(graph.uri) == tree
+
+
+def test_recover_rolls_back_what_0_7_2_deleted_and_refused(tmp_path: Path) -> None:
+    with unpacked("0.7.2", "churned", tmp_path) as root:
+        graph = open_graph(str(root), Settings())
+        published = rows_everywhere(graph)
+        assert {o.action for o in recover(graph).outcomes} == {"rolled_back"}
+        assert check(graph).status is CheckStatus.CLEAN
+        assert not preview_repair(graph).drifted
+        assert optimize_all(graph).failed == ()
+        assert_converged(graph)
+        assert rows_everywhere(graph) == published
 
 
 def clean_up(graph: Graph) -> None:
