@@ -25,8 +25,6 @@ class Operation:
     unit: str
     owner: str
     started_at_us: int
-    transaction_id: str = ""
-    """Id of the Lance transaction that it commits."""
     lease_number: int = 0
     """The number of the committer lease under which it was armed."""
 

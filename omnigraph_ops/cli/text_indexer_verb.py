@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 
-from omnigraph_ops.cli.output import emit
+from omnigraph_ops.cli.output import emit, progress
 from omnigraph_ops.edges.text_indexer import RELEASES, home_of, install
 from omnigraph_ops.settings import Settings
 
@@ -23,18 +22,10 @@ class TextIndexers:
 def text_indexer_verb(args: argparse.Namespace) -> int:
     """Install what is missing and say where it is. Writes."""
     home = home_of(Settings.from_env().text_indexers)
-    done = install(home, on_progress=_silent if args.quiet else _progress, again=args.again)
+    done = install(home, on_progress=progress(args), again=args.again)
     emit(
         args,
         TextIndexers(folder=str(home), releases=tuple(RELEASES), installed=done),
         f"text indexers in {home}: pylance {', '.join(RELEASES)}",
     )
     return 0
-
-
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _silent(_text: str) -> None:
-    """Print nothing."""

@@ -41,7 +41,7 @@ _TIMEOUT_SECONDS = 1800.0
 
 
 def home_of(configured: str | None) -> Path:
-    """The folder that holds the releases: the configured one, else one below this interpreter's prefix."""
+    """The folder that holds the releases: the configured one, else one below this interpreter's prefix. Pure."""
     return Path(configured) if configured else Path(sys.prefix, "share", "omnigraph-ops", "text-indexers")
 
 
@@ -52,7 +52,7 @@ def is_installed(home: Path, release: str) -> bool:
     ).is_file()
 
 
-def install(home: Path, *, on_progress: Callable[[str], None], again: bool = False) -> tuple[str, ...]:
+def install(home: Path, *, on_progress: Callable[[str], None] | None = None, again: bool = False) -> tuple[str, ...]:
     """Install every release that is not there yet; which were installed. Writes below `home`.
 
     Args:
@@ -61,12 +61,12 @@ def install(home: Path, *, on_progress: Callable[[str], None], again: bool = Fal
     Raises:
         OpsError: pip failed or the release does not start; what was installed before is as it was.
     """
-    done = []
+    done, say = [], on_progress or (lambda _text: None)
     for release, hashes in RELEASES.items():
         if is_installed(home, release) and not again:
-            on_progress(f"pylance {release} is installed in {home / release}")
+            say(f"pylance {release} is installed in {home / release}")
             continue
-        on_progress(f"installing pylance {release} into {home / release}")
+        say(f"installing pylance {release} into {home / release}")
         _install(home, release, hashes)
         done.append(release)
     return tuple(done)

@@ -118,9 +118,8 @@ def name_after(manifest: Manifest) -> str:
 
 def highest_fragment_id(manifest: Manifest) -> int:
     """The highest fragment id that was ever given in a chain; -1 where none was. Raises `CorruptGraph`. Pure."""
-    raw = manifest.content
     with _legible(manifest):
-        found = _fields(_message_at(raw, _manifest_position(raw))).get(_HIGHEST_FRAGMENT_ID, -1)
+        found = _header(manifest.content).get(_HIGHEST_FRAGMENT_ID, -1)
     return found if isinstance(found, int) else -1
 
 
@@ -130,17 +129,15 @@ def writer_of(manifest: Manifest) -> str | None:
     Raises:
         CorruptGraph: the manifest cannot be read.
     """
-    raw = manifest.content
     with _legible(manifest):
-        return _lenient(_writer, _fields(_message_at(raw, _manifest_position(raw))).get(_WRITER))
+        return _lenient(_writer, _header(manifest.content).get(_WRITER))
 
 
 def index_messages(manifest: Manifest) -> tuple[bytes, ...]:
     """The IndexMetadata messages of a version, one per index segment. Raises `CorruptGraph`. Pure."""
-    raw = manifest.content
     with _legible(manifest):
-        section = _fields(_message_at(raw, _manifest_position(raw))).get(_INDEX_SECTION)
-        return repeated(_message_at(raw, section), 1) if isinstance(section, int) else ()
+        section = _header(manifest.content).get(_INDEX_SECTION)
+        return repeated(_message_at(manifest.content, section), 1) if isinstance(section, int) else ()
 
 
 def repeated(message: bytes, number: int) -> tuple[bytes, ...]:
@@ -175,7 +172,7 @@ def _read_manifest(storage: Storage, path: str, version: int) -> bytes:
 
 
 def _transaction_bytes(storage: Storage, table_path: str, branch: str | None, raw: bytes) -> bytes:
-    fields = _fields(_message_at(raw, _manifest_position(raw)))
+    fields = _header(raw)
     section = fields.get(_TRANSACTION_SECTION)
     if isinstance(section, int):
         return _message_at(raw, section)
@@ -184,6 +181,11 @@ def _transaction_bytes(storage: Storage, table_path: str, branch: str | None, ra
         raise FileNotFoundError(table_path)
     folder = table_path if branch is None else f"{table_path}/tree/{branch}"
     return storage.read(f"{folder}/_transactions/{name.decode()}")
+
+
+def _header(raw: bytes) -> dict[int, object]:
+    """The fields of the manifest message itself. Pure."""
+    return _fields(_message_at(raw, _manifest_position(raw)))
 
 
 def _manifest_position(raw: bytes) -> int:

@@ -25,7 +25,7 @@ class IndexWriter:
 
     @classmethod
     def of(cls, graph: Graph) -> IndexWriter:
-        """The writer for a graph under its settings."""
+        """The writer for a graph under its settings. Pure."""
         return cls(lance=graph.lance, home=home_of(graph.settings.text_indexers))
 
     def begin(self, plans: Iterable[TablePlan]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omnigraph_ops.edges.lance_tables import TableFacts, index_type_of
 from omnigraph_ops.edges.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.graph.catalog import TableSpec
@@ -35,9 +37,4 @@ def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFac
     # A look at who wrote the graph is needed only where an index would be written.
     if not behind or state.writer is None or not state.writer.certifies:
         return state
-    return TextState(
-        writer=state.writer,
-        indexes=state.indexes,
-        installed=state.installed,
-        certified_by=certifying_engine(graph.storage, entry.path, facts.version),
-    )
+    return replace(state, certified_by=certifying_engine(graph.storage, entry.path, facts.version))
