@@ -9,13 +9,13 @@ from omnigraph_ops import journal
 from omnigraph_ops.edges.store_clock import clock_problem
 from omnigraph_ops.errors import LeaseHeld, OperatorNeeded
 from omnigraph_ops.fence import drop_stale_fence
+from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome, append_audit
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.check import check, inspect_sidecar, judged_sidecar
@@ -49,11 +49,14 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
 
 
 def _straighten_lineage(graph: Graph) -> tuple[RecoveryOutcome, ...]:
-    """Make one line of what writers without a compare forked, on main and on every branch. Writes."""
+    """Make one line of what writers without a compare forked, on main and on every branch. Writes.
+
+    Beside pending sidecars and live writers, too: the head stays the head, so what they append fits as before.
+    """
     if not _forks(graph):
         return ()
     with committer_turn(graph, "recover the lineage", wait_seconds=0) as keeper:
-        refuse_pending(graph)
+        refuse_frozen(graph)
         forks = _forks(graph)
         for branch, parents in forks.items():
             keeper.assert_held()

@@ -13,6 +13,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.layout import COMMITS_DIR
 from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover, rollback
@@ -107,8 +108,9 @@ def test_rows_that_were_added_or_changed_are_for_a_person(graph: Graph, change: 
     assert [d.recoverable for d in check(graph).drift] == [False]
 
 
-def test_a_forked_lineage_is_one_line_after_recover(graph: Graph) -> None:
-    """What an engine does that read the head of the lineage before we appended to it."""
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool) -> None:
+    """What an engine does that read the head of the lineage before we appended to it; a killed one may lie beside."""
     commits = graph.lance.open(graph.context.location.uri(COMMITS_DIR))
     stale = max(commits.to_table().to_pylist(), key=lambda row: (row["manifest_version"], row["created_at"]))
     ours = publish(graph, (), actor=None)
@@ -116,10 +118,12 @@ def test_a_forked_lineage_is_one_line_after_recover(graph: Graph) -> None:
     graph.lance.append(commits, pa.Table.from_pylist([late], schema=commits.schema))
     with pytest.raises(AssertionError, match="two commits have one parent"):
         check_lineage(open_graph(graph.uri), None)
-    (outcome,) = recover(open_graph(graph.uri)).outcomes
+    if pending:
+        graph.storage.write(sidecar_path(new_ulid()), b"{}")
+    *_, outcome = recover(open_graph(graph.uri)).outcomes
     assert (outcome.action, ours.commit_id != outcome.operation_id) == ("relinked", True)
     check_lineage(open_graph(graph.uri), None)
-    assert recover(open_graph(graph.uri)).outcomes == ()
+    assert [o.action for o in recover(open_graph(graph.uri)).outcomes] == ["left_to_engine"] * pending
 
 
 def test_a_delete_by_somebody_else_is_for_a_person(demo_graph: DemoGraph, stamp: int) -> None:
