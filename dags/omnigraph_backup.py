@@ -15,14 +15,13 @@ Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups D
 from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
-from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import manual_dag
 from omnigraph_airflow.operators.backup import BackupOperator, FreezeOperator, UnfreezeOperator, VerifyBackupOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import DURATION, SIZE, graph_param
 
 PARAMS = {
-    "graph": graph_param(graph_names()),
+    "graph": graph_param(),
     "destination": Param(
         None,
         type=["null", "string"],

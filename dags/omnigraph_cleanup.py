@@ -9,14 +9,13 @@
 | `report` | what happened; red when anything failed | reads |
 
 Trigger it once to look: the plan is in the log of `plan_cleanup`, with its digest. Trigger it again with
-**Confirm** and that digest to remove exactly what you saw. With **Confirm** alone, up to 1000 versions and 10 GiB
-are removed, and a larger plan waits for an approval under *Required Actions*.
+**Confirm** and that digest to remove exactly what you saw. With **Confirm** alone, as much as the form's bounds say
+is removed, and a larger plan waits for an approval under *Required Actions*.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import TriggerRule
-from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 from omnigraph_airflow.operators.cleanup import CleanupTablesOperator, PlanCleanupOperator
@@ -24,6 +23,7 @@ from omnigraph_airflow.operators.lots import LOT_LABEL
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import (
+    bound_params,
     confirm_param,
     digest_param,
     graph_param,
@@ -34,11 +34,12 @@ from omnigraph_airflow.params import (
 )
 
 PARAMS = {
-    "graph": graph_param(graph_names()),
+    "graph": graph_param(),
     "tables": tables_param(),
     "keep": keep_param(),
     "older_than": older_than_param(),
     "confirm": confirm_param(),
+    **bound_params("versions", 1000),
     "digest": digest_param(),
     **other_policy_params(),
 }
@@ -61,6 +62,7 @@ def omnigraph_cleanup() -> None:
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
         plan=plan.kept,
+        within={"count": "{{ params.confirm_versions }}", "size": "{{ params.confirm_size }}"},
         **ASKED_IN_FORM,
     )
     cleanup = CleanupTablesOperator.partial(

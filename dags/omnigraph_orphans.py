@@ -9,7 +9,7 @@
 | `report` | what happened; red when anything failed | reads |
 
 Trigger it once to look: the plan is in the log of `plan_orphans`, with its digest. Trigger it again with
-**Confirm** and that digest to remove exactly what you saw. With **Confirm** alone, up to 10,000 files and 10 GiB are
+**Confirm** and that digest to remove exactly what you saw. With **Confirm** alone, as much as the form's bounds say is
 removed, and a larger plan waits for an approval under *Required Actions*. With **Quarantine** the files are moved below
 `__maintenance/quarantine/` of the graph; `omnigraph-ops orphans --restore` brings them back.
 """
@@ -17,16 +17,15 @@ removed, and a larger plan waits for an approval under *Required Actions*. With 
 from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
-from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.params import DURATION, confirm_param, digest_param, graph_param
+from omnigraph_airflow.params import DURATION, bound_params, confirm_param, digest_param, graph_param
 
 PARAMS = {
-    "graph": graph_param(graph_names()),
+    "graph": graph_param(),
     "older_than": Param(
         "7d",
         type="string",
@@ -35,6 +34,7 @@ PARAMS = {
         description_md="As in `12h`, `7d`; at least an hour. A younger file may belong to a write at work.",
     ),
     "confirm": confirm_param(),
+    **bound_params("files", 10_000),
     "digest": digest_param(),
     "quarantine": Param(
         True,
@@ -57,6 +57,7 @@ def omnigraph_orphans() -> None:
     approve = ApproveOrphansOperator(
         task_id="approve_orphans",
         plan=plan.output,
+        within={"count": "{{ params.confirm_files }}", "size": "{{ params.confirm_size }}"},
         **ASKED_IN_FORM,
     )
     remove = RemoveOrphansOperator(

@@ -16,7 +16,6 @@ is published, and any other waits for an approval under *Required Actions*.
 from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
-from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveRepairOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
@@ -25,7 +24,7 @@ from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.params import confirm_param, digest_param, evidence_param, graph_param, tables_param
 
 PARAMS = {
-    "graph": graph_param(graph_names()),
+    "graph": graph_param(),
     "tables": tables_param(),
     "evidence": evidence_param(),
     "confirm": confirm_param(),

@@ -17,7 +17,6 @@ come back with optimize and cleanup.
 from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
-from omnigraph_airflow.graphs import graph_names
 from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
@@ -29,7 +28,7 @@ from omnigraph_airflow.operators.retention import (
 from omnigraph_airflow.params import confirm_param, digest_param, graph_param
 
 PARAMS = {
-    "graph": graph_param(graph_names()),
+    "graph": graph_param(),
     "policies": Param(
         [],
         type="array",

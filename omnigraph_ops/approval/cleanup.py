@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from omnigraph_ops.approval.markdown import (
     code,
     count,
+    digest_line,
     human_bytes,
     human_seconds,
     no_answer,
@@ -45,7 +46,7 @@ def cleanup_body(
         f"Cleanup of {code(plan.uri)} removes **{count(plan.total_versions, 'old version')}** and "
         f"{count(plan.total_files, 'file')} (about {human_bytes(plan.total_bytes)}){_forks_text(plan)}. "
         f"Policy: {policy_text(plan.policy)}.",
-        *(["", f"Not covered by the standing approval: {note}."] if note else []),
+        *(["", f"Not covered by what was approved in advance: {note}."] if note else []),
         "",
         *table(
             ("Table", "Versions removed", "Files", "About", "Published / newest", "Held back"),
@@ -64,7 +65,7 @@ def cleanup_body(
         no_answer(answer_by),
         "",
         *([f"Every file is listed in {full_plan}.", ""] if full_plan else []),
-        f"Digest of what you see: `{plan.digest}`",
+        digest_line(plan.digest),
     ]
     return "\n".join(lines)
 

@@ -7,7 +7,20 @@ from collections.abc import Iterable, Sequence
 
 from omnigraph_ops.sizes import human_bytes
 
-__all__ = ["code", "count", "human_bytes", "human_seconds", "line", "no_answer", "prose", "ranges", "some", "table"]
+__all__ = [
+    "code",
+    "count",
+    "digest_line",
+    "digest_shown",
+    "human_bytes",
+    "human_seconds",
+    "line",
+    "no_answer",
+    "prose",
+    "ranges",
+    "some",
+    "table",
+]
 
 MOST_RANGES = 50
 """A table of which every other version stays has as many ranges as versions."""
@@ -16,11 +29,23 @@ MOST_RANGES = 50
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~&!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _LINKS = re.compile(r"(:(?=//)|@|\bwww)", re.IGNORECASE)
 _BARE_PIPE = re.compile(r"(?<!\\)((?:\\\\)*)\|")
+_DIGEST_LINE = re.compile(r"`(sha256:[0-9a-f]{64})`\Z")
 _WORD_JOINER = "\u2060"
 
 
 def no_answer(answer_by: str | None) -> str:
     return f"- **No answer**{f' by {answer_by}' if answer_by else ' in time'}: counts as Reject."
+
+
+def digest_line(digest: str) -> str:
+    """The last line of a body: which plan it is about. Pure."""
+    return f"Digest of what you see: `{digest}`"
+
+
+def digest_shown(body: str | None) -> str:
+    """The plan that a body is about, told by its last line; empty when it has none. Pure."""
+    found = _DIGEST_LINE.search(body or "")
+    return found[1] if found else ""
 
 
 def ranges(versions: Iterable[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from omnigraph_ops.approval.evidence import evidence_section
-from omnigraph_ops.approval.markdown import code, count, no_answer, prose, table
+from omnigraph_ops.approval.markdown import code, count, digest_line, no_answer, prose, table
 from omnigraph_ops.evidence_text import left_alone
 from omnigraph_ops.models import Classification, DriftEvidence, RepairPreview, RepairRow
 
@@ -49,7 +49,7 @@ def repair_body(
         *evidence_section(drifted, full_plan),
         "",
         *([f"The whole preview is in {full_plan}.", ""] if full_plan else []),
-        f"Digest of what you see: `{preview.digest}`",
+        digest_line(preview.digest),
     ]
     return "\n".join(lines)
 

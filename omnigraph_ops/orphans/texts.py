@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from omnigraph_ops.approval.markdown import code, count, human_seconds, no_answer, prose, table
+from omnigraph_ops.approval.markdown import code, count, digest_line, human_seconds, no_answer, prose, table
 from omnigraph_ops.evidence.readable import safe
 from omnigraph_ops.models import (
     OrphanFile,
@@ -119,7 +119,7 @@ def orphans_body(plan: OrphansPlan, *, answer_by: str | None = None, full_plan: 
         no_answer(answer_by),
         "",
         *([f"Every file is listed in {full_plan}.", ""] if full_plan else []),
-        f"Digest of what you see: `{plan.digest}`",
+        digest_line(plan.digest),
     ]
     return "\n".join(lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph_ops.approval.markdown import code, count, human_seconds, no_answer, prose, table
+from omnigraph_ops.approval.markdown import code, count, digest_line, human_seconds, no_answer, prose, table
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models.retention import (
     EdgeRows,
@@ -71,7 +71,7 @@ def retention_body(plan: RowRetentionPlan, *, answer_by: str | None = None, full
             no_answer(answer_by),
             "",
             *([f"The plan is in {full_plan}.", ""] if full_plan else []),
-            f"Digest of what you see: `{plan.digest}`",
+            digest_line(plan.digest),
         ]
     )
 

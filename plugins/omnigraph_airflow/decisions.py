@@ -16,10 +16,9 @@ from omnigraph_ops import serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import Classification, CleanupPlan, OrphansPlan, RepairPreview, RepairRow
+from omnigraph_ops.sizes import human_bytes, parse_bytes
 
-APPROVE = "Approve"
-ASKED_DIGEST = "asked_digest"
-"""XCom key under which an approving task leaves the digest of the plan that it shows."""
+APPROVE, REJECT = "Approve", "Reject"
 ANSWER_WITHIN = timedelta(hours=20)
 """An approval that nobody answers so long after the start of its run counts as Reject: before the next night."""
 
@@ -32,6 +31,8 @@ class Decision:
     digest: str
     decided_by: str
     timed_out: bool = False
+    void: str = ""
+    """Why this answer does not count, as a sentence; empty: it counts."""
     force: bool = False
     """Also publish drift that is not verified maintenance (repairs only)."""
     decided_at_us: int = 0
@@ -40,7 +41,7 @@ class Decision:
     @property
     def approved(self) -> bool:
         """Whether this is exactly one Approve that a person or a standing approval gave."""
-        return self.chosen_options == (APPROVE,) and not self.timed_out
+        return self.chosen_options == (APPROVE,) and not self.timed_out and not self.void
 
     @property
     def event(self) -> AuditEvent:
@@ -55,6 +56,7 @@ class Bounds:
     """How much an approval given in advance covers."""
 
     max_versions: int
+    """Of orphans: files."""
     max_bytes: int
 
     def __post_init__(self) -> None:
@@ -62,24 +64,14 @@ class Bounds:
             raise InvalidInput("the bounds of a standing approval must not be negative")
 
 
-CONFIRM_BOUNDS = Bounds(max_versions=1000, max_bytes=10 * 1024**3)
-"""What a confirmed cleanup covers when the run names no bounds."""
-CONFIRM_ORPHAN_FILES = 10_000
-CONFIRM_ORPHAN_BYTES = 10 * 1024**3
-"""What a confirmed removal of orphans covers."""
-
-
-def decision_of(value: Mapping[str, Any] | None) -> Decision | None:
-    """The decision an approval task left in XCom; None when it left none. Pure."""
-    return None if value is None else serde.from_json(Decision, dict(value))
-
-
 def refusal(decision: Decision | None, digest: str) -> str | None:
     """Why this plan may not be carried out, or None when it was approved as it is. Pure."""
     if decision is None:
-        return "nobody approved this plan: the approval task left no decision"
+        return "nobody approved this plan: the graph keeps no answer to its question"
     if decision.timed_out:
         return "nobody answered in time, which counts as Reject"
+    if decision.void:
+        return decision.void
     if not decision.approved:
         return f"{decision.decided_by} answered {', '.join(decision.chosen_options) or 'nothing'}"
     if decision.digest != digest:
@@ -99,29 +91,31 @@ def bounds_of(value: Mapping[str, Any] | None) -> Bounds | None:
     return serde.from_json(Bounds, dict(value))
 
 
-def outside(plan: CleanupPlan, bounds: Bounds) -> str | None:
+def form_bounds(value: Mapping[str, Any] | None, *, confirmed: bool) -> Bounds | None:
+    """The bounds that a form shows beside its confirmation, `count` and `size`; None: nothing is confirmed. Pure."""
+    if value is None or not confirmed:
+        return None
+    return Bounds(max_versions=int(value["count"]), max_bytes=parse_bytes(str(value["size"])))
+
+
+def outside(plan: CleanupPlan | OrphansPlan, bounds: Bounds) -> str | None:
     """Which bound the plan exceeds, as a phrase; None when it is inside. Pure."""
-    if plan.total_versions > bounds.max_versions:
-        return f"{plan.total_versions} versions are more than the {bounds.max_versions} approved in advance"
+    many, what = (plan.total_versions, "versions") if isinstance(plan, CleanupPlan) else (len(plan.files), "files")
+    if many > bounds.max_versions:
+        return f"{many:,} {what} are more than the {bounds.max_versions:,} approved in advance"
     if plan.total_bytes > bounds.max_bytes:
-        return f"{plan.total_bytes} bytes are more than the {bounds.max_bytes} approved in advance"
+        size, most = human_bytes(plan.total_bytes), human_bytes(bounds.max_bytes)
+        return f"{size} ({plan.total_bytes:,} bytes) are more than the {most} approved in advance"
     return None
 
 
-def cleanup_in_advance(
-    plan: CleanupPlan, *, confirmed: bool, standing: Bounds | None, by: str | None = None
+def removal_in_advance(
+    plan: CleanupPlan | OrphansPlan, *, confirmed: Bounds | None, standing: Bounds | None = None, by: str | None = None
 ) -> str | None:
-    """Who approved this cleanup before it was planned, or None when a person has to. Pure."""
-    bounds = standing or (CONFIRM_BOUNDS if confirmed else None)
-    if bounds is None or outside(plan, bounds):
-        return None
-    return _confirmed(by) if confirmed else _standing(by)
-
-
-def orphans_in_advance(plan: OrphansPlan, *, confirmed: bool, by: str | None = None) -> str | None:
     """Who approved this removal before it was planned, or None when a person has to. Pure."""
-    small = len(plan.files) <= CONFIRM_ORPHAN_FILES and plan.total_bytes <= CONFIRM_ORPHAN_BYTES
-    return _confirmed(by) if confirmed and small else None
+    if confirmed is not None and not outside(plan, confirmed):
+        return _confirmed(by)
+    return _standing(by) if standing is not None and not outside(plan, standing) else None
 
 
 def repair_in_advance(

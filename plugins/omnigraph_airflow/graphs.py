@@ -13,7 +13,10 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graphs_file.kinds import NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from omnigraph_ops.graphs_file import GraphEntry, Reading
+    from omnigraph_ops.graphs_file.model import Retention
 
 VARIABLE = "omnigraph_graphs_file"
 ENVIRONMENT = "OMNIGRAPH_GRAPHS_FILE"
@@ -39,10 +42,27 @@ def read_graphs_file() -> Reading | None:
     return None if path is None else read_graphs(path)
 
 
-def graph_names() -> tuple[str, ...]:
-    """The graphs that a form offers; a broken file offers those that it describes well. Reads."""
+def default_graph() -> str | None:
+    """What an empty param `graph` means: a name, a path or a URI; None when nobody said. Reads."""
+    return Variable.get("omnigraph_graph", default=None) or os.environ.get("OMNIGRAPH_GRAPH") or None
+
+
+def graphs_offered() -> Mapping[str, str]:
+    """The graphs that a form offers, each with its place and how its nights clean up. Reads.
+
+    A broken file offers those that it describes well.
+    """
     reading = read_graphs_file()
-    return () if reading is None else tuple(entry.name for entry in reading.graphs)
+    entries = () if reading is None else reading.graphs
+    return {entry.name: f"`{entry.place}`, nights {_cleaned(entry.retention)}" for entry in entries}
+
+
+def _cleaned(retention: Retention) -> str:
+    """A policy of the graphs file as a phrase. Pure."""
+    if (expiry := retention.expiry) is not None:
+        return f"expire snapshots older than {expiry.time_retained} down to {expiry.retain_min}"
+    kept = [] if retention.keep is None else [f"keep {retention.keep} versions"]
+    return " and ".join([*kept, *([] if retention.older_than is None else [f"keep {retention.older_than}"])])
 
 
 def is_name(graph: str) -> bool:

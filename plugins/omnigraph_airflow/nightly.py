@@ -209,6 +209,7 @@ def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOp
     approve = ApproveCleanupOperator(
         task_id="approve_cleanup",
         plan=plan.kept,
+        within={"count": "{{ params.confirm_versions }}", "size": "{{ params.confirm_size }}"},
         standing="{{ params.standing_approval }}",
         confirmed="{{ params.confirm_cleanup }}",
         **_asking(night),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from omnigraph_airflow.params import (
+    bound_params,
     budget_params,
     evidence_param,
     graph_param,
@@ -19,7 +20,7 @@ ADVANCE = "Approve in advance"
 def night_params() -> dict[str, Param]:
     """Everything that a person may say about one night. Pure."""
     return {
-        "graph": graph_param(),
+        "graph": graph_param(named=False),
         **stage_params(),
     }
 
@@ -77,8 +78,9 @@ def _cleanup_params() -> dict[str, Param]:
             type="boolean",
             title="Confirm the cleanup now",
             section=ADVANCE,
-            description_md="Remove without asking, up to the bounds below or 1000 versions and 10 GiB.",
+            description_md="Remove without asking, up to the bounds below.",
         ),
+        **bound_params("versions", 1000, section=ADVANCE),
         "standing_approval": Param(
             None,
             type=["null", "object"],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import Param
+
+from omnigraph_airflow.graphs import default_graph, graphs_offered
 
 DURATION = r"^\s*\+?\d+[smhdw]?\s*$"
 """As in `90m`, for the check of a form."""
@@ -20,17 +22,40 @@ def with_defaults(params: dict[str, Param], defaults: Mapping[str, Any]) -> dict
     return params
 
 
-def graph_param(names: Sequence[str] = ()) -> Param:
-    """Which graph: of those with a name, where the deployment has a graphs file. Pure."""
-    offered: dict[str, Any] = {"enum": [None, *names]} if names else {}
-    what = "One of the graphs file." if names else "Path or URI."
-    return Param(
-        None,
-        type=["null", "string"],
-        title="Graph",
-        description_md=f"{what} Empty: the deployment's graph.",
-        **offered,
-    )
+def graph_param(*, named: bool = True) -> Param:
+    """Which graph: one of the graphs file, where the deployment has one and `named` ones are meant. Reads both."""
+    offered, default = graphs_offered() if named else {}, default_graph()
+    enum: dict[str, Any] = {"enum": [None, *offered]} if offered else {}
+    lines = [
+        "One of the graphs file:" if offered else "Path or URI.",
+        *(f"- `{name}`: {what}" for name, what in offered.items()),
+        "",
+        f"Empty: the deployment's graph, {f'`{default}`' if default else 'which is not set'}.",
+    ]
+    return Param(None, type=["null", "string"], title="Graph", description_md="\n".join(lines), **enum)
+
+
+def bound_params(what: str, most: int, *, section: str | None = None) -> dict[str, Param]:
+    """How much a confirmation alone covers, for whoever gives it to see and to change. Pure."""
+    place: dict[str, Any] = {"section": section} if section else {}
+    return {
+        f"confirm_{what}": Param(
+            most,
+            type="integer",
+            minimum=0,
+            title=f"Confirm up to so many {what}",
+            description_md="A larger plan waits for an approval.",
+            **place,
+        ),
+        "confirm_size": Param(
+            "10GiB",
+            type="string",
+            pattern=SIZE,
+            title="Confirm up to this size",
+            description_md="As in `500MB`, `10GiB`. A larger plan waits for an approval.",
+            **place,
+        ),
+    }
 
 
 def tables_param() -> Param:
@@ -156,7 +181,7 @@ def evidence_param() -> Param:
 
 def confirm_param(*, bounded: bool = True) -> Param:
     """Whether the run goes on after its preview; `bounded`: confirming alone approves what is small. Pure."""
-    alone = "what is within bounds is carried out, and everything else waits" if bounded else "the run waits"
+    alone = "what is within the bounds below is done, and everything else waits" if bounded else "the run waits"
     return Param(
         False,
         type="boolean",

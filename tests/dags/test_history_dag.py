@@ -88,7 +88,7 @@ def test_a_night_leaves_its_record_and_sends_its_metrics(dags: Any, graph: Graph
     assert (person.before.fragments, person.after.fragments) == (3, 1)
     (decision,) = person.decisions
     assert (decision.answer, "confirm param" in decision.by) == (Answer.APPROVED, True)
-    assert decision.digest == night.xcom("approve_cleanup", "decision")["digest"]
+    assert decision.digest == night.decision(graph, "approve_cleanup").digest
     assert len(json.dumps(night.report)) < 5000
     metrics = arrived(statsd)
     assert metrics["my_graph_omni.fragments"] == f"{record.after.fragments}|g"

@@ -100,7 +100,7 @@ def test_a_repair_publishes_exactly_what_was_previewed(dags: Any, made: Made) ->
     assert len(json.dumps(looked.xcom("preview_repair"))) < 1000, "the plan itself is in the graph"
     done = run(dags, "omnigraph_repair", graph, confirm=True, digest=digest, force=True)
     assert (done.state, done.of("apply_repair")) == ("success", ["success"])
-    assert done.xcom("approve_repair", "decision")["digest"] == digest
+    assert done.decision(graph, "approve_repair").digest == digest
     assert not check(graph).drift
     assert events(graph) == [("repair", "approved"), ("repair", "applied")]
     assert f"digest `{digest}`" in done.report["markdown"]
@@ -145,17 +145,11 @@ def test_an_expiry_from_the_form(dags: Any, made: Made) -> None:
 
 
 def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, answer_hitl: Answer) -> None:
-    from omnigraph_airflow import decisions
-
     graph = made()
     orphan = with_orphan(graph)
     rows = rows_everywhere(graph)
     asked = answer_hitl("approve_orphans", "Approve")
-    limit, decisions.CONFIRM_ORPHAN_FILES = decisions.CONFIRM_ORPHAN_FILES, 0
-    try:
-        done = run(dags, "omnigraph_orphans", graph, confirm=True)
-    finally:
-        decisions.CONFIRM_ORPHAN_FILES = limit
+    done = run(dags, "omnigraph_orphans", graph, confirm=True, confirm_files=0)
     assert (done.state, done.of("remove_orphans")) == ("success", ["success"])
     assert "1 unreferenced files" in asked[0]["subject"]
     body = asked[0]["body"]

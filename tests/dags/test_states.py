@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from omnigraph_airflow import consent
+from omnigraph_airflow.consent import Question
 
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import Graph
@@ -244,7 +246,9 @@ def test_a_frozen_or_drifted_table_is_no_reason_to_ask_again(run: Run, state: st
     """The decision is bound to the plan that was made; what came since is the applying task's to refuse."""
     outcome, *_ = executed(run, "approve_cleanup", state)
     assert outcome.value == {"chosen_options": ["Approve"]}
-    assert run.of("approve_cleanup", "decision")["digest"] == run.of("plan_cleanup", "plan")["digest"]
+    kept = consent.read(run.graph.storage, Question(dag_id=run.dag_id, run_id="a run", task_id="approve_cleanup"))
+    assert kept is not None
+    assert kept.digest == run.of("plan_cleanup", "plan")["digest"]
 
 
 def test_without_a_confirm_the_gates_ask(run: Run) -> None:
@@ -259,7 +263,9 @@ def test_without_a_confirm_the_gates_ask(run: Run) -> None:
         outcome = run.execute(gate)
         assert outcome.state == "asks"
         assert re.match(subject, outcome.sentence)
-        assert (task_id, "decision") not in run.xcoms
+        kept = consent.read(run.graph.storage, Question(dag_id=run.dag_id, run_id="a run", task_id=task_id))
+        assert kept is not None
+        assert kept.decision is None
 
 
 def test_what_compacting_the_internal_tables_refuses_costs_the_summary_nothing(

@@ -113,7 +113,9 @@ class Run:
         return self.xcoms[task_id, key]
 
     def _context(self, operator: Any) -> Any:
-        run = SimpleNamespace(run_type="manual", start_date=datetime.now(UTC), triggering_user_name=self.by)
+        run = SimpleNamespace(
+            run_type="manual", start_date=datetime.now(UTC), triggering_user_name=self.by, clear_number=0
+        )
         instance = _Instance(self, operator.task_id)
         return {
             "ti": instance,
@@ -130,6 +132,7 @@ class _Instance:
 
     id = "0" * 32
     map_index = -1
+    try_number = 1
 
     def __init__(self, run: Run, task_id: str) -> None:
         self.run_id, self.dag_id, self.task_id, self._run = "a run", run.dag_id, task_id, run

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from omnigraph_airflow import consent
+from omnigraph_airflow.consent import Question
+from omnigraph_airflow.decisions import Decision
+
+from omnigraph_ops.graph import Graph
+
 
 class Instance:
     """Keeps what a task pushes."""
 
+    dag_id = "a_dag"
+    try_number = 1
+
     def __init__(self, task_id: str, map_index: int = -1) -> None:
-        self.task_id, self.map_index = task_id, map_index
+        self.task_id, self.map_index, self.id = task_id, map_index, f"attempt of {task_id}"
         self.pushed: dict[str, Any] = {}
 
     def xcom_push(self, *, key: str, value: Any) -> None:
@@ -27,6 +36,13 @@ class Finished:
         self.state = str(run.state)
         self.tasks = {(t.task_id, t.map_index): str(t.state) for t in run.get_task_instances()}
         self._run = run
+
+    def decision(self, graph: Graph, task_id: str) -> Decision:
+        """What was answered to a task's question, as the graph keeps it."""
+        kept = consent.read(graph.storage, Question(dag_id=self._run.dag_id, run_id=self._run.run_id, task_id=task_id))
+        assert kept is not None
+        assert kept.decision is not None
+        return kept.decision
 
     def of(self, task_id: str) -> list[str]:
         return sorted(state for (task, _), state in self.tasks.items() if task == task_id)

@@ -144,7 +144,7 @@ def _plan_cleanup(_run: Run) -> dict[str, Any]:
 def _approve_cleanup(run: Run) -> dict[str, Any]:
     from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 
-    return _made(ApproveCleanupOperator, plan=run.of("plan_cleanup", "plan"), **_CONFIRMED)
+    return _made(ApproveCleanupOperator, plan=run.of("plan_cleanup", "plan"), within=_WITHIN, **_CONFIRMED)
 
 
 def _cleanup_table(run: Run) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _plan_orphans(_run: Run) -> dict[str, Any]:
 def _approve_orphans(run: Run) -> dict[str, Any]:
     from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 
-    return _made(ApproveOrphansOperator, plan=run.of("plan_orphans"), **_CONFIRMED)
+    return _made(ApproveOrphansOperator, plan=run.of("plan_orphans"), within=_WITHIN, **_CONFIRMED)
 
 
 def _remove_orphans(run: Run) -> dict[str, Any]:
@@ -195,6 +195,7 @@ def _unfreeze(run: Run) -> dict[str, Any]:
     return _made(UnfreezeOperator, freeze_id=run.of("freeze"))
 
 
+_WITHIN = {"count": 10_000, "size": "1TiB"}
 _CONFIRMED: dict[str, Any] = {"answer_within": timedelta(hours=1), "confirmed": True}
 _MAKERS: dict[str, Callable[[Run], dict[str, Any]]] = {
     task_id: globals()[f"_{task_id}"] for chain in CHAINS.values() for task_id in chain

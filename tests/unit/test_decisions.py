@@ -83,7 +83,7 @@ def test_one_approve_of_this_digest_is_an_approval() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, "left no decision"),
+        (None, "keeps no answer"),
         (decision("Reject"), "answered Reject"),
         (decision(), "answered nothing"),
         (decision("Approve", "Reject"), "answered Approve, Reject"),
@@ -97,15 +97,6 @@ def test_everything_else_is_a_refusal(answer: Decision | None, words: str) -> No
     why = decisions.refusal(answer, DIGEST)
     assert why is not None
     assert words in why
-
-
-def test_a_malformed_decision_is_refused() -> None:
-    with pytest.raises(InvalidInput):
-        decisions.decision_of({"chosen_options": ["Approve"]})
-
-
-def test_no_decision_stays_none() -> None:
-    assert decisions.decision_of(None) is None
 
 
 @pytest.mark.parametrize("empty", [None, {}])
@@ -131,18 +122,20 @@ def test_half_or_strange_bounds_are_an_error(value: dict[str, object]) -> None:
 @pytest.mark.parametrize(("versions", "size", "inside"), [(3, 100, True), (4, 100, False), (3, 101, False)])
 def test_a_standing_approval_covers_its_bounds_only(versions: int, size: int, inside: bool) -> None:
     bounds = Bounds(max_versions=3, max_bytes=100)
-    by = decisions.cleanup_in_advance(plan(versions, size), confirmed=False, standing=bounds)
+    by = decisions.removal_in_advance(plan(versions, size), confirmed=None, standing=bounds)
     assert (by == "the standing approval") is inside
     assert (decisions.outside(plan(versions, size), bounds) is None) is inside
 
 
 def test_without_bounds_nothing_is_approved_in_advance() -> None:
-    assert decisions.cleanup_in_advance(plan(1, 1), confirmed=False, standing=None) is None
+    assert decisions.removal_in_advance(plan(1, 1), confirmed=None) is None
 
 
 def test_confirm_is_bounded_too() -> None:
-    assert decisions.cleanup_in_advance(plan(1000, 1), confirmed=True, standing=None) is not None
-    assert decisions.cleanup_in_advance(plan(1001, 1), confirmed=True, standing=None) is None
+    shown = decisions.form_bounds({"count": "1000", "size": "1KiB"}, confirmed=True)
+    assert decisions.removal_in_advance(plan(1000, 1024), confirmed=shown) is not None
+    assert decisions.removal_in_advance(plan(1001, 1), confirmed=shown) is None
+    assert decisions.removal_in_advance(plan(1, 1025), confirmed=shown) is None
 
 
 def test_confirm_repair_covers_verified_maintenance_only() -> None:
@@ -156,14 +149,15 @@ def test_confirm_repair_covers_verified_maintenance_only() -> None:
 def test_what_was_confirmed_is_recorded_with_who_confirmed_it(by: str | None, name: str) -> None:
     said = f"{name}, by the confirm param of the run"
     drift = preview(Classification.VERIFIED_MAINTENANCE)
-    assert decisions.cleanup_in_advance(plan(1, 1), confirmed=True, standing=None, by=by) == said
+    bounds = Bounds(max_versions=3, max_bytes=100)
+    assert decisions.removal_in_advance(plan(1, 1), confirmed=bounds, by=by) == said
     assert decisions.repair_in_advance(drift, confirmed=True, by=by) == said
-    assert decisions.orphans_in_advance(orphans(), confirmed=True, by=by) == said
+    assert decisions.removal_in_advance(orphans(), confirmed=bounds, by=by) == said
 
 
 def test_bounds_in_a_run_that_somebody_started_are_recorded_with_their_name() -> None:
     bounds = Bounds(max_versions=3, max_bytes=100)
-    by = decisions.cleanup_in_advance(plan(1, 1), confirmed=False, standing=bounds, by="ada")
+    by = decisions.removal_in_advance(plan(1, 1), confirmed=None, standing=bounds, by="ada")
     assert by == "the standing approval, in a run that ada started"
     drift = preview(Classification.VERIFIED_MAINTENANCE)
     assert decisions.repair_in_advance(drift, confirmed=False, standing=True, by="ada") == by

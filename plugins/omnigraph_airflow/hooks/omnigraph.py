@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseHook, Variable
+from airflow.sdk import BaseHook
 
 from omnigraph_airflow.graphs import entry_named
 from omnigraph_airflow.hooks.store_variables import settings_variables, store_variables
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 GRAPH = "{{ params.graph or var.value.get('omnigraph_graph', '') }}"
 """Default of every operator's `graph`: the run's param, else the Airflow Variable `omnigraph_graph`."""
-
-
-def default_graph() -> str | None:
-    """What an empty param `graph` means: a name, a path or a URI; None when nobody said. Reads."""
-    return Variable.get("omnigraph_graph", default=None) or os.environ.get("OMNIGRAPH_GRAPH") or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class ApplyApprovedOperator(OmnigraphOperator, Generic[P, R]):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         plan = kept_plan(graph, self.plan_type, self.plan)
-        decision = approved(context, self.approval, plan.digest, what=self.what)
+        decision = approved(context, graph.storage, self.approval, plan.digest, what=self.what)
         with failures_noted(context, graph.storage, decision, verb=self.verb):
             report = self.apply(graph, plan, decision)
         event, detail = self.outcome(report)

@@ -56,43 +56,54 @@ class ApproveRepairOperator(ApprovePlanOperator[RepairPreview]):
 class ApproveCleanupOperator(ApprovePlanOperator[CleanupPlan]):
     """Asks whether old versions may be removed; skips when there is nothing to remove.
 
+    :param within: how much a confirmation alone covers, as `count` and `size`; None: nothing (templated).
     :param standing: bounds of the standing approval, or None (templated).
     """
 
     verb = "cleanup"
     plan_type = CleanupPlan
-    template_fields: Sequence[str] = (*ApprovePlanOperator.template_fields, "standing")
+    template_fields: Sequence[str] = (*ApprovePlanOperator.template_fields, "within", "standing")
 
-    def __init__(self, *, standing: Any = None, **kwargs: Any) -> None:
+    def __init__(self, *, within: Mapping[str, Any] | None = None, standing: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.within = within
         self.standing = standing
 
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
 
     def in_advance(self, plan: CleanupPlan, *, confirmed: bool, by: str | None) -> str | None:
-        standing = decisions.bounds_of(self.standing)
-        return decisions.cleanup_in_advance(plan, confirmed=confirmed, standing=standing, by=by)
+        bounds = decisions.form_bounds(self.within, confirmed=confirmed)
+        return decisions.removal_in_advance(plan, confirmed=bounds, standing=decisions.bounds_of(self.standing), by=by)
 
     def describe(self, plan: CleanupPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
-        standing = decisions.bounds_of(self.standing)
+        bounds = decisions.form_bounds(self.within, confirmed=confirmed) or decisions.bounds_of(self.standing)
         size = approval.human_bytes(plan.total_bytes)
         self.subject = f"Remove {plan.total_versions:,} old versions (about {size})?"
-        note = decisions.outside(plan, standing or decisions.CONFIRM_BOUNDS) if standing or confirmed else None
+        note = decisions.outside(plan, bounds) if bounds else None
         self.body = approval.cleanup_body(plan, note=note, answer_by=answer_by, full_plan=full_plan)
 
 
 class ApproveOrphansOperator(ApprovePlanOperator[OrphansPlan]):
-    """Asks whether unreferenced files may be removed; skips when there are none."""
+    """Asks whether unreferenced files may be removed; skips when there are none.
+
+    :param within: how much a confirmation alone covers, as `count` and `size`; None: nothing (templated).
+    """
 
     verb = "orphans"
     plan_type = OrphansPlan
+    template_fields: Sequence[str] = (*ApprovePlanOperator.template_fields, "within")
+
+    def __init__(self, *, within: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.within = within
 
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.files or plan.folders else "no unreferenced files that are old enough"
 
     def in_advance(self, plan: OrphansPlan, *, confirmed: bool, by: str | None) -> str | None:
-        return decisions.orphans_in_advance(plan, confirmed=confirmed, by=by)
+        bounds = decisions.form_bounds(self.within, confirmed=confirmed)
+        return decisions.removal_in_advance(plan, confirmed=bounds, by=by)
 
     def describe(self, plan: OrphansPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         # The whole stage is imported, not its texts alone: outside of parsing, that costs nobody.

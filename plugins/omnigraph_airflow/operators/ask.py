@@ -1,4 +1,4 @@
-"""Asks a person about a kept plan; leaves their decision, bound to the digest of what they were shown.
+"""Asks a person about a kept plan; leaves their decision in the graph, bound to the digest of what they were shown.
 
 All approvals of a run share one deadline, counted from the start of the run, so that together they
 cannot reach into the next night. Nothing is leased or held while a person thinks.
@@ -7,6 +7,7 @@ cannot reach into the next night. Nothing is leased or held while a person think
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from urllib.parse import quote
@@ -14,37 +15,43 @@ from urllib.parse import quote
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow import decisions
+from omnigraph_airflow import consent, decisions
+from omnigraph_airflow.consent import Consent, question_of
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, base_path
 from omnigraph_airflow.operators.base import failures_told, kept_plan, note
-from omnigraph_ops import sealed, serde
-from omnigraph_ops.errors import ApprovalMissing, OpsError
+from omnigraph_airflow.question import shown_text
+from omnigraph_ops import sealed
+from omnigraph_ops.approval.markdown import digest_shown
+from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.sealed import P
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
 
-DECISION = "decision"
-"""XCom key of the decision; `return_value` is absent after a Reject."""
 BY_ITSELF = frozenset({"scheduled", "asset_triggered"})
 """Runs that nobody starts: nothing in their params is a person's. Any other kind takes a conf from whom it serves."""
 LEAST_WAIT = timedelta(minutes=5)
 
 
-def approved(context: Context, approval: str, digest: str, *, what: str) -> Decision:
-    """The decision of the approval task, if it allows exactly this plan; `ApprovalMissing` otherwise. Reads.
+def approved(context: Context, storage: Storage, approval: str, digest: str, *, what: str) -> Decision:
+    """The answer to the approval task's question, if it allows exactly this plan; `ApprovalMissing` otherwise. Reads.
 
-    A skip that did not travel, or a task that somebody marked a success, is no approval.
+    A skip that did not travel, a task that somebody marked a success or an XCom is no approval.
     """
-    decision = decisions.decision_of(context["ti"].xcom_pull(task_ids=approval, key=DECISION))
+    question = question_of(context, approval)
+    kept = consent.read(storage, question)
+    decision = kept.decision if kept else None
     why = decisions.refusal(decision, digest)
+    if why is None and kept is not None and kept.question != question:
+        why = f"the run was cleared since {approval} was answered; clear that task, too, to be asked again"
     if decision is None or why:
         raise ApprovalMissing(f"{what} refused: {why}")
     return decision
@@ -89,7 +96,7 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         self.confirmed = confirmed
         self.digest = digest
         self.only_confirmed = only_confirmed
-        self.approvers = tuple(approvers)
+        self.named_approvers = self.approvers = tuple(approvers)
 
     def nothing_to_do(self, plan: P) -> str | None:
         """Why there is nothing to ask about, None when there is. Pure."""
@@ -117,16 +124,36 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Record the answer before the base class skips what was rejected. Writes."""
         with failures_told(context):
-            decision = Decision(
-                chosen_options=tuple(event.get("chosen_options") or ()),
-                digest=context["ti"].xcom_pull(task_ids=self.task_id, key=decisions.ASKED_DIGEST) or "",
-                decided_by=_name(event.get("responded_by_user") or {}),
-                timed_out=bool(event.get("timedout")),
-                force=self.forced(event.get("params_input") or {}),
-                decided_at_us=now_us(),
-            )
-            self._record(context, decision)
-            return super().execute_complete(context, event)
+            with airflow_errors():
+                decision = self._answer(context, OmnigraphHook(self.graph).get_conn(), event)
+            answer = [decisions.APPROVE if decision.approved else decisions.REJECT]
+            return super().execute_complete(context, {**event, "chosen_options": answer})
+
+    def _answer(self, context: Context, graph: Graph, event: Mapping[str, Any]) -> Decision:
+        """What Airflow's own route recorded about the question of this very task; kept in the graph. Writes.
+
+        Airflow hands the answer over itself, with who gave it: nobody may write what a waiting task goes on with.
+        """
+        asked = consent.read(graph.storage, question_of(context, self.task_id))
+        if asked is None or asked.attempt != str(context["ti"].id):
+            raise ApprovalMissing("what was asked here is not in the graph any more; nothing was done; clear this task")
+        user = event.get("responded_by_user") or {}
+        decision = Decision(
+            chosen_options=tuple(event.get("chosen_options") or ()),
+            digest=asked.digest,
+            decided_by=_named(str(user["id"]), str(user["name"])) if user else "nobody",
+            timed_out=not user,
+            void=self._void(graph, str(user["id"])) if user else "",
+            force=self.forced(event.get("params_input") or {}),
+            decided_at_us=now_us(),
+        )
+        self._keep(context, graph, replace(asked, decision=decision))
+        return decision
+
+    def _void(self, graph: Graph, user_id: str) -> str:
+        """Why this user's answer does not count, although Airflow took it; empty: it counts. Reads."""
+        may = self.named_approvers or approvers_of(graph.uri)
+        return f"{user_id} is not among those who may approve any more" if may and user_id not in may else ""
 
     def _decide(self, context: Context) -> dict[str, Any] | None:
         """The approval that was given in advance; else None, with the question ready to be asked. Writes."""
@@ -138,16 +165,36 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         why_not = self.nothing_to_do(plan)
         if why_not:
             raise AirflowSkipException(why_not)
-        confirmed = self._confirmed(context, plan)
-        who = self._approved_by(context, plan, confirmed=confirmed)
+        question = question_of(context, self.task_id)
+        earlier = consent.read(graph.storage, question)
+        # What a form said was about the plan of its moment: of a run that was cleared, or planned again, it is no more.
+        first = not question.cleared and (earlier is None or earlier.digest == plan.digest)
+        asked = Consent(question=question, attempt=str(context["ti"].id), digest=plan.digest, asked_at_us=now_us())
+        confirmed = self._confirmed(context, plan) and first
+        who = self._approved_by(context, plan, confirmed=confirmed, first=first)
         if who:
-            return self._approve_in_advance(context, graph, plan.digest, who)
+            return self._approve_in_advance(context, graph, asked, who)
         self.describe(
             plan, answer_by=self._set_deadline(context), full_plan=where_in_full(context, plan), confirmed=confirmed
         )
-        # The decision is checked against this digest, whatever becomes of the planning task meanwhile.
-        context["ti"].xcom_push(key=decisions.ASKED_DIGEST, value=plan.digest)
+        self._refuse_old_text(context, plan.digest)
+        # The answer counts for this digest, whatever becomes of the planning task meanwhile.
+        consent.keep(graph.storage, asked)
         return None
+
+    def _refuse_old_text(self, context: Context, digest: str) -> None:
+        """Raise if Airflow would show another plan than this: it keeps the text of a question that is cleared. Writes.
+
+        Raises:
+            ApprovalMissing: a person would answer about what they do not see.
+        """
+        if context["ti"].try_number <= 1:
+            return
+        if digest_shown(shown_text(context["ti"].id, self)) != digest:
+            raise ApprovalMissing(
+                "this task was cleared, and Airflow goes on showing the question about the plan that it had before; "
+                "nothing was done; trigger a new run to be asked about the plan of now"
+            )
 
     def _confirmed(self, context: Context, plan: P) -> bool:
         """Whether a person who may approve confirmed; a skip where only that would let the run go on. Pure."""
@@ -159,42 +206,44 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
             )
         return wanted and self.may_approve(context)
 
-    def _approved_by(self, context: Context, plan: P, *, confirmed: bool) -> str | None:
+    def _approved_by(self, context: Context, plan: P, *, confirmed: bool, first: bool) -> str | None:
         """Who approved this plan before it was made, in the params of the run or in the graphs file. Pure."""
         if confirmed and self.digest == plan.digest:
             return f"{triggered_by(context)}, who named the digest"
-        if not self.may_approve(context):
+        by_itself = run_type(context) in BY_ITSELF
+        if not by_itself and not (first and self.may_approve(context)):
             return None
-        by = None if run_type(context) in BY_ITSELF else triggered_by(context)
-        return self.in_advance(plan, confirmed=confirmed, by=by)
+        return self.in_advance(plan, confirmed=confirmed, by=None if by_itself else triggered_by(context))
 
     def may_approve(self, context: Context) -> bool:
-        """Whether the params of this run may approve anything: a form that anybody may fill in is no approver. Pure."""
-        return run_type(context) in BY_ITSELF or not self.approvers or triggered_by(context) in self.approvers
+        """Whether the params of this run may approve anything: a form that anybody may fill in is no approver. Pure.
 
-    def _approve_in_advance(self, context: Context, graph: Graph, digest: str, who: str) -> dict[str, Any]:
+        Approvers have ids, and Airflow tells only a name of who triggered a run: where there are approvers, they are
+        asked.
+        """
+        return run_type(context) in BY_ITSELF or not self.approvers
+
+    def _approve_in_advance(self, context: Context, graph: Graph, asked: Consent, who: str) -> dict[str, Any]:
         """Record an approval that somebody gave before the run came here. Writes."""
         self.log.info("Approved in advance by %s", who)
         decision = Decision(
             chosen_options=(decisions.APPROVE,),
-            digest=digest,
+            digest=asked.digest,
             decided_by=who,
             force=self.forced({}),
             decided_at_us=now_us(),
         )
-        self._record(context, decision, graph)
+        self._keep(context, graph, replace(asked, decision=decision))
         return {"chosen_options": [decisions.APPROVE]}
 
-    def _record(self, context: Context, decision: Decision, graph: Graph | None = None) -> None:
-        """Leave the decision for the next task and in the graph's audit log. Writes."""
-        context["ti"].xcom_push(key=DECISION, value=serde.to_json(decision))
-        try:
-            storage = (graph or OmnigraphHook(self.graph).get_conn()).storage
-        except OpsError as error:
-            self.log.warning("The decision is not in the audit log: %s", error)
-            return
-        answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")
-        note(context, storage, decision, decision.event, verb=self.verb, detail=answer)
+    def _keep(self, context: Context, graph: Graph, answered: Consent) -> None:
+        """Leave an answer where the next task reads it, and in the graph's audit log. Writes."""
+        consent.keep(graph.storage, answered)
+        decision = answered.decision
+        if decision is not None:
+            answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")
+            detail = f"{answer}; {decision.void}" if decision.void else answer
+            note(context, graph.storage, decision, decision.event, verb=self.verb, detail=detail)
 
     def _set_deadline(self, context: Context) -> str:
         """Fix how long the request waits; returns the moment as text. Pure."""
@@ -231,7 +280,6 @@ def triggered_by(context: Context) -> str:
     return str(getattr(context["dag_run"], "triggering_user_name", None) or "the person who triggered the run")
 
 
-def _name(user: Any) -> str:
-    if not user:
-        return "nobody"
-    return str(user.get("name") or user.get("id") if isinstance(user, dict) else getattr(user, "name", user))
+def _named(user_id: str, name: str) -> str:
+    """A user as the audit log has them: by the id that Airflow compares, which a display name is not. Pure."""
+    return user_id if name in {"", user_id} else f"{name} ({user_id})"

@@ -135,7 +135,9 @@ class CleanupTablesOperator(LotOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         self._approved = kept_plan(graph, CleanupPlan, self.plan)
-        self._decision = approved(context, self.approval, self._approved.digest, what=f"cleanup of {self.label}")
+        self._decision = approved(
+            context, graph.storage, self.approval, self._approved.digest, what=f"cleanup of {self.label}"
+        )
         return super().run_stage(graph, context)
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from omnigraph_airflow.decisions import Decision, decision_of
+from omnigraph_airflow import consent
+from omnigraph_airflow.consent import question_of
+from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.maintained import update_of
 from omnigraph_airflow.metrics import emit
-from omnigraph_airflow.operators.ask import DECISION
 from omnigraph_airflow.operators.base import FAILURE, RETURNED, SKIPPED, note, pull_all, pull_list, pull_one
 from omnigraph_airflow.operators.cleanup import PLAN
 from omnigraph_airflow.operators.lots import DONE
@@ -137,7 +138,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         states=states,
         failures=failures,
         skipped=_skipped(context, stages),
-        decisions=_decisions(context, stages),
+        decisions=_decisions(context, graph, stages),
         optimize_plan=pull_one(context, OptimizePlan, "plan_optimize"),
         optimize=pull_one(context, OptimizeReport, "summarize"),
         preview=_kept(context, graph, RepairPreview, "preview_repair"),
@@ -154,11 +155,13 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     )
 
 
-def _decisions(context: Context, stages: Sequence[Stage]) -> dict[str, Decision]:
+def _decisions(context: Context, graph: Graph | None, stages: Sequence[Stage]) -> dict[str, Decision]:
     """What was answered, by the name of the stage. Reads."""
-    left = {s.name: context["ti"].xcom_pull(task_ids=s.approval_task, key=DECISION) for s in stages if s.approval_task}
-    found = {name: decision_of(value) for name, value in left.items()}
-    return {name: decision for name, decision in found.items() if decision is not None}
+    if graph is None:
+        return {}
+    asking = {stage.name: stage.approval_task for stage in stages if stage.approval_task}
+    found = {name: consent.read(graph.storage, question_of(context, task)) for name, task in asking.items()}
+    return {name: kept.decision for name, kept in found.items() if kept is not None and kept.decision is not None}
 
 
 def _skipped(context: Context, stages: Sequence[Stage]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from omnigraph_airflow.hooks.omnigraph import default_graph
+from omnigraph_airflow.graphs import default_graph
 from omnigraph_airflow.page import metadata, reads, texts
 from omnigraph_airflow.page.charts import Chart, Value, chart
 from omnigraph_airflow.page.looks import Deadline, Look, Looks

@@ -12,12 +12,11 @@ from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
-from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
-from omnigraph_airflow.decisions import ASKED_DIGEST
 from omnigraph_airflow.stages import BY_APPROVAL
+from omnigraph_ops.approval.markdown import digest_shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class Question:
     may_answer: tuple[str, ...]
     """Names; empty: everybody who may act on the DAG."""
     digest: str
-    """Of the plan that is asked about; empty when the task left none."""
+    """Of the plan that is asked about, as the text of the question has it; empty when there is none."""
     graph: str
     """The param `graph` of the run."""
 
@@ -104,23 +103,16 @@ def open_questions(dag_ids: Collection[str]) -> tuple[Question, ...]:
         TaskInstance.task_id,
         TaskInstance.trigger_timeout,
         HITLDetail.subject,
+        HITLDetail.body,
         HITLDetail.created_at,
         HITLDetail.assignees,
         DagRun.conf,
-        XComModel.value,
-    )
-    asked = (
-        (XComModel.dag_run_id == DagRun.id)
-        & (XComModel.task_id == TaskInstance.task_id)
-        & (XComModel.map_index == TaskInstance.map_index)
-        & (XComModel.key == ASKED_DIGEST)
     )
     query = (
         select(*columns)
         .select_from(HITLDetail)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
         .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
-        .join(XComModel, asked, isouter=True)
         .where(
             HITLDetail.responded_at.is_(None),
             TaskInstance.state == "awaiting_input",
@@ -134,7 +126,7 @@ def open_questions(dag_ids: Collection[str]) -> tuple[Question, ...]:
 
 
 def _question(row: Any) -> Question:
-    conf, digest = row.conf or {}, row.value
+    conf = row.conf or {}
     return Question(
         dag_id=row.dag_id,
         run_id=row.run_id,
@@ -143,6 +135,6 @@ def _question(row: Any) -> Question:
         asked_at=row.created_at,
         answer_by=row.trigger_timeout,
         may_answer=tuple(str(user.get("name") or user.get("id")) for user in row.assignees or ()),
-        digest=digest.strip('"') if isinstance(digest, str) else "",
+        digest=digest_shown(row.body),
         graph=str(conf.get("graph") or "") if isinstance(conf, dict) else "",
     )

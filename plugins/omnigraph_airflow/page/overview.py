@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from omnigraph_airflow.hooks.omnigraph import default_graph
+from omnigraph_airflow.graphs import default_graph
 from omnigraph_airflow.page import charts, metadata, reads, texts
 from omnigraph_airflow.page.access import Access
 from omnigraph_airflow.page.listing import CHECK, ListedGraph, listed_graphs

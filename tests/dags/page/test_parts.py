@@ -126,7 +126,7 @@ def test_a_form_without_a_graph_means_the_deployments(default: str) -> None:
 def test_what_a_form_without_a_graph_means(
     variable: str, environment: str, meant: str | None, airflow_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_airflow.hooks.omnigraph import default_graph
+    from omnigraph_airflow.graphs import default_graph
 
     monkeypatch.setenv("AIRFLOW_VAR_OMNIGRAPH_GRAPH", variable)
     monkeypatch.setenv("OMNIGRAPH_GRAPH", environment)

@@ -1,0 +1,101 @@
+"""The consent to a plan, kept in the graph: the question of one task in one run, and its answer.
+
+XComs, task states and the params of a run can be changed by whoever may edit the run. A consent is written by the task
+that asks, from what Airflow's own route recorded about the answer, to where only the account of the store writes; the
+task that repairs or deletes reads it there, right before its effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from omnigraph_airflow.decisions import Decision
+from omnigraph_ops import serde
+from omnigraph_ops.errors import ApprovalMissing, InvalidInput
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.edges.storage import Storage
+
+CONSENTS_DIR = f"{MAINTENANCE_DIR}/consents"
+_KEPT_US = 30 * 86_400 * 1_000_000
+"""Longer than any plan may be applied, so that a consent outlives what it is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Which question: one task of one run, as often as the run was cleared."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    cleared: int = 0
+
+    @property
+    def path(self) -> str:
+        """Where its consent is kept, relative to the graph. Pure."""
+        name = hashlib.sha256("\0".join((self.dag_id, self.run_id, self.task_id)).encode()).hexdigest()
+        return f"{CONSENTS_DIR}/{name}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """A question about a plan and, once there is one, its answer."""
+
+    question: Question
+    attempt: str
+    """Id of the task instance that asked; a cleared or repeated task has another one."""
+    digest: str
+    """Of the plan that the question shows."""
+    asked_at_us: int
+    decision: Decision | None = None
+
+
+def question_of(context: Context, task_id: str) -> Question:
+    """The question of a task in the run of this context. Pure."""
+    return Question(
+        dag_id=context["ti"].dag_id,
+        run_id=context["run_id"],
+        task_id=task_id,
+        cleared=context["dag_run"].clear_number or 0,
+    )
+
+
+def keep(storage: Storage, consent: Consent) -> None:
+    """Keep a consent instead of an earlier one to the same question; drops very old ones. Writes."""
+    _sweep(storage)
+    storage.write(consent.question.path, serde.dumps(consent).encode())
+
+
+def read(storage: Storage, question: Question) -> Consent | None:
+    """The consent to a question, of whichever attempt; None when nobody was asked. Reads.
+
+    Raises:
+        ApprovalMissing: what is kept there is damaged or about another question.
+    """
+    try:
+        found = serde.from_json(Consent, storage.read(question.path))
+    except FileNotFoundError:
+        return None
+    except InvalidInput as error:
+        raise ApprovalMissing(f"{question.path} is damaged ({error}); nothing was done; trigger a new run") from None
+    asked = found.question
+    if (asked.dag_id, asked.run_id, asked.task_id) != (question.dag_id, question.run_id, question.task_id):
+        raise ApprovalMissing(f"{question.path} is about another question; nothing was done; trigger a new run")
+    return found
+
+
+def _sweep(storage: Storage) -> None:
+    for name in storage.list(CONSENTS_DIR):
+        path = f"{CONSENTS_DIR}/{name}"
+        try:
+            old = serde.from_json(Consent, storage.read(path)).asked_at_us < now_us() - _KEPT_US
+        except (FileNotFoundError, InvalidInput):
+            continue  # what cannot be read is for a person
+        if old:
+            storage.delete(path)

@@ -1,0 +1,265 @@
+"""A consent is the answer that Airflow's own route took to one question about one plan, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from omnigraph_airflow import consent
+from omnigraph_airflow.consent import Consent, Question
+
+from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops.cleanup import plan_cleanup
+from omnigraph_ops.errors import ApprovalMissing
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.models import RetentionPolicy
+from tests.conftest import DemoGraph
+from tests.support.runs import Instance
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+TASK = "approve_cleanup"
+WITHIN = {"count": 10_000, "size": "1TiB"}
+APPROVED = {"chosen_options": ["Approve"]}
+ASKED = "asked"
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(node_types=1, loads=3, rows=3)
+
+
+@pytest.fixture(autouse=True)
+def _no_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+    monkeypatch.delenv("OMNIGRAPH_GRAPHS_FILE", raising=False)
+    monkeypatch.setattr(ApprovalOperator, "execute", lambda *_: ASKED)
+
+
+class Attempt:
+    """One attempt of the approving task in one run, `cleared` so many times."""
+
+    def __init__(self, graph: Graph, *, cleared: int = 0, number: int = 1, **said: Any) -> None:
+        from omnigraph_airflow.operators.approve import ApproveCleanupOperator
+
+        self.plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+        self.graph = graph
+        self.task = ApproveCleanupOperator(
+            task_id=TASK,
+            plan=serde.to_json(sealed.store(graph.storage, self.plan)),
+            answer_within=timedelta(hours=1),
+            graph=graph.uri,
+            within=WITHIN,
+            **said,
+        )
+        instance = Instance(TASK)
+        instance.id, instance.try_number = f"{TASK} {cleared} {number}", number
+        run = SimpleNamespace(
+            run_type="manual", triggering_user_name="eve", start_date=datetime.now(UTC), clear_number=cleared
+        )
+        self.context: Any = {
+            "ti": instance,
+            "dag_run": run,
+            "run_id": "a run",
+            "task": SimpleNamespace(upstream_task_ids={"plan_cleanup"}),
+            "dag": SimpleNamespace(dag_id=instance.dag_id),
+        }
+
+    def ask(self) -> Any:
+        return self.task.execute(self.context)
+
+    def answer(self, user: str | None, option: str = "Approve") -> None:
+        """What Airflow hands to a task that waited."""
+        from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
+
+        who = {"id": user, "name": f"{user} by name"} if user else None
+        event = {
+            "chosen_options": [option],
+            "params_input": {},
+            "responded_by_user": who,
+            "responded_at": datetime.now(UTC),
+            "timedout": user is None,
+        }
+        with contextlib.suppress(AirflowSkipException, DownstreamTasksSkipped):
+            self.task.execute_complete(self.context, event)
+
+    def allowed(self) -> Any:
+        """What the task that deletes reads, right before it does."""
+        from omnigraph_airflow.operators.ask import approved
+
+        return approved(self.context, self.graph.storage, TASK, self.plan.digest, what="cleanup")
+
+
+@pytest.fixture
+def approvers(tmp_path: Path, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def are(*names: str) -> None:
+        listed = tmp_path / "graphs.yaml"
+        said = f"approvals: {{approvers: [{', '.join(names)}]}}"
+        listed.write_text(f"version: 1\ngraphs:\n  people:\n    target: {graph.uri}\n    {said}\n")
+        monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(listed))
+
+    return are
+
+
+def told(graph: Graph) -> list[tuple[str, str]]:
+    return [(str(e.event), e.actor) for e in audit_log.read(graph.storage)]
+
+
+def test_the_answer_of_a_person_allows_the_plan_that_was_asked_about(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    assert attempt.ask() == ASKED
+    with pytest.raises(ApprovalMissing, match="keeps no answer"):
+        attempt.allowed()
+    attempt.answer("ana")
+    assert attempt.allowed().decided_by == "ana by name (ana)"
+    assert told(graph) == [("approved", "ana by name (ana)")]
+
+
+def test_what_an_xcom_says_is_no_consent(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    forged = {"chosen_options": ["Approve"], "digest": attempt.plan.digest, "decided_by": "ana"}
+    for key, value in {"decision": forged, "return_value": APPROVED, "asked_digest": attempt.plan.digest}.items():
+        attempt.context["ti"].xcom_push(key=key, value=value)
+    with pytest.raises(ApprovalMissing, match="keeps no answer"):
+        attempt.allowed()
+    attempt.ask()
+    with pytest.raises(ApprovalMissing, match="keeps no answer"):
+        attempt.allowed()
+
+
+@pytest.mark.parametrize(("user", "option", "why"), [("ana", "Reject", "answered Reject"), (None, "Reject", "in time")])
+def test_a_reject_or_no_answer_allows_nothing(graph: Graph, user: str | None, option: str, why: str) -> None:
+    attempt = Attempt(graph)
+    attempt.ask()
+    attempt.answer(user, option)
+    with pytest.raises(ApprovalMissing, match=why):
+        attempt.allowed()
+
+
+def test_an_answer_is_about_the_digest_that_was_shown(graph: Graph) -> None:
+    """The plan that an XCom names may be another one by the time of the answer, or of the removal."""
+    attempt = Attempt(graph)
+    attempt.ask()
+    attempt.task.plan = Attempt(graph).task.plan
+    attempt.answer("ana")
+    attempt.allowed()
+    attempt.plan = replace(attempt.plan, digest="sha256:" + "0" * 64)
+    with pytest.raises(ApprovalMissing, match="approved another plan"):
+        attempt.allowed()
+
+
+def test_who_was_taken_from_the_list_after_the_question_may_not_answer_it(
+    graph: Graph, approvers: Callable[..., None]
+) -> None:
+    approvers("ana", "bob")
+    attempt = Attempt(graph)
+    attempt.ask()
+    approvers("ana")
+    attempt.answer("bob")
+    with pytest.raises(ApprovalMissing, match="bob is not among those who may approve any more"):
+        attempt.allowed()
+    assert told(graph) == [("rejected", "bob by name (bob)")]
+
+
+def test_an_approver_is_told_by_the_id_and_not_by_the_name(graph: Graph, approvers: Callable[..., None]) -> None:
+    approvers("bob by name")
+    attempt = Attempt(graph)
+    attempt.ask()
+    attempt.answer("bob")
+    with pytest.raises(ApprovalMissing, match="may approve"):
+        attempt.allowed()
+
+
+def test_what_a_form_confirmed_does_not_outlive_its_plan(graph: Graph) -> None:
+    first = Attempt(graph, confirmed=True)
+    assert first.ask() == APPROVED
+    again = Attempt(graph, cleared=1, confirmed=True)
+    assert again.ask() == ASKED
+    with pytest.raises(ApprovalMissing, match="keeps no answer"):
+        again.allowed()
+
+
+def test_a_repeated_task_keeps_what_was_confirmed_about_the_same_plan_only(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a clear of the run that Airflow counts: a retry, or a clear that leaves the run's state as it is."""
+    from omnigraph_airflow.operators import ask
+
+    first = Attempt(graph, confirmed=True)
+    assert first.ask() == APPROVED
+    same = Attempt(graph, confirmed=True, number=2)
+    same.task.plan = first.task.plan
+    assert same.ask() == APPROVED
+    other = Attempt(graph, confirmed=True, number=2)
+    monkeypatch.setattr(ask, "shown_text", lambda _id, task: task.body)
+    assert other.ask() == ASKED
+
+
+def test_an_answer_does_not_outlive_a_clear(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    attempt.ask()
+    attempt.answer("ana")
+    attempt.context["dag_run"].clear_number = 1
+    with pytest.raises(ApprovalMissing, match="the run was cleared since approve_cleanup was answered"):
+        attempt.allowed()
+
+
+def test_the_standing_approval_of_the_file_is_no_answer_that_a_clear_repeats(graph: Graph) -> None:
+    attempt = Attempt(graph, cleared=1, standing={"max_versions": 10_000, "max_bytes": 2**40})
+    assert attempt.ask() == ASKED, "in a run that somebody started it is theirs"
+    attempt.context["dag_run"].run_type = "scheduled"
+    assert attempt.ask() == APPROVED
+
+
+def test_nobody_is_asked_with_the_text_of_an_earlier_plan(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow keeps the text of a question when its task is cleared: seen in `tests/ui/test_consent.py`."""
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.operators import ask
+
+    first = Attempt(graph)
+    first.ask()
+    shown = first.task.body
+    monkeypatch.setattr(ask, "shown_text", lambda *_: shown)
+    with pytest.raises(AirflowFailException, match="nothing was done; trigger a new run to be asked"):
+        Attempt(graph, cleared=1, number=2).ask()
+    again = Attempt(graph, cleared=1, number=2)
+    again.task.plan = first.task.plan
+    assert again.ask() == ASKED
+
+
+def test_an_answer_to_an_attempt_that_is_over_counts_for_nothing(graph: Graph) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    old, new = Attempt(graph), Attempt(graph, cleared=1)
+    old.ask()
+    new.ask()
+    with pytest.raises(AirflowFailException, match="not in the graph any more"):
+        old.answer("ana")
+
+
+def test_a_consent_that_is_damaged_or_of_another_question_allows_nothing(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    question = Question(dag_id=attempt.context["ti"].dag_id, run_id="a run", task_id=TASK)
+    other = Consent(question=replace(question, run_id="other"), attempt="", digest="", asked_at_us=0)
+    for content, why in ((b"{", "is damaged"), (serde.dumps(other).encode(), "about another question")):
+        graph.storage.write(question.path, content)
+        with pytest.raises(ApprovalMissing, match=why):
+            attempt.allowed()
+
+
+def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:
+    old = Question(dag_id="d", run_id="old", task_id=TASK)
+    consent.keep(
+        graph.storage, Consent(question=old, attempt="", digest="", asked_at_us=now_us() - 31 * 86_400 * 10**6)
+    )
+    young = replace(old, run_id="young")
+    consent.keep(graph.storage, Consent(question=young, attempt="", digest="", asked_at_us=now_us()))
+    assert consent.read(graph.storage, old) is None
+    assert consent.read(graph.storage, young) is not None
