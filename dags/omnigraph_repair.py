@@ -27,7 +27,7 @@ PARAMS = {
     "graph": graph_param(),
     "tables": tables_param(),
     "evidence": evidence_param(),
-    "confirm": confirm_param(),
+    "confirm": confirm_param(alone="verified maintenance is published, and everything else waits"),
     "digest": digest_param(),
     "force": Param(
         False,

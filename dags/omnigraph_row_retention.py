@@ -46,7 +46,7 @@ PARAMS = {
         description_md="A table that would lose a larger share of its rows is refused.",
     ),
     "branch": Param(None, type=["null", "string"], title="Branch", description_md="Empty: main."),
-    "confirm": confirm_param(bounded=False),
+    "confirm": confirm_param(alone="the run waits"),
     "digest": digest_param(),
 }
 

@@ -179,9 +179,8 @@ def evidence_param() -> Param:
     )
 
 
-def confirm_param(*, bounded: bool = True) -> Param:
-    """Whether the run goes on after its preview; `bounded`: confirming alone approves what is small. Pure."""
-    alone = "what is within the bounds below is done, and everything else waits" if bounded else "the run waits"
+def confirm_param(*, alone: str = "what is within the bounds below is done, and everything else waits") -> Param:
+    """Whether the run goes on after its preview; `alone`: what confirming without a digest does. Pure."""
     return Param(
         False,
         type="boolean",

@@ -431,5 +431,10 @@ def test_every_stage_is_listed_with_its_tasks_and_they_lead_to_its_question(dags
 
 def test_the_forms_say_what_confirming_alone_approves(dags: Any) -> None:
     forms = {name: dags[f"omnigraph_{name}"].params.get_param("confirm").schema["description_md"] for name in CONFIRMED}
-    assert {name for name, text in forms.items() if "within bounds is carried out" in text} == CONFIRMED - {ROWS}
+    bounded = {name for name, text in forms.items() if "what is within the bounds below is done" in text}
+    assert bounded == {"cleanup", "orphans"}
+    for name, most in {"cleanup": ("confirm_versions", 1000), "orphans": ("confirm_files", 10_000)}.items():
+        shown = dags[f"omnigraph_{name}"].params
+        assert (shown[most[0]], shown["confirm_size"]) == (most[1], "10GiB")
+    assert "verified maintenance is published" in forms["repair"]
     assert "the run waits for an approval" in forms[ROWS]
