@@ -31,7 +31,7 @@ from omnigraph_ops.sizes import human_bytes
 _MOST_LINES = 200
 _SKIP_TEXT = {
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
-    SkipReason.DRIFT: "manifest/head drift — run omnigraph-ops repair",
+    SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
     SkipReason.NOT_EXCLUSIVE: "others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive",
     SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",
     SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",

@@ -182,7 +182,7 @@ class _Window:
         if dataset.version != entry.version:
             raise DriftFound(
                 f"table '{entry.table_key}' has Lance HEAD version {dataset.version} ahead of manifest version "
-                f"{entry.version}; nothing was written; run `omnigraph-ops repair`"
+                f"{entry.version}; nothing was written; `omnigraph-ops check` says what settles it"
             )
         return _Window(graph=graph, entry=entry, dataset=dataset, unit=unit, operation_id=new_ulid())
 

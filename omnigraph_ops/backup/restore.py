@@ -28,7 +28,6 @@ from omnigraph_ops.freeze.roots import rename_roots
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, MANIFEST_DIR, PROBE_PREFIX
 from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease, patience
-from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.parallel import in_parallel
@@ -226,7 +225,7 @@ def _sum(data: bytes) -> str:
 def _report(graph: Graph, record: BackupRecord, moved: int, backup: str, began: float) -> RestoreReport:
     found = check(graph)
     problems = [FileProblem(file=graph.uri, reason=text) for text in found.advice]
-    if found.status is not CheckStatus.CLEAN and not problems:
+    if not found.status.is_settled and not problems:
         problems.append(FileProblem(file=graph.uri, reason=f"check says {found.status.value}"))
     return RestoreReport(
         backup=backup,

@@ -136,7 +136,7 @@ def refusal(graph: Graph, entry: TableEntry, view: GraphView, *, ignoring: set[s
     if head.version != entry.version:
         return (
             f"uncovered HEAD drift: manifest version {entry.version}, Lance HEAD {head.version}; "
-            "run `omnigraph-ops repair` before version cleanup"
+            "`omnigraph-ops check` says what settles it"
         )
     unopenable = _unopenable_pin(graph, entry, view)
     if unopenable is not None:

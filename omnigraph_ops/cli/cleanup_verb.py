@@ -124,7 +124,7 @@ def _warn(policy: RetentionPolicy) -> None:
         return
     what = "--keep 0 behaves as 1; " if kept == 0 else ""
     print(
-        f"warning: {what}fewer than {_SMALL_KEEP} versions leave no room below the recovery floor",
+        f"warning: {what}fewer than {_SMALL_KEEP} versions leave nobody an older version to go back to",
         file=sys.stderr,
     )
 

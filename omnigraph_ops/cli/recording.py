@@ -25,7 +25,6 @@ from omnigraph_ops.history.results import RunResults, StageFailure
 from omnigraph_ops.history.snapshot import everything_now, look, versions_now
 from omnigraph_ops.lease import process_name
 from omnigraph_ops.models import (
-    CheckStatus,
     CleanupPlan,
     CleanupReport,
     OptimizeReport,
@@ -177,7 +176,7 @@ def _with(results: RunResults, value: object) -> RunResults:
     if isinstance(value, CleanupReport):
         forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
         return replace(results, cleanup=value.tables, forks=forks)
-    if isinstance(value, RecoverReport) and value.status is not CheckStatus.CLEAN:
+    if isinstance(value, RecoverReport) and not value.status.is_settled:
         left = StageFailure(message=f"recover left the graph {value.status.value}", stage="recover")
         results = replace(results, failures=(left,))
     name = _FIELDS.get(type(value))

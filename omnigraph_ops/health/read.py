@@ -21,7 +21,7 @@ from omnigraph_ops.optimize.text_plan import foreign_note
 from omnigraph_ops.optimize.text_state import text_state
 from omnigraph_ops.parallel import in_parallel
 
-_DRIFTED = "drifted, nothing is optimized: run omnigraph-ops repair"
+_DRIFTED = "drifted, nothing is optimized: omnigraph-ops check says what settles it"
 
 
 def health(graph: Graph, *, tables: Sequence[str] = ()) -> HealthReport:

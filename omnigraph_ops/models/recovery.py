@@ -7,15 +7,22 @@ from enum import StrEnum
 
 
 class CheckStatus(StrEnum):
-    """What `check` found: 0 clean, 3 pending (recover can finish it), 4 a person is needed."""
+    """What `check` found, with its exit code: 0 clean, 3 recover settles it, 4 a person is needed."""
 
     CLEAN = "clean"
+    DRIFTED = "drifted"
+    """Nothing is pending, and a table is ahead of what is published: a person repairs it; the others are maintained."""
     PENDING = "pending"
     NEEDS_PERSON = "needs_person"
 
     @property
     def exit_code(self) -> int:
-        return {"clean": 0, "pending": 3, "needs_person": 4}[self.value]
+        return {"clean": 0, "drifted": 4, "pending": 3, "needs_person": 4}[self.value]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is in flight or left behind that other runs have to wait for. Pure."""
+        return self in {CheckStatus.CLEAN, CheckStatus.DRIFTED}
 
 
 class SidecarClass(StrEnum):

@@ -142,7 +142,7 @@ def _index_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
 
 
 _SKIP_SENTENCES = {
-    SkipReason.DRIFT: "manifest/head drift — run omnigraph-ops repair",
+    SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported by this engine generation",
 }
 

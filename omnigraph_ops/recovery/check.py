@@ -143,14 +143,16 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
 def _status(findings: Sequence[SidecarFinding], drift: Sequence[DriftFinding], blocked: bool) -> CheckStatus:
     if blocked or any(not f.recoverable for f in findings):
         return CheckStatus.NEEDS_PERSON
-    return CheckStatus.PENDING if findings or any(d.recoverable for d in drift) else CheckStatus.CLEAN
+    if findings or any(d.recoverable for d in drift):
+        return CheckStatus.PENDING
+    return CheckStatus.DRIFTED if drift else CheckStatus.CLEAN
 
 
 def _advice(
     findings: tuple[SidecarFinding, ...], staged: bool, locked: bool, drift: tuple[DriftFinding, ...]
 ) -> Iterable[str]:
     if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
-        yield "run `omnigraph-ops recover` to finish what a crashed optimize left"
+        yield "run `omnigraph-ops recover` to finish what a crashed run left"
     if any(not f.recoverable for f in findings):
         yield "open the graph read-write once with omnigraph; it decides the other sidecars"
     if staged:

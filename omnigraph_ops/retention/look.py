@@ -88,6 +88,6 @@ def lasting_drift(graph: Graph, table_key: str) -> str | None:
             return str(error)
         if head == entry.version:
             return None
-        problem = f"{table_key} has drifted ({entry.version} → {head}); run `omnigraph-ops repair` first"
+        problem = f"{table_key} has drifted ({entry.version} → {head}); `omnigraph-ops check` says what settles that"
         time.sleep(_LOOK_SECONDS)
     return problem

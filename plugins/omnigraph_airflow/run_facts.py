@@ -9,6 +9,7 @@ from omnigraph_airflow.decisions import Decision
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupStats,
+    DriftFinding,
     OptimizePlan,
     OptimizeReport,
     OrphanedFork,
@@ -53,6 +54,8 @@ class RunFacts:
     optimize_plan: OptimizePlan | None = None
     optimize: OptimizeReport | None = None
     preview: RepairPreview | None = None
+    drift: tuple[DriftFinding, ...] | None = None
+    """Tables that are ahead of what is published now; None: nobody could look."""
     repair: RepairReport | None = None
     cleanup_plan: CleanupPlan | None = None
     cleanup: tuple[CleanupStats, ...] = ()

@@ -21,7 +21,6 @@ from omnigraph_ops.models import (
     CleanupStats,
     OptimizePlan,
     OptimizeReport,
-    RepairAction,
     SkipReason,
     TableStats,
 )
@@ -94,14 +93,7 @@ def _backup(facts: RunFacts) -> list[str]:
 
 
 def _attention(facts: RunFacts) -> tuple[str, ...]:
-    healed = {RepairAction.HEALED, RepairAction.FORCED}
-    done = {r.table_key for r in facts.repair.tables if r.action in healed} if facts.repair else set()
-    drifted = facts.preview.drifted if facts.preview else ()
-    lines = [
-        f"{r.table_key} is still drifted ({r.manifest_version} → {r.lance_head_version}, {r.classification})"
-        for r in drifted
-        if r.table_key not in done
-    ]
+    lines = list(_drifted(facts))
     late = facts.optimize.deferred if facts.optimize else ()
     lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
     lines += _frozen(facts.optimize_plan)
@@ -115,6 +107,19 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
         unknown = len(facts.orphans_plan.unknown)
         lines += [f"{unknown} unknown file(s) lie in the graph; they are never removed"] if unknown else []
     return tuple(lines)
+
+
+def _drifted(facts: RunFacts) -> Iterator[str]:
+    """What is drifted now, with what its preview called it; where nobody could look, what was. Pure."""
+    previewed = {r.table_key: r for r in facts.preview.drifted} if facts.preview else {}
+    if facts.drift is None:
+        for key, row in previewed.items():
+            yield f"{key} was drifted when it was previewed ({row.manifest_version} → {row.lance_head_version})"
+        return
+    for table in facts.drift if facts.preview else ():
+        known = previewed.get(table.table_key)
+        called = f", {known.classification}" if known and known.lance_head_version == table.lance_head_version else ""
+        yield f"{table.table_key} is drifted ({table.manifest_version} → {table.lance_head_version}{called})"
 
 
 def _frozen(plan: OptimizePlan | None) -> Iterator[str]:

@@ -66,7 +66,7 @@ def test_drift_is_noted_and_what_cannot_be_read_comes_first(demo_graph: DemoGrap
     assert (report.tables[0].table_key, report.tables[0].score) == ("node:Company", None)
     assert report.tables[0].error
     (person,) = [t for t in report.tables if t.table_key == PERSON]
-    assert "repair" in (person.note or "")
+    assert "omnigraph-ops check" in (person.note or "")
 
 
 def test_blobs_leave_the_dead_bytes_unknown(demo_graph: DemoGraph, stamp: int) -> None:

@@ -174,7 +174,7 @@ def test_drift_skips_the_table_and_says_both_versions() -> None:
     decided = plan(None, head=9)
     assert (decided.decision, decided.skipped) == (Decision.SKIPPED, SkipReason.DRIFT)
     assert (decided.read_version, decided.lance_head_version) == (7, 9)
-    assert "repair" in decided.reason
+    assert "omnigraph-ops check" in decided.reason
 
 
 @pytest.mark.parametrize("head", [7, 9])

@@ -59,7 +59,7 @@ def test_optimize_prints_the_engines_lines() -> None:
         "  edge:Knows                               frags 6 → 1 ✓",
         "  node:Doc                                 no-op",
         "    ↳ index pending on 'embedding': column has no non-null vectors to train on yet",
-        "  node:Person                              skipped (manifest/head drift — run omnigraph-ops repair)",
+        "  node:Person                              skipped (manifest/head drift — see omnigraph-ops check)",
         "  node:Photo                               skipped (blob columns — Lance compaction unsupported)",
         "  node:Bad                                 failed: it broke",
         "  __manifest                               skipped (others may publish — needs "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_report import build
@@ -9,6 +10,7 @@ from omnigraph_airflow.run_report import build
 from omnigraph_ops.models import (
     Classification,
     CleanupStats,
+    DriftFinding,
     OptimizePlan,
     OptimizeReport,
     RepairAction,
@@ -123,10 +125,29 @@ def test_rejected_drift_needs_attention() -> None:
     decision = Decision(
         chosen_options=("Reject",), digest="sha256:1", decided_by="ada", decided_at_us=1_767_323_045_000_000
     )
-    report = build(RunFacts(graph="/g", preview=PREVIEW, decisions={"repair": decision}))
-    assert report.outcome == "nothing_to_do"
-    assert report.attention == ("node:B is still drifted (5 → 6, verified_maintenance)",)
+    still = DriftFinding(table_key="node:B", manifest_version=5, lance_head_version=6, covered=False, recoverable=False)
+    report = build(RunFacts(graph="/g", preview=PREVIEW, decisions={"repair": decision}, drift=(still,)))
+    assert report.attention == ("node:B is drifted (5 → 6, verified_maintenance)",)
     assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown
+
+
+@pytest.mark.parametrize(
+    ("now", "attention"),
+    [
+        ((), ()),
+        (
+            (DriftFinding(table_key="node:B", manifest_version=5, lance_head_version=7, covered=False),),
+            ("node:B is drifted (5 → 7)",),
+        ),
+        (None, ("node:B was drifted when it was previewed (5 → 6)",)),
+    ],
+)
+def test_what_is_drifted_is_told_from_the_graph_and_not_from_the_preview(
+    now: tuple[DriftFinding, ...] | None, attention: tuple[str, ...]
+) -> None:
+    """A repair that failed because its drift was gone leaves none."""
+    failed = {"apply_repair": "failed"}
+    assert build(RunFacts(graph="/g", preview=PREVIEW, states=failed, drift=now)).attention == attention
 
 
 def test_a_preview_that_nobody_was_asked_about_names_its_digest() -> None:

@@ -29,6 +29,7 @@ from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupStats,
+    DriftFinding,
     OptimizePlan,
     OptimizeReport,
     OrphanedFork,
@@ -142,6 +143,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         optimize_plan=pull_one(context, OptimizePlan, "plan_optimize"),
         optimize=pull_one(context, OptimizeReport, "summarize"),
         preview=_kept(context, graph, RepairPreview, "preview_repair"),
+        drift=_drift(graph),
         repair=pull_one(context, RepairReport, "apply_repair"),
         cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", PLAN),
         cleanup=tuple(serde.from_json(CleanupStats, s) for s in removed if isinstance(s, dict)),
@@ -153,6 +155,18 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         backup=pull_one(context, BackupReport, "copy"),
         verified=pull_one(context, VerifyReport, "verify"),
     )
+
+
+def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
+    """Which tables are ahead of what is published at the end of the run. Reads."""
+    from omnigraph_ops.recovery import check
+
+    if graph is None:
+        return None
+    try:
+        return check(graph).drift
+    except OpsError:
+        return None
 
 
 def _decisions(context: Context, graph: Graph | None, stages: Sequence[Stage]) -> dict[str, Decision]:
