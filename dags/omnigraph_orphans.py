@@ -23,7 +23,9 @@ from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.params import DURATION, confirm_param, digest_param, graph_param
+from omnigraph_airflow.params import confirm_param, digest_param, graph_param
+
+from omnigraph_ops.durations import DURATION
 
 PARAMS = {
     "graph": graph_param(graph_names()),

@@ -16,12 +16,12 @@ from omnigraph_ops.errors import OpsError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `omnigraph-ops`; returns the exit code."""
-    arguments = build_parser().parse_args(argv)
-    # Stages import Lance, which takes a second: not for `--help` and usage errors.
-    from omnigraph_ops.cli.recording import recorded
-    from omnigraph_ops.cli.verbs import VERBS
-
     try:
+        arguments = build_parser().parse_args(argv)
+        # Stages import Lance, which takes a second: not for `--help` and usage errors.
+        from omnigraph_ops.cli.recording import recorded
+        from omnigraph_ops.cli.verbs import VERBS
+
         with _ended_by_sigterm():
             return recorded(arguments, VERBS[arguments.verb])
     except OpsError as error:

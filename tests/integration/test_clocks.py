@@ -63,7 +63,10 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
 
 
 @pytest.mark.parametrize("seconds", [DAYS, -DAYS, 400, -400], ids=["8 days ahead", "8 days behind", "ahead", "behind"])
-@pytest.mark.parametrize("verb", ["cleanup --keep 1", "cleanup --older-than 1d", "orphans", "orphans --quarantine"])
+@pytest.mark.parametrize(
+    "verb",
+    ["cleanup --keep 1", "cleanup --older-than 1d", "orphans --older-than 7d", "orphans --older-than 7d --quarantine"],
+)
 def test_a_wrong_host_clock_stops_what_removes_things(
     cli: Cli, demo_graph: DemoGraph, host_clock: Shift, verb: str, seconds: float
 ) -> None:

@@ -43,12 +43,12 @@ def test_without_confirm_it_prints_the_plan_and_deletes_nothing(graph: Graph, cl
 
 
 def test_confirm_deletes_reports_and_records(graph: Graph, cli: Cli) -> None:
-    done = cli("orphans --confirm --json", graph.uri)
+    done = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"], done.json["failed"]) == (0, 8, [])
     assert "deleted 8 of 8 files" in done.err
     (entry,) = audit_log.read(graph.storage)
     assert (entry.verb, entry.event, entry.digest) == ("orphans", "applied", done.json["digest"])
-    again = cli("orphans --confirm --json", graph.uri)
+    again = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (again.code, again.json["files_removed"]) == (0, 0)
     assert len(audit_log.read(graph.storage)) == 1
 
@@ -72,21 +72,21 @@ def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_pat
     assert_refused(cli("orphans --older-than 8d --plan", graph.uri, str(file)), "carries its own age", code=2)
 
 
-def test_a_shorter_age_needs_yes_and_then_the_fence(graph: Graph, cli: Cli) -> None:
+def test_a_shorter_age_needs_a_switch_and_then_the_fence(graph: Graph, cli: Cli) -> None:
     young = put(graph, f"{entry_of(graph, PERSON).path}/data/young.lance", days=0.1)
-    assert_refused(cli("orphans --older-than 1h", graph.uri), "pass --yes")
-    assert young in cli("orphans --older-than 1h --yes --json", graph.uri).out
-    assert_refused(cli("orphans --older-than 59m --yes --confirm", graph.uri), "--fence")
+    assert_refused(cli("orphans --older-than 1h --yes", graph.uri), "pass --allow-young")
+    assert young in cli("orphans --older-than 1h --allow-young --json", graph.uri).out
+    assert_refused(cli("orphans --older-than 59m --allow-young --confirm", graph.uri), "--fence")
     newest = put(graph, f"{entry_of(graph, PERSON).path}/data/newest.lance", days=0.01)
-    done = cli("orphans --older-than 60s --yes --fence --confirm --json", graph.uri)
+    done = cli("orphans --older-than 60s --allow-young --fence --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"]) == (0, 10)
     assert not graph.storage.exists(newest)
     assert graph.lance_branches() == ()
-    assert_refused(cli("orphans --older-than week", graph.uri), "duration")
+    assert_refused(cli("orphans --older-than week", graph.uri), "duration", code=2)
 
 
 def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
-    moved = cli("orphans --confirm --quarantine --json", graph.uri).json
+    moved = cli("orphans --older-than 7d --confirm --quarantine --json", graph.uri).json
     assert moved["files_removed"] == 8
     name = moved["quarantine_id"]
     assert name in cli("orphans --quarantined", graph.uri).out
@@ -94,7 +94,7 @@ def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
     assert "holds 8 files" in cli("orphans --purge", graph.uri, name).out
     assert tree_of(graph.uri) == before
     assert cli("orphans --json --restore", graph.uri, name).json["files"] == 8
-    second = cli("orphans --confirm --quarantine --json", graph.uri).json["quarantine_id"]
+    second = cli("orphans --older-than 7d --confirm --quarantine --json", graph.uri).json["quarantine_id"]
     assert cli("orphans --confirm --json --purge", graph.uri, second).json["files"] == 8
     assert cli("orphans --json --quarantined", graph.uri).json["quarantines"] == []
     assert_refused(cli("orphans --restore", graph.uri, second), "no quarantine")
@@ -108,7 +108,7 @@ def test_what_cannot_be_deleted_makes_exit_code_1(graph: Graph, cli: Cli, monkey
 
     with monkeypatch.context() as failing:
         failing.setattr("omnigraph_ops.edges.inventory._unlink", refuse)
-        done = cli("orphans --confirm --json --quiet", graph.uri)
+        done = cli("orphans --older-than 7d --confirm --json --quiet", graph.uri)
     assert done.code == 1
     assert "8 file(s) could not be removed" in done.err
     assert len(done.json["failed"]) == 8
@@ -129,7 +129,7 @@ def test_an_inventory_file_is_used_and_its_gaps_are_named(graph: Graph, cli: Cli
     shown = cli("orphans --listing", graph.uri, str(file))
     assert "7 files" in shown.out
     assert f"the inventory is incomplete: {len(lines) - len(partial)} referenced files missing" in shown.out
-    done = cli("orphans --confirm --json --listing", graph.uri, str(file))
+    done = cli("orphans --older-than 7d --confirm --json --listing", graph.uri, str(file))
     assert (done.json["files_removed"], done.json["spared"]) == (7, [])
     file.write_text("path,size,last_modified\nx,many,0\n")
     assert_refused(cli("orphans --listing", graph.uri, str(file)), "line 2")
@@ -141,7 +141,7 @@ def test_an_incomplete_inventory_never_halves_a_dropped_dataset(graph: Graph, tm
     stored = [s for s in walk(graph.storage) if not s.is_folder and not s.path.endswith(".txn")]
     file = tmp_path / "inventory.jsonl"
     file.write_text("\n".join(json.dumps({"path": s.path, "size": s.size, "last_modified": 0}) for s in stored))
-    done = cli("orphans --confirm --json --listing", graph.uri, str(file))
+    done = cli("orphans --older-than 7d --confirm --json --listing", graph.uri, str(file))
     assert done.code == 0
     assert {f["path"].startswith(path) for f in done.json["spared"]} == {True}
     assert graph.lance.open(f"{graph.uri}/{path}").to_table().num_rows

@@ -132,9 +132,9 @@ def test_a_refused_key_fails_alone(graph: Graph, monkeypatch: pytest.MonkeyPatch
 def test_a_remote_graph_needs_consent(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     cli = runner(capsys)
     assert cli("orphans", graph.uri).code == 0
-    refused = cli("orphans --confirm --json", graph.uri)
+    refused = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (refused.code, "refusing destructive `orphans`" in refused.err) == (1, True)
-    assert cli("orphans --confirm --json --yes", graph.uri).json["files_removed"] == 0
+    assert cli("orphans --older-than 7d --confirm --json --yes", graph.uri).json["files_removed"] == 0
 
 
 def test_long_listings_come_in_pages(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
