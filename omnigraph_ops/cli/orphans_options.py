@@ -28,7 +28,7 @@ def add_orphans_options(parser: argparse.ArgumentParser) -> None:
         help="hold the engine's schema-apply lock meanwhile; allows an age below one hour",
     )
     parser.add_argument("--listing", metavar="FILE", help="read this inventory (CSV, JSON lines, Parquet), do not list")
-    parser.add_argument("--quarantine", action="store_true", help="move the files aside, do not delete them")
+    parser.add_argument("--quarantine", action="store_true", help="plan to move the files aside, not to delete them")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--quarantined", action="store_true", help="list what was moved aside")
     which.add_argument("--restore", metavar="ID", help="bring a quarantine back")

@@ -55,6 +55,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
         plan = approved or plan_orphans(
             graph,
             older_than_seconds=older_than,
+            quarantine=args.quarantine,
             listing=listing,
             on_progress=progress(args),
         )
@@ -66,7 +67,8 @@ def orphans_verb(args: argparse.Namespace) -> int:
     if args.save_plan is not None:
         write_plan(args.save_plan, plan)
     emit(args, plan, texts.plan_text(plan))
-    say_how_to_apply(args, target, options(older_than=duration(plan.older_than_secs), listing=args.listing))
+    terms = options(older_than=duration(plan.older_than_secs), listing=args.listing)
+    say_how_to_apply(args, target, [*terms, *(["--quarantine"] if plan.quarantine else [])])
     return 0
 
 
@@ -80,7 +82,7 @@ def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
     """Apply the plan and leave an entry in the audit log. Destroys."""
     actor = audit_log.shell_actor()
     with audit_log.failures_logged(graph.storage, verb="orphans", actor=actor, digest=plan.digest):
-        report = apply_orphans(graph, plan, quarantine=args.quarantine, on_progress=progress(args))
+        report = apply_orphans(graph, plan, on_progress=progress(args))
     if report.files_removed or report.folders_removed or report.failed:
         audit_log.append(
             graph.storage,
@@ -139,8 +141,12 @@ def _check_options(args: argparse.Namespace) -> None:
         raise UsageError("--quarantined, --restore and --purge stand alone; nothing was read")
     if args.confirm and (args.quarantined or args.restore is not None):
         raise UsageError("--quarantined and --restore delete nothing and take no --confirm; nothing was read")
-    if args.plan is not None and any(v is not None for v in (args.older_than, args.listing, args.save_plan)):
-        raise UsageError("--plan carries its own age and listing; leave --older-than, --listing and --save-plan out")
+    own = (args.older_than, args.listing, args.save_plan)
+    if args.plan is not None and (args.quarantine or any(v is not None for v in own)):
+        raise UsageError(
+            "--plan carries its own age and listing, and whether it moves files to quarantine; leave --older-than, "
+            "--listing, --quarantine and --save-plan out"
+        )
 
 
 def _local_file(address: str) -> Path:

@@ -173,7 +173,8 @@ def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, 
     finally:
         decisions.CONFIRM_ORPHAN_FILES = limit
     assert (done.state, done.of("remove_orphans")) == ("success", ["success"])
-    assert "1 unreferenced files" in asked[0]["subject"]
+    assert asked[0]["subject"].startswith("Move 1 unreferenced files (about ")
+    assert asked[0]["subject"].endswith(") to quarantine?")
     body = asked[0]["body"]
     assert "/dags/omnigraph_orphans/runs/" in body
     assert done.xcom("plan_orphans")["digest"] in body

@@ -100,6 +100,10 @@ def test_orphans_preview_ends_with_the_command_that_applies_it(graph: Graph, cli
     plant(graph)
     preview = cli("orphans", graph.uri)
     assert preview.err.endswith(f"this policy: omnigraph-ops orphans {graph.uri} --older-than 7d --confirm\n")
+    aside = cli("orphans --quarantine", graph.uri)
+    assert aside.err.endswith(
+        f"this policy: omnigraph-ops orphans {graph.uri} --older-than 7d --quarantine --confirm\n"
+    )
     saved = tmp_path / "plan.json"
     assert cli("orphans", graph.uri, "--save-plan", str(saved)).err.endswith(f"--plan {saved} --confirm\n")
     assert len(serde.from_json(OrphansPlan, saved.read_bytes()).files) == 8

@@ -91,7 +91,7 @@ def test_a_small_difference_stops_nothing(cli: Cli, demo_graph: DemoGraph, host_
 def test_each_entry_of_a_destroying_stage_asks(demo_graph: DemoGraph, host_clock: Shift) -> None:
     graph = demo_graph(**SMALL)
     put(graph, f"{entry_of(graph, PERSON).path}/data/{'0' * 32}.lance")
-    quarantine = apply_orphans(graph, plan_orphans(graph), quarantine=True).quarantine_id
+    quarantine = apply_orphans(graph, plan_orphans(graph, quarantine=True)).quarantine_id
     assert quarantine is not None
     cleanup, orphans = plan_cleanup(graph, RetentionPolicy(keep_versions=1)), plan_orphans(graph)
     tree = tree_of(graph.uri)

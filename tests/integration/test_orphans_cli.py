@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, serde
+from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.edges.inventory import walk
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import orphans_body, plan_orphans, texts
@@ -69,7 +69,40 @@ def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_pat
     assert_refused(cli("orphans --confirm --plan", graph.uri, str(file)), "was altered")
     assert_refused(cli("orphans --plan", graph.uri, str(file)), "was altered")
     assert_refused(cli("orphans --plan", graph.uri, str(tmp_path / "none")), "cannot read the plan")
-    assert_refused(cli("orphans --older-than 8d --plan", graph.uri, str(file)), "carries its own age", code=2)
+    for own in ("--older-than 8d", "--quarantine", "--listing x"):
+        assert_refused(cli(f"orphans {own} --plan", graph.uri, str(file)), "carries its own age", code=2)
+
+
+@pytest.mark.parametrize("quarantine", [True, False])
+def test_the_plan_says_whether_files_can_be_brought_back(
+    graph: Graph, cli: Cli, tmp_path: Path, quarantine: bool
+) -> None:
+    words = "moved to quarantine" if quarantine else "deleted for good"
+    preview = cli(f"orphans{' --quarantine' if quarantine else ''} --save-plan {tmp_path / 'plan'}", graph.uri)
+    assert f"(older than 7 days, to be {words})" in preview.out
+    body = orphans_body(serde.from_json(OrphansPlan, (tmp_path / "plan").read_bytes()))
+    assert f"to be {words}." in body
+    assert f"exactly these files are **{words}**" in body
+    done = cli("orphans --confirm --json --plan", graph.uri, str(tmp_path / "plan"))
+    assert (done.json["files_removed"], done.json["quarantine_id"] is not None) == (8, quarantine)
+    (entry,) = audit_log.read(graph.storage)
+    assert words in entry.detail
+
+
+def test_the_answer_is_bound_to_quarantine_or_delete(graph: Graph, cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    kept = cli("orphans --quarantine --json", graph.uri).json
+    before = tree_of(graph.uri)
+    file.write_text(json.dumps(kept | {"quarantine": False}))
+    assert_refused(cli("orphans --confirm --plan", graph.uri, str(file)), "was altered after it was made")
+    del kept["quarantine"]
+    file.write_text(json.dumps(kept))
+    refused = cli("orphans --confirm --plan", graph.uri, str(file))
+    assert_refused(refused, "holds no such plan of this release: not a valid OrphansPlan: quarantine")
+    assert tree_of(graph.uri) == before
+    graph.storage.write(sealed.plan_path(kept["digest"]), json.dumps(kept).encode())
+    with pytest.raises(StalePlan, match=r"or from another release .*quarantine.*nothing was done; plan again"):
+        sealed.load(graph.storage, OrphansPlan, kept["digest"])
 
 
 def test_a_shorter_age_needs_a_switch_and_then_the_fence(graph: Graph, cli: Cli) -> None:
