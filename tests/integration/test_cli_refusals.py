@@ -83,6 +83,23 @@ def test_an_unknown_table_is_named(cli: Cli, demo_graph: DemoGraph, verb: str) -
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("node:Persn", "; did you mean 'node:Person'?"),
+        ("person", "; did you mean 'node:Person'?"),
+        ("edge:Know", "; did you mean 'edge:Knows'?"),
+        ("node:Invoice", "; nothing was written"),
+    ],
+)
+def test_a_misspelled_table_is_named_with_what_it_may_mean(
+    cli: Cli, demo_graph: DemoGraph, word: str, meant: str
+) -> None:
+    refused = cli("plan", demo_graph(**SMALL).uri, "--table", word)
+    assert_refused(refused, f"has no table {word!r}")
+    assert refused.err.endswith(f"{meant}\n")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_server_address_is_refused(cli: Cli, verb: str) -> None:
     assert_refused(cli(verb, "http://localhost:8080"), "server address", code=2)
