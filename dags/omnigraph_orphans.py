@@ -5,13 +5,14 @@
 | `check_recovery` | finishes what a crashed optimize left, or stops | publishes what was written |
 | `plan_orphans` | lists the store and what no version, branch or tag refers to | reads |
 | `approve_orphans` | a run without **Confirm** stops here | |
-| `remove_orphans` | removes exactly what was planned and is still an orphan | **destroys** |
+| `remove_orphans` | deletes, or moves to quarantine, exactly what was planned and is still an orphan | **destroys** |
 | `report` | what happened; red when anything failed | reads |
 
 Trigger it once to look: the plan is in the log of `plan_orphans`, with its digest. Trigger it again with
 **Confirm** and that digest to remove exactly what you saw. With **Confirm** alone, as much as the form's bounds say is
-removed, and a larger plan waits for an approval under *Required Actions*. With **Quarantine** the files are moved below
-`__maintenance/quarantine/` of the graph; `omnigraph-ops orphans --restore` brings them back.
+removed, and a larger plan waits for an approval under *Required Actions*. With **Quarantine** the plan moves the files
+below `__maintenance/quarantine/` of the graph, and `omnigraph-ops orphans --restore` brings them back; without it, the
+plan deletes them for good. Which of the two is part of the plan and of its digest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from omnigraph_airflow.operators.approve import ApproveOrphansOperator
 from omnigraph_airflow.operators.orphans import PlanOrphansOperator, RemoveOrphansOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.params import DURATION, bound_params, confirm_param, digest_param, graph_param
+from omnigraph_airflow.params import bound_params, confirm_param, digest_param, graph_param
+
+from omnigraph_ops.durations import DURATION
 
 PARAMS = {
     "graph": graph_param(),
@@ -40,7 +43,7 @@ PARAMS = {
         True,
         type="boolean",
         title="Quarantine",
-        description_md="Move the files aside instead of deleting them.",
+        description_md="Plan to move the files aside instead of deleting them. With a digest, its plan says which.",
     ),
 }
 
@@ -52,6 +55,7 @@ def omnigraph_orphans() -> None:
     plan = PlanOrphansOperator(
         task_id="plan_orphans",
         older_than="{{ params.older_than }}",
+        quarantine="{{ params.quarantine }}",
         digest="{{ params.digest }}",
     )
     approve = ApproveOrphansOperator(
@@ -64,7 +68,6 @@ def omnigraph_orphans() -> None:
         task_id="remove_orphans",
         plan=plan.output,
         approval="approve_orphans",
-        quarantine="{{ params.quarantine }}",
     )
     report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
 

@@ -116,7 +116,7 @@ def load(storage: Storage, cls: type[P], digest: str) -> P:
     except FileNotFoundError:
         raise StalePlan(f"the plan {digest} is no longer kept in {PLANS_DIR}; nothing was done; plan again") from None
     except InvalidInput as error:
-        raise StalePlan(f"{path} is damaged ({error}); nothing was done; plan again") from None
+        raise StalePlan(f"{path} is damaged, or from another release ({error}); nothing was done; plan again") from None
     if plan.digest != digest:
         raise StalePlan(f"{path} holds another plan; nothing was done; plan again")
     return plan

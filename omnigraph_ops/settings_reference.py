@@ -16,8 +16,12 @@ from pathlib import Path
 
 from omnigraph_ops.settings import Settings
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.suggest import did_you_mean
 
 BEGIN, END = "<!-- made by `make docs`: begin -->", "<!-- made by `make docs`: end -->"
+_PREFIX = "OMNIGRAPH_OPS_"
+_OF_THE_SHELL = ("OMNIGRAPH_OPS_AIRFLOW_URL", "OMNIGRAPH_OPS_AIRFLOW_TOKEN", "OMNIGRAPH_OPS_TRACEBACK")
+"""Variables that only the shell reads; no run depends on them."""
 _VARIABLE = re.compile(r"\s*\(`(OMNIGRAPH_[A-Z0-9_]+)`\)")
 _PAGE = re.compile(r"docs/(\w[\w-]*\.md)")
 
@@ -53,6 +57,17 @@ def settings_report(environment: Mapping[str, str] | None = None) -> SettingsRep
         is_set = bool(env.get(variable, "").strip())
         rows.append(Setting(name=name, variable=variable, default=default, meaning=meaning, value=value, is_set=is_set))
     return SettingsReport(settings=tuple(rows))
+
+
+def misspelled_settings(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """A sentence for each variable that looks like a setting and is none. Reads."""
+    env = os.environ if environment is None else environment
+    known = {variable for _, variable, _ in _described()} | {*_OF_THE_SHELL}
+    return tuple(
+        f"{name} is no setting and changes nothing{did_you_mean(name, known, prefix=_PREFIX)}"
+        for name in sorted(env)
+        if name.startswith(_PREFIX) and name not in known
+    )
 
 
 def markdown(report: SettingsReport) -> str:

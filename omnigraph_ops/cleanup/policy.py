@@ -6,9 +6,11 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from omnigraph_ops.cleanup.protect import Protection
+from omnigraph_ops.durations import duration
 from omnigraph_ops.edges.lance_cleanup import VersionFacts
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import ApprovalMissing, InvalidInput
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 
 _MICROS = 1_000_000
 
@@ -27,6 +29,16 @@ def check_policy(policy: RetentionPolicy) -> None:
         raise InvalidInput("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
     if (policy.keep_versions or 0) < 0 or (policy.older_than_secs or 0) < 0:
         raise InvalidInput("keep and older-than must not be negative; nothing was deleted")
+
+
+def refuse_young(policy: RetentionPolicy, remedy: str) -> None:
+    """Raise `ApprovalMissing` for a policy that removes versions younger than an hour by their age. Pure."""
+    age = policy.older_than_secs if policy.expiry is None else policy.expiry.time_retained_secs
+    if age is not None and age < SHORTEST_AGE_SECONDS:
+        raise ApprovalMissing(
+            f"an age of {duration(age)} takes versions that a running query may still read; nothing was deleted; "
+            f"give at least {duration(SHORTEST_AGE_SECONDS)}{remedy}"
+        )
 
 
 def _check_expiry(expiry: SnapshotExpiry) -> None:

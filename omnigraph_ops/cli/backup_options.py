@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from omnigraph_ops.cli.values import address, size
+
 
 def add_backup(parser: argparse.ArgumentParser) -> None:
     """Add what `backup` takes."""
-    parser.add_argument("destination", metavar="DEST", nargs="?", help="a folder or s3:// prefix: DEST/<backup-id>/")
+    parser.add_argument(
+        "destination", type=address, metavar="DEST", nargs="?", help="a folder or s3:// prefix: DEST/<backup-id>/"
+    )
     parser.add_argument("--freeze", metavar="ID", dest="freeze_id", help="this freeze (default: one of its own)")
     parser.add_argument(
         "--incremental-from", metavar="BACKUP", help="take unchanged files from this earlier backup, read the rest"
@@ -22,14 +26,16 @@ def add_other_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `verify`, `restore` and `backups`, which address backups and no graph."""
     verify = _verb(verbs, "verify", "Read a backup again, all of it. Exit 1 with every file that is not as backed up.")
     _add_backup(verify)
-    verify.add_argument("--graph", metavar="GRAPH", help="also compare what this graph still has of its files")
+    verify.add_argument(
+        "--graph", type=address, metavar="GRAPH", help="also compare what this graph still has of its files"
+    )
     _add_pace(verify)
     restore = _verb(verbs, "restore", "Make a graph of a backup at an empty place, and check it. Never overwrites.")
     _add_backup(restore)
-    restore.add_argument("destination", metavar="DEST", help="path or s3:// URI of the graph to be")
+    restore.add_argument("destination", type=address, metavar="DEST", help="path or s3:// URI of the graph to be")
     _add_pace(restore)
     listing = _verb(verbs, "backups", "List the backups below a destination: age, size, base, finished or not.")
-    listing.add_argument("destination", metavar="DEST", help="as given to `backup`")
+    listing.add_argument("destination", type=address, metavar="DEST", help="as given to `backup`")
 
 
 def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:
@@ -40,8 +46,10 @@ def _verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str,
 
 
 def _add_backup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backup", metavar="BACKUP", help="folder of one backup, as `backup` and `backups` print it")
+    parser.add_argument(
+        "backup", type=address, metavar="BACKUP", help="folder of one backup, as `backup` and `backups` print it"
+    )
 
 
 def _add_pace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-bytes-per-second", metavar="SIZE", help="go no faster than this, e.g. 50MB")
+    parser.add_argument("--max-bytes-per-second", type=size, metavar="SIZE", help="go no faster than this, e.g. 50MB")

@@ -14,7 +14,6 @@ from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.graph import open_graph
-from omnigraph_ops.sizes import parse_bytes
 
 
 def backup_verb(args: argparse.Namespace) -> int:
@@ -63,12 +62,10 @@ def _destination(args: argparse.Namespace) -> str:
 
 
 def _pace(args: argparse.Namespace) -> int | None:
-    if args.max_bytes_per_second is None:
-        return None
-    found = parse_bytes(args.max_bytes_per_second)
-    if found < 1:
+    pace: int | None = args.max_bytes_per_second
+    if pace is not None and pace < 1:
         raise UsageError("--max-bytes-per-second must be at least 1; nothing was done")
-    return found
+    return pace
 
 
 BACKUP_VERBS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from omnigraph_ops.cli.values import positive, seconds, size
 from omnigraph_ops.models.optimize import RewritePolicy
 
 
@@ -12,10 +13,13 @@ def add_budget_options(parser: argparse.ArgumentParser) -> None:
     budget = parser.add_argument_group(
         "budget", "Tables come by benefit per byte; what does not fit is deferred, said, and planned again next time."
     )
-    budget.add_argument("--max-bytes", metavar="SIZE", help="write about this much at most, e.g. 20GiB")
+    budget.add_argument("--max-bytes", type=size, metavar="SIZE", help="write about this much at most, e.g. 20GiB")
     budget.add_argument("--max-tables", type=positive, metavar="N", help="at most N tables")
     budget.add_argument(
-        "--deadline", metavar="DURATION", help="no table starts later than this, e.g. 2h; running ones are finished"
+        "--deadline",
+        type=seconds,
+        metavar="DURATION",
+        help="no table starts later than this, e.g. 2h; running ones are finished",
     )
     policy = parser.add_argument_group("policy")
     policy.add_argument(
@@ -41,11 +45,3 @@ def add_budget_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="plain Lance without stable row ids: rewrites leave index files as they are, Lance notes where rows went",
     )
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1. Pure."""
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return value

@@ -30,7 +30,7 @@ def fence_seconds(args: argparse.Namespace) -> int:
     """The bound on the fence; `UsageError` for a bound without a fence. Pure."""
     if args.fence_seconds is not None and not args.fence:
         raise UsageError("--fence-seconds bounds --fence; give both; nothing was done")
-    seconds = parse_duration(args.fence_seconds or DEFAULT_FENCE)
+    seconds: int = parse_duration(DEFAULT_FENCE) if args.fence_seconds is None else args.fence_seconds
     if seconds < 1:
         raise UsageError("--fence-seconds must be at least 1 s; nothing was done")
     return seconds

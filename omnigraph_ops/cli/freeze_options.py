@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from omnigraph_ops.cli.budget_options import positive
+from omnigraph_ops.cli.values import positive, seconds
 
 AddVerb = Callable[[str, str], argparse.ArgumentParser]
 DEFAULT_TTL = "1d"
@@ -31,6 +31,7 @@ def add_fence_options(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--fence", "--keep-writers-away", dest="fence", action="store_true", help=text)
     parser.add_argument(
         "--fence-seconds",
+        type=seconds,
         metavar="DURATION",
         help=f"with --fence: let the writers go on after this (default {DEFAULT_FENCE})",
     )
@@ -39,7 +40,11 @@ def add_fence_options(parser: argparse.ArgumentParser, text: str) -> None:
 def _freeze(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", metavar="KEY", action="append", default=[], dest="tables", help="only this table")
     parser.add_argument(
-        "--ttl", metavar="DURATION", help=f"the freeze ends by itself after this (default {DEFAULT_TTL})"
+        "--ttl",
+        type=seconds,
+        default=DEFAULT_TTL,
+        metavar="DURATION",
+        help=f"the freeze ends by itself after this (default {DEFAULT_TTL})",
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown to everybody whom the freeze stops")
     parser.add_argument("--extend", metavar="ID", help="let this freeze end --ttl from now instead of taking a new one")
@@ -56,5 +61,5 @@ def _hold(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", required=True, metavar="KEY", help="the table that you read")
     parser.add_argument("--version", type=positive, metavar="N", help="its version (default: what is published now)")
     parser.add_argument("--branch", metavar="NAME", help="the graph branch that you read (default main)")
-    parser.add_argument("--ttl", metavar="DURATION", default="1h", help="how long at most (default 1h)")
+    parser.add_argument("--ttl", type=seconds, metavar="DURATION", default="1h", help="how long at most (default 1h)")
     parser.add_argument("--reason", default="a reader", metavar="TEXT", help="shown in plans of cleanup")

@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 from omnigraph_ops import audit_log, serde
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
-from omnigraph_ops.cli.freeze_options import DEFAULT_TTL
 from omnigraph_ops.cli.output import emit, open_target, progress
-from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.freeze.checksums import listed, with_checksums
 from omnigraph_ops.freeze.files import cut_files
@@ -26,7 +24,7 @@ _REPORT_EVERY = 200
 
 def freeze_verb(args: argparse.Namespace) -> int:
     fence_seconds(args)
-    ttl = float(parse_duration(args.ttl or DEFAULT_TTL))
+    ttl = float(args.ttl)
     freeze = _extended(args, ttl) if args.extend is not None else _taken(args, ttl)
     emit(args, freeze, freeze_text(freeze))
     return 0
@@ -73,7 +71,7 @@ def hold_verb(args: argparse.Namespace) -> int:
         args.table,
         version=args.version,
         branch=args.branch,
-        ttl_seconds=float(parse_duration(args.ttl)),
+        ttl_seconds=float(args.ttl),
         reason=args.reason,
         owner=audit_log.shell_actor(),
     )

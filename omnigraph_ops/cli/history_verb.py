@@ -6,7 +6,6 @@ import argparse
 
 from omnigraph_ops import history, serde
 from omnigraph_ops.cli.output import open_target
-from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
@@ -37,7 +36,7 @@ def _read(args: argparse.Namespace, graph: Graph) -> Shown:
         if run is None:
             raise InvalidInput(f"the history of {graph.uri} has no run {args.run!r}")
         return run
-    since_us = None if args.since is None else max(0, now_us() - parse_duration(args.since) * 1_000_000)
+    since_us = None if args.since is None else max(0, now_us() - args.since * 1_000_000)
     last = 20 if args.last is None else args.last
     if args.tables:
         points = history.table_trend(graph, args.tables[0], last=last, since_us=since_us)

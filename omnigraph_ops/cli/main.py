@@ -11,17 +11,21 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from omnigraph_ops.cli.parser import build_parser
+from omnigraph_ops.edges.faults import first_line
 from omnigraph_ops.errors import OpsError
+from omnigraph_ops.settings_reference import misspelled_settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `omnigraph-ops`; returns the exit code."""
-    arguments = build_parser().parse_args(argv)
-    # Stages import Lance, which takes a second: not for `--help` and usage errors.
-    from omnigraph_ops.cli.recording import recorded
-    from omnigraph_ops.cli.verbs import VERBS
-
     try:
+        arguments = build_parser().parse_args(argv)
+        for line in misspelled_settings():
+            print(f"warning: {line}", file=sys.stderr)
+        # Stages import Lance, which takes a second: not for `--help` and usage errors.
+        from omnigraph_ops.cli.recording import recorded
+        from omnigraph_ops.cli.verbs import VERBS
+
         with _ended_by_sigterm():
             return recorded(arguments, VERBS[arguments.verb])
     except OpsError as error:
@@ -61,7 +65,7 @@ def _unexpected(error: BaseException) -> int:
     if os.environ.get("OMNIGRAPH_OPS_TRACEBACK"):
         traceback.print_exception(error)
     print(
-        f"Error: unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; "
+        f"Error: unexpected {type(error).__name__}: {first_line(error)}; "
         "run `omnigraph-ops check` to see whether anything is pending; "
         "set OMNIGRAPH_OPS_TRACEBACK=1 for the traceback",
         file=sys.stderr,

@@ -9,11 +9,12 @@ from dataclasses import replace
 from omnigraph_ops import render
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target
+from omnigraph_ops.durations import duration
 from omnigraph_ops.edges.airflow_api import queue_run
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.health import health
-from omnigraph_ops.optimize import Budget, budget_of, optimize_all, plan_optimize
+from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
 from omnigraph_ops.render_health import health_text
 
 
@@ -64,7 +65,7 @@ def _queue(args: argparse.Namespace, budget: Budget | None) -> int:
         "graph": graph.target,
         "max_bytes": None if budget.max_bytes is None else str(budget.max_bytes),
         "max_tables": budget.max_tables,
-        "deadline": args.deadline,
+        "deadline": None if args.deadline is None else duration(args.deadline),
         "policy": args.policy,
         "cutoff": args.cutoff,
         "auto": args.auto or None,
@@ -83,7 +84,8 @@ def _open(args: argparse.Namespace) -> Graph:
 
 
 def _budget(args: argparse.Namespace) -> Budget | None:
-    return budget_of(args.max_bytes, args.max_tables, args.deadline)
+    budget = Budget(max_bytes=args.max_bytes, max_tables=args.max_tables, deadline_seconds=args.deadline)
+    return None if budget == Budget() else budget
 
 
 def _progress(table_key: str, text: str) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from omnigraph_ops import audit_log
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
-from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.consent import Effect, options, require_consent, require_terms, say_how_to_apply
 from omnigraph_ops.cli.orphans_options import DEFAULT_AGE
 from omnigraph_ops.cli.output import emit, open_target, progress
-from omnigraph_ops.cli.plan_files import read_plan
-from omnigraph_ops.durations import parse_duration
+from omnigraph_ops.cli.plan_files import read_plan, write_plan
+from omnigraph_ops.durations import duration, parse_duration
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
@@ -39,11 +39,11 @@ def orphans_verb(args: argparse.Namespace) -> int:
         return _quarantine(args)
     target = target_of(args)
     approved = read_plan(args.plan, OrphansPlan, "nothing was deleted") if args.plan is not None else None
-    older_than = approved.older_than_secs if approved else parse_duration(args.older_than or DEFAULT_AGE)
-    if older_than < parse_duration(DEFAULT_AGE) and not args.yes:
+    older_than = approved.older_than_secs if approved else _age(args)
+    if older_than < parse_duration(DEFAULT_AGE) and not args.allow_young:
         raise ApprovalMissing(
             f"a file younger than {DEFAULT_AGE} may belong to a long write; nothing was deleted; "
-            "pass --yes to go below that age"
+            "pass --allow-young to go below that age"
         )
     listing = _local_file(args.listing) if args.listing is not None else None
     if args.confirm or args.fence:
@@ -55,6 +55,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
         plan = approved or plan_orphans(
             graph,
             older_than_seconds=older_than,
+            quarantine=args.quarantine,
             listing=listing,
             on_progress=progress(args),
         )
@@ -63,15 +64,25 @@ def orphans_verb(args: argparse.Namespace) -> int:
             return _apply(args, graph, plan)
     if approved is not None:
         verify(approved, uri=graph.uri, consequence="nothing was deleted")
+    if args.save_plan is not None:
+        write_plan(args.save_plan, plan)
     emit(args, plan, texts.plan_text(plan))
+    terms = options(older_than=duration(plan.older_than_secs), listing=args.listing)
+    say_how_to_apply(args, target, [*terms, *(["--quarantine"] if plan.quarantine else [])])
     return 0
+
+
+def _age(args: argparse.Namespace) -> int:
+    """The age that was written, for a preview also the default one. Pure."""
+    require_terms(args, older_than=DEFAULT_AGE)
+    return parse_duration(DEFAULT_AGE) if args.older_than is None else int(args.older_than)
 
 
 def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
     """Apply the plan and leave an entry in the audit log. Destroys."""
     actor = audit_log.shell_actor()
     with audit_log.failures_logged(graph.storage, verb="orphans", actor=actor, digest=plan.digest):
-        report = apply_orphans(graph, plan, quarantine=args.quarantine, on_progress=progress(args))
+        report = apply_orphans(graph, plan, on_progress=progress(args))
     if report.files_removed or report.folders_removed or report.failed:
         audit_log.append(
             graph.storage,
@@ -92,7 +103,9 @@ def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
 def _quarantine(args: argparse.Namespace) -> int:
     """List, restore, purge, or say what a purge would delete. Destroys with --purge --confirm."""
     target = target_of(args)
-    if args.restore is not None or (args.purge is not None and args.confirm):
+    if args.restore is not None:
+        require_consent(args, target, Effect(does="brings files back", untouched="nothing was moved"))
+    elif args.purge is not None and args.confirm:
         require_consent(args, target)
     graph = open_target(args)
     if args.quarantined:
@@ -123,12 +136,17 @@ def _quarantine(args: argparse.Namespace) -> int:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    if _names_a_quarantine(args) and (args.plan or args.listing or args.older_than or args.quarantine or args.fence):
+    others = (args.plan, args.save_plan, args.listing, args.older_than, args.quarantine, args.fence)
+    if _names_a_quarantine(args) and any(others):
         raise UsageError("--quarantined, --restore and --purge stand alone; nothing was read")
     if args.confirm and (args.quarantined or args.restore is not None):
         raise UsageError("--quarantined and --restore delete nothing and take no --confirm; nothing was read")
-    if args.plan is not None and (args.older_than is not None or args.listing is not None):
-        raise UsageError("--plan carries its own age and listing; leave --older-than and --listing out")
+    own = (args.older_than, args.listing, args.save_plan)
+    if args.plan is not None and (args.quarantine or any(v is not None for v in own)):
+        raise UsageError(
+            "--plan carries its own age and listing, and whether it moves files to quarantine; leave --older-than, "
+            "--listing, --quarantine and --save-plan out"
+        )
 
 
 def _local_file(address: str) -> Path:

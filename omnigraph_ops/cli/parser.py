@@ -8,10 +8,12 @@ from omnigraph_ops import __version__
 from omnigraph_ops.cli.address import add_address
 from omnigraph_ops.cli.backup_options import add_backup, add_other_verbs
 from omnigraph_ops.cli.budget_options import add_budget_options
+from omnigraph_ops.cli.consent import add_consent_options
 from omnigraph_ops.cli.freeze_options import add_fence_options, add_freeze_verbs
 from omnigraph_ops.cli.orphans_options import add_orphans_options
 from omnigraph_ops.cli.retention_options import add_retention_options
 from omnigraph_ops.cli.text_indexer_options import add_text_indexer
+from omnigraph_ops.cli.values import Parser, address, count, seconds
 
 _VERBS = """\
 verbs, in the order of a night:
@@ -44,7 +46,7 @@ A first round on a graph you do not know:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `omnigraph-ops`. Pure."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="omnigraph-ops",
         description="Unattended, safe maintenance for Omnigraph graphs.",
         epilog=_VERBS,
@@ -93,6 +95,7 @@ def _recover(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser = _verb(verbs, "recover", "Finish single-table Optimize sidecars that a crash left behind.")
     parser.add_argument(
         "--grace",
+        type=seconds,
         metavar="DURATION",
         help="leave foreign sidecars younger than this alone (default 15m)",
     )
@@ -140,13 +143,14 @@ def _backups(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _unlock(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _verb(verbs, "unlock", "Remove a schema-apply lock that a crash left behind. Preview without --confirm.")
     parser.add_argument("--confirm", action="store_true", help="remove it if it is ours")
+    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
     parser.add_argument("--force", action="store_true", help="with --confirm: remove it whoever raised it")
 
 
 def _repair(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _verb(verbs, "repair", "Preview drifted tables, or publish their heads. Rewrites no data.")
     _tables(parser)
-    parser.add_argument("--confirm", action="store_true", help="publish verified maintenance drift")
+    add_consent_options(parser, confirm="publish verified maintenance drift", plan="FILE")
     parser.add_argument(
         "--force", action="store_true", help="with --confirm: publish suspicious and unverifiable drift too"
     )
@@ -155,8 +159,6 @@ def _repair(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         choices=("counts", "sample", "full"),
         help="how much to read about drifted tables: metadata (default), row ids and a few rows, or every value",
     )
-    parser.add_argument("--save-plan", metavar="FILE", help="also write the sealed preview to a file")
-    parser.add_argument("--plan", metavar="FILE", help="this saved preview and nothing else; applies with --confirm")
 
 
 def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -166,8 +168,10 @@ def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "Remove old versions. Without --confirm it prints the plan and deletes nothing.",
     )
     _tables(parser)
-    parser.add_argument("--keep", type=_count, metavar="N", help="keep exactly the N newest versions of each table")
-    parser.add_argument("--older-than", metavar="DURATION", help="only versions older than this, e.g. 7d, 12h")
+    parser.add_argument("--keep", type=count, metavar="N", help="keep exactly the N newest versions of each table")
+    parser.add_argument(
+        "--older-than", type=seconds, metavar="DURATION", help="only versions older than this, e.g. 7d, 12h"
+    )
     parser.add_argument(
         "--between-pins",
         action="store_true",
@@ -182,15 +186,17 @@ def _cleanup(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         ("--retain-max", "versions beyond the newest N go whatever their age (default: no bound)"),
         ("--expire-limit", "at most N versions of a table go in one run (default 10)"),
     ):
-        expiry.add_argument(option, type=_count, metavar="N", help=text)
+        expiry.add_argument(option, type=count, metavar="N", help=text)
     expiry.add_argument(
-        "--time-retained", metavar="DURATION", help="between the two, versions at least this old go (default 1h)"
+        "--time-retained",
+        type=seconds,
+        metavar="DURATION",
+        help="between the two, versions at least this old go (default 1h)",
     )
-    parser.add_argument("--confirm", action="store_true", help="delete what the plan lists")
-    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
     parser.add_argument(
-        "--plan", metavar="FILE", help="apply this approved plan (from `cleanup --json`) and nothing else"
+        "--allow-young", action="store_true", help="let --older-than or --time-retained be less than an hour"
     )
+    add_consent_options(parser, confirm="delete what the plan lists", plan="FILE")
     add_fence_options(parser, "with --confirm: keep engine writers away meanwhile")
 
 
@@ -217,15 +223,17 @@ def _calibrate(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def _audit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _verb(verbs, "audit", "Show who approved, rejected and applied which plan, newest last. Reads only.")
-    parser.add_argument("--newest", type=_count, metavar="N", default=50, help="only the newest N (default 50)")
+    parser.add_argument("--newest", type=count, metavar="N", default=50, help="only the newest N (default 50)")
 
 
 def _history(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _verb(verbs, "history", "Show the runs of this graph, newest first, one of them, or one table. Reads.")
     _tables(parser)
     parser.add_argument("--run", metavar="ID", help="the whole report of this run")
-    parser.add_argument("--last", type=_count, metavar="N", help="only the newest N (default 20)")
-    parser.add_argument("--since", metavar="DURATION", help="only runs that began less than this ago, e.g. 30d")
+    parser.add_argument("--last", type=count, metavar="N", help="only the newest N (default 20)")
+    parser.add_argument(
+        "--since", type=seconds, metavar="DURATION", help="only runs that began less than this ago, e.g. 30d"
+    )
     parser.add_argument(
         "--format",
         choices=("table", "json", "markdown", "html", "csv"),
@@ -251,7 +259,7 @@ def _settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _demo_graph(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "Write a genuine graph into an empty directory."
     parser = verbs.add_parser("demo-graph", help=text, description=text)
-    parser.add_argument("graph", metavar="DIR", help="an empty or new directory")
+    parser.add_argument("graph", type=address, metavar="DIR", help="an empty or new directory")
     parser.add_argument("--stamp", type=int, choices=(3, 6), default=6, help="generation to write (default 6)")
     for option, default, text in (
         ("--types", 3, "node types"),
@@ -263,7 +271,7 @@ def _demo_graph(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         ("--written-branches", 0, "branches with a fork and a write"),
         ("--seed", 7, "seed of the generated rows"),
     ):
-        parser.add_argument(option, type=_count, default=default, metavar="N", help=f"{text} (default {default})")
+        parser.add_argument(option, type=count, default=default, metavar="N", help=f"{text} (default {default})")
     parser.add_argument("--no-vectors", action="store_true", help="leave the vector column null")
     parser.add_argument("--drift", metavar="TABLE_KEY", action="append", default=[], help="leave this table drifted")
     parser.add_argument("--json", action="store_true", help="print JSON on stdout")
@@ -279,10 +287,3 @@ def _tables(parser: argparse.ArgumentParser) -> None:
         dest="tables",
         help="only this table, e.g. node:Person; may be repeated",
     )
-
-
-def _count(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else -1
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return value

@@ -16,7 +16,7 @@ def read_plan(path: str, cls: type[P], consequence: str) -> P:
     except OSError as error:
         raise InvalidInput(f"cannot read the plan {path!r}: {error.strerror}; {consequence}") from None
     except InvalidInput as error:
-        raise InvalidInput(f"the file {path!r} holds no such plan: {error}; {consequence}") from None
+        raise InvalidInput(f"the file {path!r} holds no such plan of this release: {error}; {consequence}") from None
 
 
 def write_plan(path: str, plan: object) -> None:

@@ -7,6 +7,8 @@ import argparse
 from omnigraph_ops import audit_log, render
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.cli import recording
+from omnigraph_ops.cli.address import target_of
+from omnigraph_ops.cli.consent import Effect, require_consent, require_terms
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.errors import OpsError, UsageError
@@ -17,12 +19,15 @@ from omnigraph_ops.sealed import verify
 
 _VERB = "repair"
 _NOTHING = "nothing was published"
+_EFFECT = Effect(does="publishes the heads of drifted tables", untouched=_NOTHING)
 
 
 def repair_verb(args: argparse.Namespace) -> int:
     """Preview by default; `--confirm` previews and publishes at once, `--plan` binds to a saved preview."""
     _check_flags(args)
     approved = read_plan(args.plan, RepairPreview, _NOTHING) if args.plan is not None else None
+    if args.confirm:
+        require_consent(args, target_of(args), _EFFECT)
     graph = open_target(args)
     if approved is not None:
         verify(approved, uri=graph.uri, consequence=_NOTHING)
@@ -45,8 +50,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise UsageError("repair --force requires --confirm; nothing was read or written")
     if args.plan is not None and (args.tables or args.evidence or args.save_plan):
         raise UsageError("--plan carries its own tables and evidence; leave --table, --evidence and --save-plan out")
-    if args.save_plan is not None and args.confirm:
-        raise UsageError("--save-plan saves a preview; apply it afterwards with --plan FILE --confirm")
+    require_terms(args)
 
 
 def _tier(args: argparse.Namespace) -> EvidenceTier:

@@ -8,10 +8,12 @@ import sys
 from omnigraph_ops import audit_log, sealed
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
-from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.consent import require_consent, require_terms, say_how_to_apply
 from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.cli.retention_options import DEFAULT_SHARE
+from omnigraph_ops.cli.values import wrong_usage
+from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, RowRetentionReport
@@ -36,6 +38,7 @@ def retention_verb(args: argparse.Namespace) -> int:
         if args.save_plan is not None:
             write_plan(args.save_plan, plan)
         emit(args, plan, texts.plan_text(plan))
+        say_how_to_apply(args, target, ["--plan", plan.digest])
         return 0
     require_consent(args, target)
     graph = open_target(args)
@@ -100,11 +103,13 @@ def _kept(graph: Graph, name: str) -> RowRetentionPlan:
 def _policies(args: argparse.Namespace) -> tuple[RowPolicy, ...]:
     if args.policies is not None:
         return read_policies(args.policies)
-    entry = {"table": args.table, "property": args.property, "older_than": args.older_than, "unit": args.unit}
+    age = None if args.older_than is None else duration(args.older_than)
+    entry = {"table": args.table, "property": args.property, "older_than": age, "unit": args.unit}
     missing = [f"--{name.replace('_', '-')}" for name, value in entry.items() if value is None and name != "unit"]
     if missing:
         raise UsageError(f"expire-rows needs {' and '.join(missing)}, or --policies FILE; nothing was read")
-    return parse_policies([entry], "the options")
+    with wrong_usage():
+        return parse_policies([entry], "the options")
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -114,3 +119,4 @@ def _check_options(args: argparse.Namespace) -> None:
     own = (*one, args.policies, args.branch, args.max_share, args.max_rows, args.save_plan)
     if args.plan is not None and any(v is not None for v in own):
         raise UsageError("--plan carries its own policies, branch and bounds; leave their options out")
+    require_terms(args, max_share=DEFAULT_SHARE)

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable
 
 from omnigraph_ops import audit_log, calibrate, render, serde, settings_reference
+from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.backup_verb import BACKUP_VERBS
 from omnigraph_ops.cli.cleanup_verb import cleanup_verb
+from omnigraph_ops.cli.consent import Effect, require_consent
 from omnigraph_ops.cli.freeze_verb import FREEZE_VERBS
 from omnigraph_ops.cli.graphs_verb import graphs_verb
 from omnigraph_ops.cli.history_verb import history_verb
@@ -19,7 +21,6 @@ from omnigraph_ops.cli.repair_verb import repair_verb
 from omnigraph_ops.cli.retention_verb import retention_verb
 from omnigraph_ops.cli.text_indexer_verb import text_indexer_verb
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.fence import current_lock, unlock
 from omnigraph_ops.models import UnlockReport
@@ -33,7 +34,7 @@ def check_verb(args: argparse.Namespace) -> int:
 
 
 def recover_verb(args: argparse.Namespace) -> int:
-    grace = float(parse_duration(args.grace)) if args.grace is not None else None
+    grace = float(args.grace) if args.grace is not None else None
     report = recover(open_target(args), grace_seconds=grace)
     emit(args, report, render.recover_text(report))
     return report.status.exit_code
@@ -61,6 +62,9 @@ def settings_verb(args: argparse.Namespace) -> int:
 def unlock_verb(args: argparse.Namespace) -> int:
     if args.force and not args.confirm:
         raise UsageError("unlock --force requires --confirm; nothing was removed")
+    if args.confirm:
+        effect = Effect(does="lets writers in again", untouched="the lock is where it was")
+        require_consent(args, target_of(args), effect)
     graph = open_target(args)
     lock = unlock(graph, force=args.force) if args.confirm else current_lock(graph)
     done = "removed" if args.confirm else "held; rerun with --confirm to remove it"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.edges.storage import Storage, translated
 from omnigraph_ops.errors import StorageError
 
@@ -205,7 +206,7 @@ def _look(storage: Storage, path: str) -> Stored | OpsFault | None:
     except FileNotFoundError:
         return None
     except (StorageError, OSError) as error:
-        return OpsFault(path=path, reason=str(error))
+        return OpsFault(path=path, reason=reason_of(error))
     return Stored(path=path, size=info.size, modified_at=float(int(info.modified_at or 0)))
 
 
@@ -235,7 +236,7 @@ def _fault(path: str, action: Callable[[], None]) -> OpsFault | None:
     try:
         action()
     except (StorageError, OSError) as error:
-        return OpsFault(path=path, reason=str(error))
+        return OpsFault(path=path, reason=reason_of(error))
     return None
 
 
@@ -252,7 +253,7 @@ def _bulk(storage: Storage, paths: Sequence[str]) -> list[OpsFault]:
         with translated("delete from", storage.root):
             answer = storage.filesystem.call_s3("delete_objects", Bucket=bucket, Delete=request)
     except (StorageError, FileNotFoundError) as error:
-        return [OpsFault(path=path, reason=str(error)) for path in paths]
+        return [OpsFault(path=path, reason=reason_of(error)) for path in paths]
     refused = [e for e in answer.get("Errors", ()) if e.get("Code") != "NoSuchKey"]
     return [OpsFault(path=keys[e["Key"]], reason=f"{e.get('Code')}: {e.get('Message')}") for e in refused]
 

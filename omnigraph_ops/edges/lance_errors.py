@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.errors import OpsError, StorageError
 
 
@@ -65,9 +66,4 @@ def lance_errors(action: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise classify(error)(f"cannot {action}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0]
+        raise classify(error)(f"cannot {action}: {reason_of(error)}") from error

@@ -18,6 +18,7 @@ from typing import Any
 
 import fsspec
 
+from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.errors import StorageError
 
 HIDDEN_PREFIX = ".tmp_"
@@ -48,7 +49,7 @@ def translated(action: str, path: str) -> Iterator[None]:
     except Exception as error:
         # botocore's own, missing credentials for one, are no OSError; a local graph never imports it.
         if isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith("botocore."):
-            raise StorageError(f"cannot {action} {path}: {error}") from error
+            raise StorageError(f"cannot {action} {path}: {reason_of(error)}") from error
         raise
 
 
@@ -80,7 +81,7 @@ class Storage:
 
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there. Reads."""
-        with translated("look at", path):
+        with translated("look at", path or self.root):
             return bool(self._fs.exists(self.full(path)))
 
     def read(self, path: str) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.edges.lance_errors import LanceFailure, classify
 
 _CHILD = Path(__file__).with_name("text_index_child.py")
@@ -79,9 +80,8 @@ class TextIndexProcess:
                 self._answers[number].put({"error": self._ended()})
         said = self._wait(number, _LONGEST_SECONDS, lambda text: progress(f"{action}: {text}"))
         if "error" in said:
-            text = str(said["error"]).strip()
-            reason = text.splitlines()[0] if text else "no reason given"
-            raise classify(LanceFailure(text))(f"cannot {action}: {reason}")
+            failure = LanceFailure(str(said["error"]))
+            raise classify(failure)(f"cannot {action}: {reason_of(failure)}")
         return int(said["version"])
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import UnfreezeReport
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.removals import refuse_removed
+from omnigraph_ops.suggest import unknown_table
 
 
 def hold_version(
@@ -37,7 +38,8 @@ def hold_version(
         state = graph.state(branch)
         (entry,) = select_entries(graph, state, (table_key,)) if branch is None else (state.get(table_key),)
         if entry is None:
-            raise InvalidInput(f"branch {branch!r} of {graph.target} has no table {table_key!r}")
+            known = [e.table_key for e in state.entries]
+            raise unknown_table(f"branch {branch!r} of {graph.target}", table_key, known, "nothing was held")
         number = entry.version if version is None else version
         graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=number)
         held = HeldVersion(table_path=entry.path, version=number, branch=entry.branch)

@@ -10,10 +10,11 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJsonSchema
 
-from omnigraph_ops.durations import parse_duration
+from omnigraph_ops.durations import DURATION, duration, parse_duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.location import graph_root, locate
 from omnigraph_ops.graphs_file.cron import check_cron
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.sizes import parse_bytes
 
 NAME = r"[a-z][a-z0-9_-]{0,63}"
@@ -66,6 +67,12 @@ def _check_graph_id(text: str) -> None:
     graph_root("", text)
 
 
+def _check_age(text: str) -> None:
+    if parse_duration(text) < SHORTEST_AGE_SECONDS:
+        least = duration(SHORTEST_AGE_SECONDS)
+        raise InvalidInput(f"'{text}' takes versions that a running query may still read; write at least {least}")
+
+
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
@@ -78,8 +85,10 @@ Duration = Annotated[
     str,
     BeforeValidator(_as_text),
     _checked(parse_duration),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d+[smhdw]?$", "minimum": 0}),
+    WithJsonSchema({"type": "string", "pattern": DURATION}),
 ]
+Age = Annotated[Duration, _checked(_check_age)]
+"""Of versions that may go."""
 Size = Annotated[
     str,
     BeforeValidator(_as_text),

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.graph.location import graph_root, locate
 from omnigraph_ops.graphs_file.kinds import (
+    Age,
     AssetUri,
     ClassPath,
     Cron,
@@ -49,7 +50,7 @@ class Expiry(Block):
     """The newest so many versions stay, whatever their age."""
     retain_max: PositiveInt | None = None
     """Versions beyond the newest so many go, whatever their age."""
-    time_retained: Duration = "1h"
+    time_retained: Age = "1h"
     """Between the two, versions that are at least this old go."""
     expire_limit: PositiveInt = 10
     """At most so many versions of a table go in one run."""
@@ -66,7 +67,7 @@ class Retention(Block):
 
     keep: NonNegativeInt | None = None
     """Cleanup keeps at least this many versions per table."""
-    older_than: Duration | None = None
+    older_than: Age | None = None
     """Only versions older than this go, as in `7d`. With `keep`, both must agree."""
     between_pins: bool = False
     """Also versions above the oldest one that a branch reads."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SHORTEST_AGE_SECONDS = 3600
+"""A version younger than this may still be read, and goes by its age only on an explicit demand."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotExpiry:
@@ -13,7 +16,7 @@ class SnapshotExpiry:
     """The newest so many versions stay, whatever their age; at least 1."""
     retain_max: int | None = None
     """Versions beyond the newest so many go, whatever their age; None: no bound."""
-    time_retained_secs: int = 3600
+    time_retained_secs: int = SHORTEST_AGE_SECONDS
     """Between the two, versions that are at least this old go."""
     expire_limit: int = 10
     """At most so many versions of a table go in one run."""

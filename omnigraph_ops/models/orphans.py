@@ -66,11 +66,13 @@ class OrphanGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphansPlan:
-    """What `orphans` will remove; `digest` binds an approval to exactly this."""
+    """What `orphans` will remove, and whether that can be undone; `digest` binds an approval to exactly this."""
 
     uri: str
     stamp: int
     older_than_secs: int
+    quarantine: bool
+    """The files are moved aside, where they can be brought back from; else they are deleted for good."""
     planned_at_us: int
     expires_at_us: int
     cutoff: float

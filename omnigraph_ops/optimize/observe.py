@@ -14,6 +14,7 @@ from omnigraph_ops.optimize.auto import thresholds_of
 from omnigraph_ops.optimize.deferred import refuse_deferral
 from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation
 from omnigraph_ops.optimize.text_state import text_state
+from omnigraph_ops.suggest import unknown_table
 from omnigraph_ops.throttle import ceilings_of
 
 
@@ -43,9 +44,7 @@ def select_entries(graph: Graph, state: BranchState, tables: Sequence[str]) -> t
     known = {e.table_key for e in entries}
     unknown = [key for key in tables if key not in known]
     if unknown:
-        raise UnknownTable(
-            f"{graph.uri} has no table {unknown[0]!r}; it has {', '.join(sorted(known)) or 'none'}; nothing was written"
-        )
+        raise unknown_table(graph.uri, unknown[0], known, "nothing was written")
     return tuple(e for e in entries if not tables or e.table_key in tables)
 
 

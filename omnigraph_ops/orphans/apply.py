@@ -35,10 +35,8 @@ _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"
 
 
-def apply_orphans(
-    graph: Graph, plan: OrphansPlan, *, quarantine: bool = False, on_progress: Say | None = None
-) -> OrphansReport:
-    """Remove the planned files that are still orphans and unchanged, or move them to a quarantine. Destroys.
+def apply_orphans(graph: Graph, plan: OrphansPlan, *, on_progress: Say | None = None) -> OrphansReport:
+    """Delete the planned files that are still orphans and unchanged, or move them to quarantine, as planned. Destroys.
 
     Faults stay with their file; a second run of plan and apply goes on where this one stopped.
 
@@ -60,7 +58,7 @@ def apply_orphans(
             plan=plan,
             keeper=keeper,
             look=survey(graph, cutoff=plan.cutoff),
-            quarantine_id=begin(graph, plan) if quarantine and plan.files else None,
+            quarantine_id=begin(graph, plan) if plan.quarantine and plan.files else None,
             say=on_progress or (lambda _text: None),
         )
         run.files()

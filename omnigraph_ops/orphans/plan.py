@@ -28,6 +28,7 @@ def plan_orphans(
     graph: Graph,
     *,
     older_than_seconds: int = DEFAULT_AGE_SECONDS,
+    quarantine: bool = False,
     listing: Path | None = None,
     on_progress: Say | None = None,
 ) -> OrphansPlan:
@@ -35,6 +36,7 @@ def plan_orphans(
 
     Args:
         older_than_seconds: files modified later than so long ago stay.
+        quarantine: apply moves the files aside instead of deleting them.
         listing: an inventory file to read instead of listing the store; every candidate is looked up again.
         on_progress: gets a sentence now and then.
 
@@ -68,6 +70,7 @@ def plan_orphans(
             uri=graph.uri,
             stamp=graph.stamp,
             older_than_secs=older_than_seconds,
+            quarantine=quarantine,
             planned_at_us=planned_at_us,
             expires_at_us=sealed.expiry(planned_at_us, graph.settings),
             cutoff=found.survey.cutoff,

@@ -22,6 +22,14 @@ from omnigraph_ops.orphans.layout import dataset_of
 from omnigraph_ops.sizes import human_bytes
 
 MOST_ROWS = 30
+_ASIDE = (
+    "- **Approve**: exactly these files are **moved to quarantine**; one that changed or is needed since stays. "
+    "`omnigraph-ops orphans --restore` brings them back."
+)
+_FOR_GOOD = (
+    "- **Approve**: exactly these files are **deleted for good**; one that changed or is needed since stays. "
+    "**They cannot be brought back.**"
+)
 _DROPPED = (
     "- A dropped table in the list goes with its history: until then, an old version of the graph still shows it."
 )
@@ -32,7 +40,7 @@ Say = Callable[[str], None]
 def plan_text(plan: OrphansPlan) -> str:
     """The plan: totals, then what goes by folder, what stays and why, and the digest to approve."""
     lines = [
-        f"orphans plan {plan.uri} (older than {human_seconds(plan.older_than_secs)}) — "
+        f"orphans plan {plan.uri} (older than {human_seconds(plan.older_than_secs)}, {_fate(plan)}) — "
         f"{count(len(plan.files), 'file')}, {human_bytes(plan.total_bytes)} and "
         f"{count(len(plan.folders), 'empty folder')} of {count(plan.listed_files, 'file')}, "
         f"{human_bytes(plan.listed_bytes)} stored"
@@ -48,7 +56,7 @@ def plan_text(plan: OrphansPlan) -> str:
 
 def report_text(report: OrphansReport) -> str:
     """What was removed, spared and failed."""
-    verb = "removed" if report.quarantine_id is None else "moved to quarantine"
+    verb = "deleted" if report.quarantine_id is None else "moved to quarantine"
     lines = [
         f"orphans {report.uri} — {verb} {count(report.files_removed, 'file')}, {human_bytes(report.bytes_removed)} "
         f"and {count(report.folders_removed, 'empty folder')}"
@@ -64,9 +72,9 @@ def report_text(report: OrphansReport) -> str:
 
 def detail(report: OrphansReport) -> str:
     """One sentence for the audit log. Pure."""
-    where = f" to quarantine {report.quarantine_id}" if report.quarantine_id else ""
+    done = f"moved to quarantine {report.quarantine_id}" if report.quarantine_id else "deleted for good"
     return (
-        f"{report.files_removed} files and {report.bytes_removed} bytes removed{where}, "
+        f"{report.files_removed} files and {report.bytes_removed} bytes {done}, "
         f"{len(report.spared)} spared, {len(report.failed)} failed"
     )
 
@@ -101,7 +109,7 @@ def orphans_body(plan: OrphansPlan, *, answer_by: str | None = None, full_plan: 
     lines = [
         f"Orphans of {code(plan.uri)}: **{count(len(plan.files), 'file')}** (about {human_bytes(plan.total_bytes)}) "
         f"and {count(len(plan.folders), 'empty folder')} that no version of any dataset, branch or tag refers to, all "
-        f"older than {human_seconds(plan.older_than_secs)}.",
+        f"older than {human_seconds(plan.older_than_secs)}, {_fate(plan)}.",
         "",
         *table(("Where", "What", "Files", "About"), shown),
         *([_more(len(rows) - MOST_ROWS, full_plan)] if len(rows) > MOST_ROWS else []),
@@ -112,8 +120,7 @@ def orphans_body(plan: OrphansPlan, *, answer_by: str | None = None, full_plan: 
         "",
         "Your answer:",
         "",
-        "- **Approve**: exactly these files are removed; one that changed or is needed since stays. "
-        "**They cannot be brought back** unless they go to quarantine.",
+        _ASIDE if plan.quarantine else _FOR_GOOD,
         *([_DROPPED] if any(g.kept is None and g.kind is OrphanKind.DROPPED_TABLE for g in plan.groups) else []),
         "- **Reject**: nothing is removed.",
         no_answer(answer_by),
@@ -122,6 +129,10 @@ def orphans_body(plan: OrphansPlan, *, answer_by: str | None = None, full_plan: 
         digest_line(plan.digest),
     ]
     return "\n".join(lines)
+
+
+def _fate(plan: OrphansPlan) -> str:
+    return "to be moved to quarantine" if plan.quarantine else "to be deleted for good"
 
 
 def _rows(plan: OrphansPlan) -> list[tuple[str, str, int, str]]:

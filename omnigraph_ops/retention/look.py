@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
 from omnigraph_ops.edges.lance_rows import Keys, touching
-from omnigraph_ops.errors import InvalidInput, OpsError, UnknownTable
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.graph.type_facts import TypeFacts
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.suggest import unknown_table
 
 _LOOKS, _LOOK_SECONDS = 5, 0.2
 
@@ -45,8 +46,8 @@ def entry_in(graph: Graph, state: BranchState, table_key: str) -> TableEntry:
     """A table of a state; `UnknownTable` when it is not live there. Pure."""
     entry = state.get(table_key)
     if entry is None or entry not in graph.maintained(state):
-        known = ", ".join(sorted(e.table_key for e in graph.maintained(state))) or "none"
-        raise UnknownTable(f"{graph.uri} has no table {table_key!r}; it has {known}; nothing was deleted")
+        known = [e.table_key for e in graph.maintained(state)]
+        raise unknown_table(graph.uri, table_key, known, "nothing was deleted")
     return entry
 
 

@@ -24,7 +24,10 @@ RECLAIM = (
 def plan_text(plan: RowRetentionPlan) -> str:
     """A plan for a terminal, two lines per table. Pure."""
     where = f" branch {plan.branch}" if plan.branch else ""
-    lines = [f"expire-rows {plan.uri}{where} — {count(plan.total_rows, 'row')}, {count(plan.total_edges, 'edge')} go"]
+    lines = [
+        f"expire-rows {plan.uri}{where} — {count(plan.total_rows, 'row')}, {count(plan.total_edges, 'edge')} go, "
+        f"at most {100 * plan.max_share:g}% of a table"
+    ]
     for planned in plan.tables:
         lines.append(f"  {planned.table_key:<40} {policy_text(planned.policy)}: {_numbers(planned)}")
         if planned.refused:

@@ -8,9 +8,9 @@ from typing import Any
 from airflow.sdk import Param
 
 from omnigraph_airflow.graphs import default_graph, graphs_offered
+from omnigraph_ops.durations import DURATION
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 
-DURATION = r"^\s*\+?\d+[smhdw]?\s*$"
-"""As in `90m`, for the check of a form."""
 SIZE = r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
 """As in `20GiB`."""
 
@@ -87,7 +87,7 @@ def older_than_param() -> Param:
         type=["null", "string"],
         pattern=DURATION,
         title="Remove only older than",
-        description_md="As in `90m`, `12h`, `7d`. A version goes only if both limits agree.",
+        description_md="As in `90m`, `12h`, `7d`; at least an hour. A version goes only if both limits agree.",
     )
 
 
@@ -110,7 +110,7 @@ def other_policy_params() -> dict[str, Param]:
             properties={
                 "retain_min": {"type": "integer", "minimum": 1},
                 "retain_max": {"type": ["null", "integer"], "minimum": 1},
-                "time_retained_secs": {"type": "integer", "minimum": 0},
+                "time_retained_secs": {"type": "integer", "minimum": SHORTEST_AGE_SECONDS},
                 "expire_limit": {"type": "integer", "minimum": 1},
             },
             additionalProperties=False,

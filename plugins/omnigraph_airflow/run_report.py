@@ -208,10 +208,10 @@ def _orphans(facts: RunFacts) -> list[str]:
     if facts.orphans is None:
         return [*lines, f"Nothing was removed; {len(plan.files):,} files were planned."]
     done = facts.orphans
-    where = f", moved to quarantine {done.quarantine_id}" if done.quarantine_id else ""
+    fate = f"moved to quarantine {done.quarantine_id}" if done.quarantine_id else "deleted for good"
     lines.append(
-        f"{done.files_removed:,} of {len(plan.files):,} files ({human_bytes(done.bytes_removed)}) and "
-        f"{done.folders_removed:,} empty folders removed{where}."
+        f"{done.files_removed:,} of {len(plan.files):,} files ({human_bytes(done.bytes_removed)}) {fate}, "
+        f"{done.folders_removed:,} empty folders removed."
     )
     return lines + [f"- left: {prose(f.path)}: {prose(f.reason)}" for f in done.spared[:_MOST_SPARED]]
 

@@ -85,7 +85,7 @@ def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, made: M
     with_orphan(graph)
     before = content(graph)
     plan, approve, apply = STAGES[dag_id]
-    finished = run(dags, dag_id, graph, **({"older_than": "0s"} if dag_id == "omnigraph_cleanup" else {}))
+    finished = run(dags, dag_id, graph, **({"older_than": None} if dag_id == "omnigraph_cleanup" else {}))
     assert (finished.state, finished.of(plan), finished.of(approve)) == ("success", ["success"], ["skipped"])
     assert finished.of(apply) in ([], ["skipped"])
     assert finished.report["outcome"] == "nothing_to_do"
@@ -137,11 +137,27 @@ def test_a_cleanup_by_digest_leaves_what_came_after_the_preview(dags: Any, made:
 
 def test_an_expiry_from_the_form(dags: Any, made: Made) -> None:
     graph = made(loads=6)
-    terms = {"retain_min": 1, "time_retained_secs": 0, "expire_limit": 2}
+    terms = {"retain_min": 1, "retain_max": 1, "expire_limit": 2}
     before = len(graph.open_head(entry_of(graph, PERSON)).versions())
     done = run(dags, "omnigraph_cleanup", graph, keep=None, older_than=None, expiry=terms, confirm=True)
     assert done.state == "success"
     assert len(graph.open_head(entry_of(graph, PERSON)).versions()) == before - 2
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"keep": None, "older_than": "59m"}, "an age of 59m takes versions that a running query may still read"),
+        ({"keep": 1, "older_than": "0s"}, "give at least 1h, or leave the age empty"),
+    ],
+)
+def test_a_young_age_is_refused_in_the_form(dags: Any, made: Made, terms: dict[str, Any], words: str) -> None:
+    graph = made(loads=3)
+    before = content(graph)
+    done = run(dags, "omnigraph_cleanup", graph, confirm=True, **terms)
+    assert (done.state, done.of("plan_cleanup")) == ("failed", ["failed"])
+    assert any(words in line for line in done.report["failed"]), done.report["failed"]
+    assert content(graph) == before
 
 
 def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, answer_hitl: Answer) -> None:
@@ -151,7 +167,8 @@ def test_orphans_go_to_quarantine_when_a_person_approves(dags: Any, made: Made, 
     asked = answer_hitl("approve_orphans", "Approve")
     done = run(dags, "omnigraph_orphans", graph, confirm=True, confirm_files=0)
     assert (done.state, done.of("remove_orphans")) == ("success", ["success"])
-    assert "1 unreferenced files" in asked[0]["subject"]
+    assert asked[0]["subject"].startswith("Move 1 unreferenced files (about ")
+    assert asked[0]["subject"].endswith(") to quarantine?")
     body = asked[0]["body"]
     assert "/dags/omnigraph_orphans/runs/" in body
     assert done.xcom("plan_orphans")["digest"] in body

@@ -129,7 +129,7 @@ def test_the_shell_plans_and_runs_within_a_budget(demo_graph: DemoGraph, capsys:
     text = cli("optimize --max-bytes 1GiB", graph.uri).out
     assert "wrote" in text
     assert "unknown for 1 table(s)" in text
-    assert_refused(cli("optimize --max-bytes 1.5GB", graph.uri), "invalid size '1.5GB'")
+    assert_refused(cli("optimize --max-bytes 1.5GB", graph.uri), "invalid size '1.5GB'", code=2)
     assert cli("optimize --max-tables 0", graph.uri).code == 2
 
 

@@ -15,7 +15,7 @@ from omnigraph_ops.cli import main
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, tree_of
-from tests.support.shell import Cli, assert_refused
+from tests.support.shell import Cli, Outcome, assert_refused
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 WRITING = ("recover", "optimize", "repair --confirm", "cleanup --keep 1 --confirm")
@@ -172,10 +172,19 @@ def test_destroying_on_a_remote_graph_needs_consent(cli: Cli) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["banana"], ["plan", "g", "--banana"], ["check", "a", "b"]])
 def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
-    assert "usage: omnigraph-ops" in capsys.readouterr().err
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    assert_refused(Outcome(code=code, out=out, err=err), "--help` lists what it takes", code=2)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("optimise", "'optimize'"), ("clean", "'cleanup'"), ("expire_rows", "'expire-rows'")]
+)
+def test_a_misspelled_verb_is_named_with_what_it_may_mean(
+    capsys: pytest.CaptureFixture[str], word: str, meant: str
+) -> None:
+    assert main([word, "g"]) == 2
+    assert f"Error: argument VERB: {word!r} is unknown; did you mean {meant}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "words"), [("--help", "A first round on a graph"), ("--version", __version__)])

@@ -14,7 +14,7 @@ import pytest
 from omnigraph_ops.cli import main
 from omnigraph_ops.graph import Graph
 from tests.conftest import DemoGraph
-from tests.support.converged import assert_converged
+from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import tree_of
 from tests.support.shell import Outcome, assert_refused
 
@@ -71,17 +71,16 @@ def cluster(folder: Path, graph: Graph, *ids: str) -> str:
 def test_a_server_is_refused(shell: Shell, graph: Graph, verb: str) -> None:
     tree = tree_of(graph.uri)
     name = verb.split(maxsplit=1)[0]
-    assert_refused(shell(verb, "--server", "prod"), f"`{name}` is a direct (storage-native) command; --server")
-    assert_refused(shell(verb, graph.uri, "--server", "https://kb.example.com"), "--server addresses a served graph")
+    assert_refused(shell(verb, "--server", "prod"), f"`{name}` is a direct (storage-native) command; --server", code=2)
+    served = shell(verb, graph.uri, "--server", "https://kb.example.com")
+    assert_refused(served, "--server addresses a served graph", code=2)
     assert tree_of(graph.uri) == tree
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_there_is_no_actor_to_choose(shell: Shell, graph: Graph, verb: str) -> None:
     tree = tree_of(graph.uri)
-    with pytest.raises(SystemExit) as stopped:
-        shell(verb, graph.uri, "--as", "alice")
-    assert stopped.value.code == 2
+    assert_refused(shell(verb, graph.uri, "--as", "alice"), "unrecognized arguments: --as alice", code=2)
     assert tree_of(graph.uri) == tree
 
 
@@ -112,8 +111,6 @@ def test_a_cluster_and_an_id_are_one(shell: Shell, graph: Graph, tmp_path: Path,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--cluster {c} --graph nope", "graph `nope` is not applied in cluster"),
-        ("--cluster {g}", "has no applied state; run `cluster apply` first"),
         ("{g} --store {g}", "a positional URI and --store are mutually exclusive"),
         ("{g} --cluster {c}", "a positional URI and --cluster are mutually exclusive"),
         ("--store {g} --cluster {c}", "--store and --cluster are mutually exclusive"),
@@ -129,8 +126,23 @@ def test_what_is_not_exactly_one_graph_is_refused(
     folder = cluster(tmp_path / "c", graph, "kb")
     tree = tree_of(tmp_path)
     for verb in ("check", "optimize", CLEANUP):
-        assert_refused(shell(verb, *arguments.format(c=folder, g=graph.uri).split()), words)
+        assert_refused(shell(verb, *arguments.format(c=folder, g=graph.uri).split()), words, code=2)
     assert tree_of(tmp_path) == tree
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--cluster {c} --graph nope", "graph `nope` is not applied in cluster"),
+        ("--cluster {g}", "has no applied state; run `cluster apply` first"),
+    ],
+)
+def test_a_graph_that_its_cluster_does_not_have_is_refused(
+    shell: Shell, graph: Graph, tmp_path: Path, arguments: str, words: str
+) -> None:
+    folder = cluster(tmp_path / "c", graph, "kb")
+    for verb in ("check", "optimize", CLEANUP):
+        assert_refused(shell(verb, *arguments.format(c=folder, g=graph.uri).split()), words)
 
 
 class Terminal(io.StringIO):
@@ -186,6 +198,39 @@ def test_anything_else_deletes_nothing(shell: Shell, graph: Graph, stdin: io.Str
     shell.must_not_open()
     assert_refused(shell(f"{CLEANUP} {flags}", graph.uri), words)
     assert tree_of(graph.uri) == tree
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("verb", "asked"),
+    [
+        ("repair --confirm", "`repair`, which publishes the heads of drifted tables,"),
+        ("unlock --confirm", "`unlock`, which lets writers in again,"),
+        ("orphans --older-than 7d --confirm", "destructive `orphans`"),
+        ("orphans --restore 01ARYZ6S410000000000000000", "`orphans`, which brings files back,"),
+        ("orphans --purge 01ARYZ6S410000000000000000 --confirm", "destructive `orphans`"),
+        ("expire-rows --table a --property b --older-than 1d --max-share 0.5 --confirm", "destructive `expire-rows`"),
+    ],
+)
+def test_whatever_a_person_decides_needs_consent_elsewhere(shell: Shell, graph: Graph, verb: str, asked: str) -> None:
+    tree = tree_of(graph.uri)
+    name, *flags = verb.split()
+    for stdin, words in ((io.StringIO(), f"refusing {asked}"), (Terminal("no\n"), f"aborted: {asked}")):
+        shell.reads(stdin)
+        assert_refused(shell(f"{name} {graph.uri} {' '.join(flags)}"), words)
+    assert tree_of(graph.uri) == tree
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_consent_publishes_a_repair_and_says_what_it_is(shell: Shell, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(drift_tables=("node:Person",), **SMALL)
+    shell.reads(Terminal("no\n"))
+    refused = shell("repair --confirm", graph.uri)
+    assert_refused(refused, "not confirmed; nothing was published")
+    assert "About to run `repair`, which publishes the heads of drifted tables, against" in refused.err
+    shell.reads(Terminal("yes\n"))
+    assert shell("repair --confirm", graph.uri).code == 0
+    assert_pins_are_heads(graph)
 
 
 def test_an_s3_target_counts_as_elsewhere(shell: Shell) -> None:

@@ -63,7 +63,10 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
 
 
 @pytest.mark.parametrize("seconds", [DAYS, -DAYS, 400, -400], ids=["8 days ahead", "8 days behind", "ahead", "behind"])
-@pytest.mark.parametrize("verb", ["cleanup --keep 1", "cleanup --older-than 1d", "orphans", "orphans --quarantine"])
+@pytest.mark.parametrize(
+    "verb",
+    ["cleanup --keep 1", "cleanup --older-than 1d", "orphans --older-than 7d", "orphans --older-than 7d --quarantine"],
+)
 def test_a_wrong_host_clock_stops_what_removes_things(
     cli: Cli, demo_graph: DemoGraph, host_clock: Shift, verb: str, seconds: float
 ) -> None:
@@ -88,7 +91,7 @@ def test_a_small_difference_stops_nothing(cli: Cli, demo_graph: DemoGraph, host_
 def test_each_entry_of_a_destroying_stage_asks(demo_graph: DemoGraph, host_clock: Shift) -> None:
     graph = demo_graph(**SMALL)
     put(graph, f"{entry_of(graph, PERSON).path}/data/{'0' * 32}.lance")
-    quarantine = apply_orphans(graph, plan_orphans(graph), quarantine=True).quarantine_id
+    quarantine = apply_orphans(graph, plan_orphans(graph, quarantine=True)).quarantine_id
     assert quarantine is not None
     cleanup, orphans = plan_cleanup(graph, RetentionPolicy(keep_versions=1)), plan_orphans(graph)
     tree = tree_of(graph.uri)

@@ -106,7 +106,7 @@ def test_orphans_of_a_host_whose_clock_is_eight_days_ahead_takes_nothing(
     def beside() -> None:
         files = data_files(opened())
         ran = subprocess.run(
-            [sys.executable, "-c", AHEAD, "orphans", opened().uri, "--older-than", "1h", "--yes", "--confirm"],
+            [sys.executable, "-c", AHEAD, "orphans", opened().uri, "--older-than", "1h", "--allow-young", "--confirm"],
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMNIGRAPH_OPS_LEASE_WAIT_SECONDS": "0"},
             capture_output=True,
             text=True,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, serde
+from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.edges.inventory import walk
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import orphans_body, plan_orphans, texts
@@ -43,12 +43,12 @@ def test_without_confirm_it_prints_the_plan_and_deletes_nothing(graph: Graph, cl
 
 
 def test_confirm_deletes_reports_and_records(graph: Graph, cli: Cli) -> None:
-    done = cli("orphans --confirm --json", graph.uri)
+    done = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"], done.json["failed"]) == (0, 8, [])
     assert "deleted 8 of 8 files" in done.err
     (entry,) = audit_log.read(graph.storage)
     assert (entry.verb, entry.event, entry.digest) == ("orphans", "applied", done.json["digest"])
-    again = cli("orphans --confirm --json", graph.uri)
+    again = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (again.code, again.json["files_removed"]) == (0, 0)
     assert len(audit_log.read(graph.storage)) == 1
 
@@ -69,24 +69,57 @@ def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_pat
     assert_refused(cli("orphans --confirm --plan", graph.uri, str(file)), "was altered")
     assert_refused(cli("orphans --plan", graph.uri, str(file)), "was altered")
     assert_refused(cli("orphans --plan", graph.uri, str(tmp_path / "none")), "cannot read the plan")
-    assert_refused(cli("orphans --older-than 8d --plan", graph.uri, str(file)), "carries its own age", code=2)
+    for own in ("--older-than 8d", "--quarantine", "--listing x"):
+        assert_refused(cli(f"orphans {own} --plan", graph.uri, str(file)), "carries its own age", code=2)
 
 
-def test_a_shorter_age_needs_yes_and_then_the_fence(graph: Graph, cli: Cli) -> None:
+@pytest.mark.parametrize("quarantine", [True, False])
+def test_the_plan_says_whether_files_can_be_brought_back(
+    graph: Graph, cli: Cli, tmp_path: Path, quarantine: bool
+) -> None:
+    words = "moved to quarantine" if quarantine else "deleted for good"
+    preview = cli(f"orphans{' --quarantine' if quarantine else ''} --save-plan {tmp_path / 'plan'}", graph.uri)
+    assert f"(older than 7 days, to be {words})" in preview.out
+    body = orphans_body(serde.from_json(OrphansPlan, (tmp_path / "plan").read_bytes()))
+    assert f"to be {words}." in body
+    assert f"exactly these files are **{words}**" in body
+    done = cli("orphans --confirm --json --plan", graph.uri, str(tmp_path / "plan"))
+    assert (done.json["files_removed"], done.json["quarantine_id"] is not None) == (8, quarantine)
+    (entry,) = audit_log.read(graph.storage)
+    assert words in entry.detail
+
+
+def test_the_answer_is_bound_to_quarantine_or_delete(graph: Graph, cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    kept = cli("orphans --quarantine --json", graph.uri).json
+    before = tree_of(graph.uri)
+    file.write_text(json.dumps(kept | {"quarantine": False}))
+    assert_refused(cli("orphans --confirm --plan", graph.uri, str(file)), "was altered after it was made")
+    del kept["quarantine"]
+    file.write_text(json.dumps(kept))
+    refused = cli("orphans --confirm --plan", graph.uri, str(file))
+    assert_refused(refused, "holds no such plan of this release: not a valid OrphansPlan: quarantine")
+    assert tree_of(graph.uri) == before
+    graph.storage.write(sealed.plan_path(kept["digest"]), json.dumps(kept).encode())
+    with pytest.raises(StalePlan, match=r"or from another release .*quarantine.*nothing was done; plan again"):
+        sealed.load(graph.storage, OrphansPlan, kept["digest"])
+
+
+def test_a_shorter_age_needs_a_switch_and_then_the_fence(graph: Graph, cli: Cli) -> None:
     young = put(graph, f"{entry_of(graph, PERSON).path}/data/young.lance", days=0.1)
-    assert_refused(cli("orphans --older-than 1h", graph.uri), "pass --yes")
-    assert young in cli("orphans --older-than 1h --yes --json", graph.uri).out
-    assert_refused(cli("orphans --older-than 59m --yes --confirm", graph.uri), "--fence")
+    assert_refused(cli("orphans --older-than 1h --yes", graph.uri), "pass --allow-young")
+    assert young in cli("orphans --older-than 1h --allow-young --json", graph.uri).out
+    assert_refused(cli("orphans --older-than 59m --allow-young --confirm", graph.uri), "--fence")
     newest = put(graph, f"{entry_of(graph, PERSON).path}/data/newest.lance", days=0.01)
-    done = cli("orphans --older-than 60s --yes --fence --confirm --json", graph.uri)
+    done = cli("orphans --older-than 60s --allow-young --fence --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"]) == (0, 10)
     assert not graph.storage.exists(newest)
     assert graph.lance_branches() == ()
-    assert_refused(cli("orphans --older-than week", graph.uri), "duration")
+    assert_refused(cli("orphans --older-than week", graph.uri), "duration", code=2)
 
 
 def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
-    moved = cli("orphans --confirm --quarantine --json", graph.uri).json
+    moved = cli("orphans --older-than 7d --confirm --quarantine --json", graph.uri).json
     assert moved["files_removed"] == 8
     name = moved["quarantine_id"]
     assert name in cli("orphans --quarantined", graph.uri).out
@@ -94,7 +127,7 @@ def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
     assert "holds 8 files" in cli("orphans --purge", graph.uri, name).out
     assert tree_of(graph.uri) == before
     assert cli("orphans --json --restore", graph.uri, name).json["files"] == 8
-    second = cli("orphans --confirm --quarantine --json", graph.uri).json["quarantine_id"]
+    second = cli("orphans --older-than 7d --confirm --quarantine --json", graph.uri).json["quarantine_id"]
     assert cli("orphans --confirm --json --purge", graph.uri, second).json["files"] == 8
     assert cli("orphans --json --quarantined", graph.uri).json["quarantines"] == []
     assert_refused(cli("orphans --restore", graph.uri, second), "no quarantine")
@@ -108,7 +141,7 @@ def test_what_cannot_be_deleted_makes_exit_code_1(graph: Graph, cli: Cli, monkey
 
     with monkeypatch.context() as failing:
         failing.setattr("omnigraph_ops.edges.inventory._unlink", refuse)
-        done = cli("orphans --confirm --json --quiet", graph.uri)
+        done = cli("orphans --older-than 7d --confirm --json --quiet", graph.uri)
     assert done.code == 1
     assert "8 file(s) could not be removed" in done.err
     assert len(done.json["failed"]) == 8
@@ -129,7 +162,7 @@ def test_an_inventory_file_is_used_and_its_gaps_are_named(graph: Graph, cli: Cli
     shown = cli("orphans --listing", graph.uri, str(file))
     assert "7 files" in shown.out
     assert f"the inventory is incomplete: {len(lines) - len(partial)} referenced files missing" in shown.out
-    done = cli("orphans --confirm --json --listing", graph.uri, str(file))
+    done = cli("orphans --older-than 7d --confirm --json --listing", graph.uri, str(file))
     assert (done.json["files_removed"], done.json["spared"]) == (7, [])
     file.write_text("path,size,last_modified\nx,many,0\n")
     assert_refused(cli("orphans --listing", graph.uri, str(file)), "line 2")
@@ -141,7 +174,7 @@ def test_an_incomplete_inventory_never_halves_a_dropped_dataset(graph: Graph, tm
     stored = [s for s in walk(graph.storage) if not s.is_folder and not s.path.endswith(".txn")]
     file = tmp_path / "inventory.jsonl"
     file.write_text("\n".join(json.dumps({"path": s.path, "size": s.size, "last_modified": 0}) for s in stored))
-    done = cli("orphans --confirm --json --listing", graph.uri, str(file))
+    done = cli("orphans --older-than 7d --confirm --json --listing", graph.uri, str(file))
     assert done.code == 0
     assert {f["path"].startswith(path) for f in done.json["spared"]} == {True}
     assert graph.lance.open(f"{graph.uri}/{path}").to_table().num_rows

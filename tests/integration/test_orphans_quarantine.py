@@ -85,10 +85,10 @@ def test_purge_deletes_one_quarantine(demo_graph: DemoGraph) -> None:
 def test_a_run_without_work_leaves_no_quarantine(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     plant(graph)
-    plan = plan_orphans(graph)
+    plan = plan_orphans(graph, quarantine=True)
     for file in plan.files:
         graph.storage.delete(file.path)
-    report = apply_orphans(graph, plan, quarantine=True)
+    report = apply_orphans(graph, plan)
     assert (report.quarantine_id, report.already_gone) == (None, len(plan.files))
     assert list_quarantines(graph).quarantines == ()
 
@@ -147,12 +147,12 @@ def test_a_killed_quarantine_is_restored_or_finished(
             moved += 1
         real(path, *rest, **more)  # type: ignore[arg-type]
 
-    plan = plan_orphans(graph)
+    plan = plan_orphans(graph, quarantine=True)
     monkeypatch.setattr(apply, "move_files", lambda s, moves: quarantine.move_files(s, moves, workers=1))
     with monkeypatch.context() as failing:
         failing.setattr(os, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
-            apply_orphans(graph, plan, quarantine=True)
+            apply_orphans(graph, plan)
     (listed,) = list_quarantines(graph).quarantines
     assert listed.files >= after
     if after == 1:

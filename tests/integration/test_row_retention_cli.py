@@ -69,12 +69,12 @@ class TestShell:
             {"table": "table:more", "property": "seen", "older_than": "60d"},
         ]
         (tmp_path / "rows.yaml").write_text(json.dumps({"rows": policies}))
-        done = cli(f"expire-rows --policies {tmp_path / 'rows.yaml'} --confirm --json", str(root))
+        done = cli(f"expire-rows --policies {tmp_path / 'rows.yaml'} --max-share 0.5 --confirm --json", str(root))
         assert [t["rows_removed"] for t in done.json["tables"]] == [1, 1]
 
     def test_a_refused_table_is_an_error_after_the_others_are_done(self, tmp_path: Path, cli: Cli) -> None:
         root = items(tmp_path, [1, 60, 70, 80])
-        done = cli(f"expire-rows {self.OPTIONS} --confirm", str(root))
+        done = cli(f"expire-rows {self.OPTIONS} --max-share 0.5 --confirm", str(root))
         assert done.code == 1
         assert "left 1 of 1 table(s) as they were" in done.err
         assert ids(root) == [0, 1, 2, 3]

@@ -105,12 +105,12 @@ def test_a_graph_under_a_root_with_patterns_is_maintained(
     for path in (*foreign, index):
         graph.storage.write(path, b"left over")
     monkeypatch.setattr(planning, "time", SimpleNamespace(time=lambda: 4e9))
-    plan = plan_orphans(graph)
+    plan = plan_orphans(graph, quarantine=True)
     assert {f.path for f in plan.files} == {*foreign, index}
-    moved = apply_orphans(graph, plan, quarantine=True)
+    moved = apply_orphans(graph, plan)
     assert moved.quarantine_id is not None
     restore(graph, moved.quarantine_id)
-    again = apply_orphans(graph, plan_orphans(graph), quarantine=True)
+    again = apply_orphans(graph, plan_orphans(graph, quarantine=True))
     assert again.quarantine_id is not None
     assert purge(graph, again.quarantine_id).files == len(foreign) + 1
     assert rows_everywhere(open_graph(root)) == rows

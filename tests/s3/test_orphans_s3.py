@@ -40,12 +40,12 @@ def leftovers(graph: Graph) -> set[str]:
     return paths
 
 
-def ripe(graph: Graph, listing: Path | None = None) -> OrphansPlan:
+def ripe(graph: Graph, listing: Path | None = None, *, quarantine: bool = False) -> OrphansPlan:
     """A plan for which everything that is stored by now is old enough: nobody can age an object."""
     later = SimpleNamespace(time=lambda: time.time() + 8 * 86_400)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "time", later)
-        return plan_orphans(graph, listing=listing)
+        return plan_orphans(graph, listing=listing, quarantine=quarantine)
 
 
 @pytest.mark.parametrize("graph", [3, 6], indirect=True, ids=["stamp3", "stamp6"])
@@ -68,9 +68,9 @@ def test_leftovers_and_dropped_datasets_go_in_bulk(graph: Graph) -> None:
 def test_quarantine_copies_and_restores(graph: Graph) -> None:
     leftovers(graph)
     drop(graph, KNOWS)
-    plan = ripe(graph)
+    plan = ripe(graph, quarantine=True)
     before = {s.path: s.size for s in walk(graph.storage) if not s.path.startswith("__maintenance")}
-    report = apply_orphans(graph, plan, quarantine=True)
+    report = apply_orphans(graph, plan)
     assert (report.files_removed, report.failed) == (len(plan.files), ())
     assert report.quarantine_id is not None
     first = plan.files[0].path
@@ -79,7 +79,7 @@ def test_quarantine_copies_and_restores(graph: Graph) -> None:
     assert restore(graph, report.quarantine_id).failed == ()
     assert {s.path: s.size for s in walk(graph.storage) if not s.path.startswith("__maintenance")} == before
     assert list_quarantines(graph).quarantines == ()
-    again = apply_orphans(graph, ripe(graph), quarantine=True)
+    again = apply_orphans(graph, ripe(graph, quarantine=True))
     assert again.quarantine_id is not None
     assert purge(graph, again.quarantine_id).files == len(plan.files)
     assert not [s for s in walk(graph.storage) if s.path.startswith("__maintenance/quarantine")]
@@ -132,9 +132,9 @@ def test_a_refused_key_fails_alone(graph: Graph, monkeypatch: pytest.MonkeyPatch
 def test_a_remote_graph_needs_consent(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     cli = runner(capsys)
     assert cli("orphans", graph.uri).code == 0
-    refused = cli("orphans --confirm --json", graph.uri)
+    refused = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (refused.code, "refusing destructive `orphans`" in refused.err) == (1, True)
-    assert cli("orphans --confirm --json --yes", graph.uri).json["files_removed"] == 0
+    assert cli("orphans --older-than 7d --confirm --json --yes", graph.uri).json["files_removed"] == 0
 
 
 def test_long_listings_come_in_pages(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

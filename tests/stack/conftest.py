@@ -85,7 +85,7 @@ def nights(stack: Stack) -> Iterator[Nights]:
         clock, states = str(first["dag_run_id"]), {}
         states[clock] = operator.follow(clock)
         lost: list[str] = []
-        conf = {"graph": HEAVY, "quiet_seconds": 0, "spark_threshold": 0, "keep": 1, "older_than": "0s"}
+        conf = {"graph": HEAVY, "quiet_seconds": 0, "spark_threshold": 0, "keep": 1, "older_than": None}
         heavy = operator.trigger(conf)
         states[heavy] = operator.follow(heavy, watch=lambda: _lose_a_worker(stack, lost))
         again = operator.trigger(conf)

@@ -28,7 +28,7 @@ OURS = (
     "kb.omni/__recovery/*",
     "kb.omni/*/_refs/tags/omnigraph-ops.freeze.*",
 )
-REMOVE = ("cleanup", GRAPH, "--keep", "1", "--older-than", "0s")
+REMOVE = ("cleanup", GRAPH, "--keep", "1")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_reading_is_enough_to_look_and_to_plan(stack: Stack, seed: ModuleType, v
 
 
 @pytest.mark.parametrize(
-    "words", [("optimize", GRAPH), (*REMOVE, "--confirm", "--yes"), ("unlock", GRAPH, "--confirm")]
+    "words", [("optimize", GRAPH), (*REMOVE, "--confirm", "--yes"), ("unlock", GRAPH, "--confirm", "--yes")]
 )
 def test_reading_changes_nothing_and_says_so(stack: Stack, seed: ModuleType, words: tuple[str, ...]) -> None:
     before = listing(seed, BUCKET)

@@ -61,8 +61,8 @@ def planned(plan: OrphansPlan) -> dict[str, OrphanKind]:
 
 def run(graph: Graph, *, quarantine: bool = False) -> tuple[OrphansPlan, OrphansReport]:
     """Plan and apply. Destroys."""
-    plan = plan_orphans(graph)
-    return plan, apply_orphans(graph, plan, quarantine=quarantine)
+    plan = plan_orphans(graph, quarantine=quarantine)
+    return plan, apply_orphans(graph, plan)
 
 
 def assert_nothing_left(graph: Graph) -> None:

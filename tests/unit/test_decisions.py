@@ -65,6 +65,7 @@ def orphans() -> OrphansPlan:
         uri="/g",
         stamp=6,
         older_than_secs=0,
+        quarantine=False,
         planned_at_us=0,
         expires_at_us=1,
         cutoff=0,

@@ -1,20 +1,21 @@
-"""The engine's duration grammar: an integer and one unit."""
+"""The grammar of durations: an integer and one unit."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_ops.durations import parse_duration
+from omnigraph_ops.durations import DURATION, duration, parse_duration
 from omnigraph_ops.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("0", 0),
-        ("90", 90),
+        ("0s", 0),
         ("90s", 90),
         ("30m", 1800),
         ("12h", 43_200),
@@ -28,6 +29,23 @@ from omnigraph_ops.errors import InvalidInput
 )
 def test_accepted(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
+    assert re.search(DURATION, text)
+    assert parse_duration(duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize(("text", "digits"), [("7", "7"), ("0", "0"), (" +5 ", "5")])
+def test_a_number_alone_is_no_duration(text: str, digits: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_duration(text)
+    assert f"has no unit: write {digits}d for days, {digits}s for seconds" in str(refused.value)
+    assert not re.search(DURATION, text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0d"), (90, "90s"), (5400, "90m"), (7200, "2h"), (86_400, "1d"), (1_209_600, "14d")]
+)
+def test_seconds_as_a_person_writes_them(seconds: int, text: str) -> None:
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\t\n"])

@@ -93,6 +93,14 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
         ("    schedule: '0 0 31 2 *'\n", "5: graphs.people.schedule: '0 0 31 2 *' never comes: no month that it names"),
         ("    timezone: Mars\n", "5: graphs.people.timezone: 'Mars' is not a time zone, as in Europe/Berlin"),
         ("    budget: {deadline: 4y}\n", "5: graphs.people.budget.deadline: unknown duration unit 'y'. Supported: "),
+        ("    budget: {deadline: 4}\n", "5: graphs.people.budget.deadline: the duration '4' has no unit: write 4d for"),
+        ("    retention: {older_than: 7}\n", "5: graphs.people.retention.older_than: the duration '7' has no unit"),
+        ("    retention: {older_than: 59m}\n", "5: graphs.people.retention.older_than: '59m' takes versions that a"),
+        (
+            "    retention: {expiry: {time_retained: 0s}}\n",
+            "5: graphs.people.retention.expiry.time_retained: '0s' ",
+        ),
+        ("    settings: {plan_ttl: 60}\n", "5: graphs.people.settings.plan_ttl: the duration '60' has no unit"),
         ("    budget: {max_bytes: 4XB}\n", "5: graphs.people.budget.max_bytes: invalid size '4XB'"),
         ("    approvals: {remind_after: 1h}\n", "5: graphs.people.approvals: remind_after needs somebody to notify"),
         (
@@ -257,7 +265,8 @@ def test_the_schema_takes_the_example_and_refuses_what_the_reader_refuses() -> N
     example: Any = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     assert list(validator.iter_errors(example)) == []
     example["graphs"]["people"]["budgets"] = {}
-    assert len(list(validator.iter_errors(example))) == 1
+    example["graphs"]["orders"]["window"]["quiet_for"] = 10
+    assert len(list(validator.iter_errors(example))) == 2
 
 
 def test_the_verb_lists(capsys: pytest.CaptureFixture[str]) -> None:

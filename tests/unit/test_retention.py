@@ -78,6 +78,7 @@ class TestPolicies:
         [
             ({"older_than": "0s"}, "more than zero"),
             ({"older_than": "90y"}, "unknown duration unit"),
+            ({"older_than": "90"}, "has no unit: write 90d for days"),
             ({"unit": "us"}, "unit"),
             ({"table": ""}, "table"),
             ({"keep": 3}, "keep"),

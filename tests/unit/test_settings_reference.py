@@ -11,7 +11,7 @@ import pytest
 import omnigraph_ops.settings
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.settings_reference import BEGIN, END, markdown, replaced, settings_report
+from omnigraph_ops.settings_reference import BEGIN, END, markdown, misspelled_settings, replaced, settings_report
 
 
 def test_every_variable_that_is_read_is_described_with_its_default() -> None:
@@ -46,3 +46,24 @@ def test_the_verb_shows_what_is_set_first(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["settings", "--json"]) == 0
     found = {s["variable"]: s for s in json.loads(capsys.readouterr().out)["settings"]}
     assert found["OMNIGRAPH_OPS_HISTORY_DAYS"]["is_set"]
+
+
+def test_a_variable_that_is_no_setting_is_named_with_what_it_may_mean() -> None:
+    known = {s.variable: "1" for s in settings_report({}).settings}
+    beside = {"OMNIGRAPH_OPS_TRACEBACK": "1", "OMNIGRAPH_OPS_AIRFLOW_URL": "x", "OMNIGRAPH_GRAPH": "/g"}
+    assert misspelled_settings(known | beside) == ()
+    assert misspelled_settings({"OMNIGRAPH_OPS_EXCLUSVE": "1", "OMNIGRAPH_OPS_COLOUR": "1"}) == (
+        "OMNIGRAPH_OPS_COLOUR is no setting and changes nothing",
+        "OMNIGRAPH_OPS_EXCLUSVE is no setting and changes nothing; did you mean 'OMNIGRAPH_OPS_EXCLUSIVE'?",
+    )
+
+
+def test_the_shell_warns_of_one_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_OPS_HISTORY_DAY", "30")
+    assert main(["settings"]) == 0
+    assert capsys.readouterr().err == (
+        "warning: OMNIGRAPH_OPS_HISTORY_DAY is no setting and changes nothing; "
+        "did you mean 'OMNIGRAPH_OPS_HISTORY_DAYS'?\n"
+    )

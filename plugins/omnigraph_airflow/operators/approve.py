@@ -109,6 +109,6 @@ class ApproveOrphansOperator(ApprovePlanOperator[OrphansPlan]):
         # The whole stage is imported, not its texts alone: outside of parsing, that costs nobody.
         from omnigraph_ops.orphans import orphans_body
 
-        size = approval.human_bytes(plan.total_bytes)
-        self.subject = f"Remove {len(plan.files):,} unreferenced files ({size})?"
+        what = f"{len(plan.files):,} unreferenced files (about {approval.human_bytes(plan.total_bytes)})"
+        self.subject = f"Move {what} to quarantine?" if plan.quarantine else f"Delete {what} for good?"
         self.body = orphans_body(plan, answer_by=answer_by, full_plan=full_plan)

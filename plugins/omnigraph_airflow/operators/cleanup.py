@@ -105,16 +105,20 @@ class PlanCleanupOperator(OmnigraphOperator):
 
     def _policy(self) -> RetentionPolicy:
         """The policy of the params; an empty mapping is what the trigger form makes of nothing. Pure."""
+        from omnigraph_ops.cleanup.policy import refuse_young
         from omnigraph_ops.durations import parse_duration
 
         if self.expiry:
             expiry = serde.from_json(SnapshotExpiry, dict(self.expiry))
-            return RetentionPolicy(expiry=expiry, between_pins=bool(self.between_pins))
-        return RetentionPolicy(
-            keep_versions=None if self.keep is None else int(self.keep),
-            older_than_secs=None if self.older_than is None else parse_duration(str(self.older_than)),
-            between_pins=bool(self.between_pins),
-        )
+            policy = RetentionPolicy(expiry=expiry, between_pins=bool(self.between_pins))
+        else:
+            policy = RetentionPolicy(
+                keep_versions=None if self.keep is None else int(self.keep),
+                older_than_secs=None if self.older_than is None else parse_duration(str(self.older_than)),
+                between_pins=bool(self.between_pins),
+            )
+        refuse_young(policy, ", or leave the age empty")
+        return policy
 
 
 class CleanupTablesOperator(LotOperator):

@@ -22,15 +22,19 @@ class PlanOrphansOperator(OmnigraphOperator):
     """Lists the store and decides which files nothing refers to; deletes nothing. Returns the kept plan's name.
 
     :param older_than: only files older than this, as in `7d`; at least an hour (templated).
+    :param quarantine: plan to move the files below `__maintenance/quarantine/` instead of deleting them (templated).
     :param digest: use the kept plan of this digest instead of making one (templated).
     """
 
     operator_extra_links = ASKED
-    template_fields: Sequence[str] = ("graph", "older_than", "digest")
+    template_fields: Sequence[str] = ("graph", "older_than", "quarantine", "digest")
 
-    def __init__(self, *, older_than: str = "7d", digest: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, older_than: str = "7d", quarantine: bool | str = False, digest: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.older_than = older_than
+        self.quarantine = quarantine
         self.digest = digest
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
@@ -38,7 +42,10 @@ class PlanOrphansOperator(OmnigraphOperator):
         from omnigraph_ops.orphans import plan_orphans, texts
 
         plan = approved_plan(graph, OrphansPlan, self.digest) or plan_orphans(
-            graph, older_than_seconds=parse_duration(str(self.older_than)), on_progress=self.log.info
+            graph,
+            older_than_seconds=parse_duration(str(self.older_than)),
+            quarantine=bool(self.quarantine),
+            on_progress=self.log.info,
         )
         for line in texts.plan_text(plan).splitlines():
             self.log.info(line)
@@ -47,24 +54,16 @@ class PlanOrphansOperator(OmnigraphOperator):
 
 
 class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
-    """Removes the approved files that still nothing refers to.
-
-    :param quarantine: move them below `__maintenance/quarantine/` instead of deleting them (templated).
-    """
+    """Deletes the approved files that still nothing refers to, or moves them to quarantine, as was approved."""
 
     verb = "orphans"
     plan_type = OrphansPlan
     what = "removal of orphans"
-    template_fields: Sequence[str] = (*ApplyApprovedOperator.template_fields, "quarantine")
-
-    def __init__(self, *, quarantine: bool | str = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.quarantine = quarantine
 
     def apply(self, graph: Graph, plan: OrphansPlan, decision: Decision) -> OrphansReport:
         from omnigraph_ops.orphans import apply_orphans
 
-        return apply_orphans(graph, plan, quarantine=bool(self.quarantine), on_progress=self.log.info)
+        return apply_orphans(graph, plan, on_progress=self.log.info)
 
     def outcome(self, report: OrphansReport) -> tuple[AuditEvent, str]:
         from omnigraph_ops.orphans import texts

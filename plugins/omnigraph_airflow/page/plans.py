@@ -187,7 +187,8 @@ def _orphans(plan: OrphansPlan) -> View:
     return View(
         title="Plan of an orphans run",
         facts=(
-            ("Removes", f"{len(plan.files):,} files and {len(plan.folders):,} empty folders"),
+            ("Moves to quarantine" if plan.quarantine else "Deletes for good", f"{len(plan.files):,} files"),
+            ("Removes", f"{len(plan.folders):,} empty folders"),
             ("Bytes", human_bytes(plan.total_bytes)),
             ("Only older than", human_seconds(plan.older_than_secs)),
             ("Looked at", f"{plan.listed_files:,} files, {human_bytes(plan.listed_bytes)}"),

@@ -23,6 +23,7 @@ from omnigraph_ops import sealed
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models.retention import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
+from omnigraph_ops.orphans import plan_orphans
 from omnigraph_ops.repair import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.history import record, table
@@ -157,6 +158,17 @@ def test_a_kept_plan_is_shown_in_full(client: Callable[..., Client], graphs_file
     assert "keeps a plan" in get(client(), f"/graphs/people/plans/secrets/{DIGEST}", 404)
     assert "keeps a plan" in get(client(), f"/graphs/people/plans/optimize/{DIGEST}", 404)
     assert "not the digest" in get(client(), "/graphs/people/plans/repair/passwd", 404)
+
+
+@pytest.mark.parametrize(("quarantine", "words"), [(True, "Moves to quarantine"), (False, "Deletes for good")])
+def test_a_plan_of_orphans_says_whether_files_can_be_brought_back(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph, quarantine: bool, words: str
+) -> None:
+    graph = demo_graph(loads=1)
+    plan = plan_orphans(graph, quarantine=quarantine)
+    sealed.store(graph.storage, plan)
+    graphs_file(people=graph.uri)
+    assert words in get(client(), f"/graphs/people/plans/orphans/{plan.digest}")
 
 
 @pytest.mark.parametrize("stage", BY_APPROVAL.values(), ids=lambda stage: stage.name)
