@@ -10,6 +10,7 @@ from omnigraph_ops.models.history import (
     HistoryList,
     Measured,
     RunDecision,
+    RunOutcome,
     RunRecord,
     TableRecord,
     TableTrend,
@@ -42,7 +43,7 @@ class View:
 def list_view(listed: HistoryList) -> View:
     """Runs, one per line. Pure."""
     header = (
-        *("Started", "Run", "Verb", "Outcome", "Took", "Tables done / failed / left"),
+        *("Started", "Run", "Verb", "Outcome", "Took", "Tables done / failed / interrupted / left"),
         *("Fragments", "Data", "Rewritten", "Amplification", "Reclaimed", "Score"),
     )
     rows = tuple(_run_cells(run) for run in listed.runs)
@@ -56,7 +57,7 @@ def list_view(listed: HistoryList) -> View:
 def run_view(run: RunRecord) -> View:
     """The whole report of one run. Pure."""
     sections = (
-        Section(title="Failed", lines=run.errors),
+        Section(title="Interrupted" if run.outcome is RunOutcome.INTERRUPTED else "Failed", lines=run.errors),
         Section(title="Needs attention", lines=run.attention),
         Section(title="Done", lines=run.notes),
         Section(title="Decisions", header=_DECISION_HEADER, rows=tuple(_decision_cells(d) for d in run.decisions)),
@@ -119,7 +120,7 @@ def _run_cells(run: RunRecord) -> tuple[str, ...]:
         run.header.verb,
         words(run.outcome),
         _seconds(run.seconds),
-        f"{counts.succeeded} / {counts.failed} / {counts.nothing_to_do}",
+        f"{counts.succeeded} / {counts.failed} / {counts.interrupted} / {counts.nothing_to_do}",
         _moved(run.before.fragments, run.after.fragments),
         _bytes(run.after.data_bytes),
         _bytes(run.work.bytes_rewritten),
