@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from omnigraph_ops import audit_log, render
+from omnigraph_ops import render
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.cleanup.policy import check_policy
 from omnigraph_ops.cli import recording
@@ -16,9 +16,9 @@ from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import OpsError, UsageError
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import open_graph
 from omnigraph_ops.graph.location import locate
-from omnigraph_ops.models import CleanupPlan, CleanupReport, CleanupStats, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.sealed import verify
 
 _SMALL_KEEP = 3
@@ -38,7 +38,7 @@ def cleanup_verb(args: argparse.Namespace) -> int:
     with fence_of(args, graph):
         plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
         recording.note(args, plan)
-        report = _apply(args, graph, plan)
+        report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)
     emit(args, report, render.cleanup_text(report))
     if report.orphaned_forks_failed:
         raise OpsError(
@@ -51,24 +51,6 @@ def cleanup_verb(args: argparse.Namespace) -> int:
             "resolve what their rows say and run cleanup again"
         )
     return 0
-
-
-def _apply(args: argparse.Namespace, graph: Graph, plan: CleanupPlan) -> CleanupReport:
-    """Apply the plan and leave an entry in the audit log; what was never a valid plan leaves none. Destroys."""
-    actor = audit_log.shell_actor()
-    with audit_log.failures_logged(graph.storage, verb="cleanup", actor=actor, digest=plan.digest):
-        report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)
-    if report.versions_removed or report.orphaned_forks_removed or report.failed or report.orphaned_forks_failed:
-        audit_log.append(
-            graph.storage,
-            audit_log.AuditEvent.APPLIED,
-            verb="cleanup",
-            actor=actor,
-            digest=plan.digest,
-            detail=f"{report.versions_removed} versions and {len(report.orphaned_forks_removed)} forks removed, "
-            f"{len(report.failed) + len(report.orphaned_forks_failed)} failed; {render.policy_text(plan.policy)}",
-        )
-    return report
 
 
 def _progress(table: CleanupStats) -> None:

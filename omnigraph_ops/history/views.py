@@ -15,6 +15,7 @@ from omnigraph_ops.models.history import (
     TableRecord,
     TableTrend,
     TableTrendPoint,
+    UnsettledRun,
 )
 from omnigraph_ops.sizes import human_bytes
 
@@ -47,10 +48,14 @@ def list_view(listed: HistoryList) -> View:
         *("Fragments", "Data", "Rewritten", "Amplification", "Reclaimed", "Score"),
     )
     rows = tuple(_run_cells(run) for run in listed.runs)
+    sections = (
+        Section(title="Not in the history yet", lines=tuple(map(_unsettled, listed.unsettled))),
+        Section(title="Runs", header=header, rows=rows),
+    )
     return View(
         title=f"History of {listed.uri}",
         facts=(("Runs", str(len(listed.runs))),),
-        sections=(Section(title="Runs", header=header, rows=rows),) if rows else (),
+        sections=tuple(s for s in sections if s.lines or s.rows),
     )
 
 
@@ -110,6 +115,12 @@ def _facts(run: RunRecord) -> Iterable[tuple[str, str]]:
     yield "Versions removed", _number(run.work.versions_removed or None)
     yield "Files removed", _number(run.work.files_removed or None)
     yield "Preempted", _number(run.work.preempted)
+
+
+def _unsettled(run: UnsettledRun) -> str:
+    state = "at work" if run.at_work else "interrupted; the next command that writes to the graph records it"
+    header = run.header
+    return f"{header.verb} of {header.triggered_by} since {moment(header.started_at_us)}: {state} ({header.run_id})"
 
 
 def _run_cells(run: RunRecord) -> tuple[str, ...]:

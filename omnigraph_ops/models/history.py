@@ -192,11 +192,24 @@ class TableTrendPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnsettledRun:
+    """A run without a record yet."""
+
+    header: RunHeader
+    at_work: bool
+    """Whether its process may be alive; otherwise it was interrupted, and the next run that may write records it."""
+    units: int
+    """How many units it began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryList:
     """Runs of a graph, newest first."""
 
     uri: str
     runs: tuple[RunRecord, ...]
+    unsettled: tuple[UnsettledRun, ...] = ()
+    """Oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
