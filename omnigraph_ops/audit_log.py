@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +21,8 @@ from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 
 AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
+_TIME_OF_ULID = 10
+"""Characters of a ULID that tell its millisecond."""
 
 
 class AuditEvent(StrEnum):
@@ -29,8 +31,14 @@ class AuditEvent(StrEnum):
     APPROVED = "approved"
     REJECTED = "rejected"
     UNANSWERED = "unanswered"
+    STARTED = "started"
+    """Written before the first effect; one of the next three follows."""
     APPLIED = "applied"
     FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+ENDS = frozenset({AuditEvent.APPLIED, AuditEvent.FAILED, AuditEvent.INTERRUPTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +54,7 @@ class AuditEntry:
     detail: str = ""
     """One sentence: the answer, what was done, or why it failed."""
     run: str | None = None
-    """The Airflow run, None for a shell."""
+    """The run, as the history names it; the Airflow run for what a DAG did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +82,37 @@ def append(
     return entry
 
 
+def started(storage: Storage, *, verb: str, actor: str, digest: str, run: str | None = None) -> AuditEntry:
+    """Add the entry that an apply begins with, before its first effect. Writes.
+
+    Raises:
+        StorageError: it could not be written, so the effect must not happen.
+    """
+    try:
+        return append(storage, AuditEvent.STARTED, verb=verb, actor=actor, digest=digest, run=run)
+    except StorageError as error:
+        raise StorageError(
+            f"the audit log could not be written, so nothing was removed or published: {error}; make "
+            f"{AUDIT_DIR}/ writable, then run again"
+        ) from error
+
+
+def has_end(storage: Storage, *, run: str, since_us: int) -> bool:
+    """Whether the log says how a run ended that started at that moment. Reads what is as old as the run."""
+    first = new_ulid(since_us)[:_TIME_OF_ULID]
+    names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json") and name[:_TIME_OF_ULID] >= first]
+    return any(entry.run == run and entry.event in ENDS for entry in _entries(storage, names))
+
+
 def read(storage: Storage, *, newest: int | None = None) -> tuple[AuditEntry, ...]:
     """Entries oldest first, only the newest so many if asked; a damaged one is left out. Reads."""
     names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json")]
+    return _entries(storage, names if newest is None else names[len(names) - min(newest, len(names)) :])
+
+
+def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
     entries = []
-    for name in names if newest is None else names[len(names) - min(newest, len(names)) :]:
+    for name in names:
         with contextlib.suppress(FileNotFoundError, InvalidInput):
             entries.append(serde.from_json(AuditEntry, storage.read(f"{AUDIT_DIR}/{name}")))
     return tuple(entries)

@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,20 +160,29 @@ class LeaseKeeper:
 
 @contextlib.contextmanager
 def committer_lease(
-    storage: Storage, *, purpose: str, ttl_seconds: float, wait_seconds: float, place: LeasePlace = _COMMITTER
+    storage: Storage,
+    *,
+    purpose: str,
+    ttl_seconds: float,
+    wait_seconds: float,
+    place: LeasePlace = _COMMITTER,
+    pause: Callable[[float], None] | None = None,
 ) -> Iterator[LeaseKeeper]:
     """Hold the committer lease of a graph, or the lease at another place, for the block. Writes its file.
 
     Args:
         wait_seconds: how long to wait for a live holder. A dead holder on this machine is replaced at once; on
             another machine it is known to be dead only after one TTL of watching.
+        pause: how to wait for a moment; whatever it raises ends the waiting.
 
     Raises:
         LeaseHeld: a holder that may be alive kept it for longer than `wait_seconds`.
         StorageError: the object store cannot create exclusively.
     """
     refuse_unsafe_store(storage)
-    keeper = _acquire(storage, place, purpose, ttl_seconds, wait_seconds)
+    deadline = _clock() + wait_seconds
+    while (keeper := _try(storage, place, purpose, ttl_seconds, deadline)) is None:
+        (pause or time.sleep)(_POLL_SECONDS)
     try:
         yield keeper
     finally:
@@ -190,6 +199,7 @@ def committer_turn(
         purpose=purpose,
         ttl_seconds=settings.lease_ttl_seconds,
         wait_seconds=settings.lease_wait_seconds if wait_seconds is None else wait_seconds,
+        pause=graph.run.pause,
     )
 
 
@@ -292,8 +302,8 @@ def _is_dead(storage: Storage, place: LeasePlace, holder: Lease, ttl: float) -> 
     return _clock() - since > max(ttl, holder.ttl_seconds)
 
 
-def _acquire(storage: Storage, place: LeasePlace, purpose: str, ttl: float, wait_seconds: float) -> LeaseKeeper:
-    deadline = _clock() + wait_seconds
+def _try(storage: Storage, place: LeasePlace, purpose: str, ttl: float, deadline: float) -> LeaseKeeper | None:
+    """Become the holder; None while another one may be alive, `LeaseHeld` once it is too late. Writes."""
     while True:
         holder = read_lease(storage, place.path)
         if holder is None or _is_dead(storage, place, holder, ttl):
@@ -306,7 +316,7 @@ def _acquire(storage: Storage, place: LeasePlace, purpose: str, ttl: float, wait
                 f"{holder.owner} ({holder.purpose}) holds {place.name} of {storage.root}; "
                 "nothing was changed; run again when it is done"
             )
-        time.sleep(_POLL_SECONDS)
+        return None
 
 
 def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before: Lease | None) -> LeaseKeeper | None:

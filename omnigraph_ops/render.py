@@ -14,6 +14,7 @@ from omnigraph_ops.models import (
     Decision,
     OptimizePlan,
     OptimizeReport,
+    OrphansReport,
     PendingIndex,
     RecoverReport,
     RepairAction,
@@ -25,6 +26,7 @@ from omnigraph_ops.models import (
     TableCleanupPlan,
     TableStats,
 )
+from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.render_evidence import evidence_lines
 from omnigraph_ops.sizes import human_bytes
 
@@ -36,6 +38,7 @@ _SKIP_TEXT = {
     SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",
     SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
     SkipReason.AUTO_OFF: "automatic optimisation is off",
+    SkipReason.INTERRUPTED: "the run was stopped first — planned again next time",
     SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
 }
 
@@ -129,6 +132,22 @@ def repair_detail(report: RepairReport) -> str:
     done = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
     version = report.manifest_version
     return f"{done}; {'nothing was published' if version is None else f'graph manifest version {version}'}"
+
+
+def orphans_detail(report: OrphansReport) -> str:
+    """One sentence for the audit log. Pure."""
+    where = f" to quarantine {report.quarantine_id}" if report.quarantine_id else ""
+    return (
+        f"{report.files_removed} files and {report.bytes_removed} bytes removed{where}, "
+        f"{len(report.spared)} spared, {len(report.failed)} failed"
+    )
+
+
+def rows_detail(report: RowRetentionReport) -> str:
+    """One sentence for the audit log. Pure."""
+    tables = ", ".join(f"{t.table_key} {t.rows_removed}" for t in report.tables if t.rows_removed)
+    failed = f", {len(report.failed)} failed" if report.failed else ""
+    return f"{report.rows_removed} rows and {report.edges_removed} edges deleted ({tables or 'none'}){failed}"
 
 
 def cleanup_plan_text(plan: CleanupPlan) -> str:

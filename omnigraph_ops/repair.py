@@ -32,6 +32,7 @@ from omnigraph_ops.models import (
     RepairReport,
     RepairRow,
 )
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.optimize.observe import select_entries
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
@@ -84,15 +85,27 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
         for row in decided:
             if row.action in _PUBLISHES:
                 refuse_frozen(graph, row.table_key)
-        keeper.assert_held()
-        return RepairReport(
+        report = RepairReport(
             uri=graph.uri,
             confirm=True,
             force=force,
-            manifest_version=_publish(graph, decided),
+            manifest_version=None,
             tables=decided,
             digest=preview.digest,
         )
+        if not any(row.action in _PUBLISHES for row in decided):
+            return report
+        unit = Unit(name="the publish of the repair", stage="repair", digest=preview.digest, report=_bare(report))
+        graph.run.begins(unit)
+        keeper.assert_held()
+        report = replace(report, manifest_version=_publish(graph, decided))
+        graph.run.ended(unit, _bare(report))
+        return report
+
+
+def _bare(report: RepairReport) -> RepairReport:
+    """The report without its evidence, which no record needs. Pure."""
+    return replace(report, tables=tuple(replace(row, evidence=None) for row in report.tables))
 
 
 def classify(chain: History, problem: str | None = None, *, readable: bool = True) -> Classification:
@@ -224,10 +237,8 @@ def _against(graph: Graph, entry: TableEntry, head: Dataset, chain: History) -> 
     return (f"{entry.table_key} {wrong}" if wrong else None), True
 
 
-def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int | None:
+def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int:
     chosen = {r.table_key: r for r in decided if r.action in _PUBLISHES}
-    if not chosen:
-        return None
     updates = []
     for entry in graph.state().entries:
         row = chosen.get(entry.table_key)

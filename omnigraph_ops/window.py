@@ -90,7 +90,7 @@ def land(
                 return UnitResult(entry=window.published(), window=closed, landed=window.landed)
             _remove(graph, window.written)
             moved += not wait
-            time.sleep(wait)
+            graph.run.pause(wait)
         raise PublishConflict(
             f"{entry.table_key} moved {_ATTEMPTS} times while it was about to be committed to; nothing was written; "
             "run again when it is quieter"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -27,7 +28,10 @@ from omnigraph_ops.models import (
     PlannedFile,
     TableCleanupPlan,
 )
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.removals import announced
+from omnigraph_ops.runs.told import cleaned
+from omnigraph_ops.runs.watch import Stopped
 from omnigraph_ops.sealed import verify
 
 _SHOWN = 5
@@ -38,6 +42,8 @@ def cleanup_all(
 ) -> CleanupReport:
     """Reclaim orphaned forks, then old versions of every table; faults stay in their table's row. Destroys.
 
+    A run that is asked to stop reports the tables that it did by then.
+
     Raises:
         StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
         RecoveryPending: something is pending; nothing was deleted.
@@ -47,12 +53,13 @@ def cleanup_all(
     sweep_ended(graph)
     refuse_pending(graph)
     forks = _remove_forks(graph, plan)
-    stats = []
-    for table in plan.tables:
-        outcome = _isolated(graph, table)
-        if on_progress is not None:
-            on_progress(outcome)
-        stats.append(outcome)
+    stats: list[CleanupStats] = []
+    with contextlib.suppress(Stopped):
+        for table in plan.tables:
+            graph.run.check()
+            stats.append(_isolated(graph, plan, table))
+            if on_progress is not None:
+                on_progress(stats[-1])
     return CleanupReport(
         uri=graph.uri,
         keep_versions=plan.policy.keep_versions,
@@ -78,7 +85,10 @@ def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupSta
     table = next((t for t in plan.tables if t.table_key == table_key), None)
     if table is None:
         raise UnknownTable(f"the cleanup plan has no table {table_key!r}; nothing was deleted")
-    return _cleanup_table(graph, table)
+    stats, failure = _cleanup_table(graph, plan, table)
+    if failure is not None:
+        raise failure
+    return stats
 
 
 def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
@@ -97,20 +107,22 @@ def _verify(graph: Graph, plan: CleanupPlan) -> None:
 
 
 def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
-    outcomes = []
-    for fork in plan.orphaned_forks:
-        refuse_pending(graph)
-        try:
-            refuse_frozen(graph, fork.table_key)
-            removed = _remove_fork(graph, fork)
-        except OpsError as error:
-            outcomes.append(replace(fork, error=str(error)))
-            continue
-        outcomes += [fork] if removed else []
+    outcomes: list[OrphanedFork] = []
+    with contextlib.suppress(Stopped):
+        for fork in plan.orphaned_forks:
+            graph.run.check()
+            refuse_pending(graph)
+            try:
+                refuse_frozen(graph, fork.table_key)
+                removed = _remove_fork(graph, plan, fork)
+            except OpsError as error:
+                outcomes.append(replace(fork, error=str(error)))
+                continue
+            outcomes += [fork] if removed else []
     return tuple(outcomes)
 
 
-def _remove_fork(graph: Graph, fork: OrphanedFork) -> bool:
+def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
     with (
         committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}") as keeper,
         announced(graph.storage, fork.table_path, branch=fork.branch, versions=None),
@@ -121,28 +133,48 @@ def _remove_fork(graph: Graph, fork: OrphanedFork) -> bool:
         if not is_orphaned(graph, fork, view) or why_kept(graph, dataset, fork, view, others) is not None:
             return False
         _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
-        keeper.assert_held()
-        return graph.lance.delete_branch(dataset, fork.branch)
+        unit = Unit(
+            name=f"fork {fork.branch} of {fork.table_key}",
+            stage="forks",
+            digest=plan.digest,
+            table_key=fork.table_key,
+            table_path=fork.table_path,
+            branch=fork.branch,
+            files=fork.files,
+        )
+        graph.run.begins(unit)
+        try:
+            keeper.assert_held()
+            removed = graph.lance.delete_branch(dataset, fork.branch)
+        except OpsError as error:
+            graph.run.ended(unit, replace(fork, error=str(error)))
+            raise
+        graph.run.ended(unit, fork if removed else None)
+        return removed
 
 
-def _isolated(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
+def _isolated(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> CleanupStats:
     try:
-        return _cleanup_table(graph, table)
+        stats, failure = _cleanup_table(graph, plan, table)
     except OpsError as error:
         return CleanupStats(table_key=table.table_key, error=table.refused or str(error))
+    return stats if failure is None else replace(stats, error=str(failure))
 
 
-def _cleanup_table(graph: Graph, table: TableCleanupPlan) -> CleanupStats:
+def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
+    """What was removed of a table, and what ended that half-way; raises before anything is removed. Destroys."""
     if table.refused is not None:
         raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
     with (
         committer_turn(graph, f"cleanup {table.table_key}") as keeper,
         announced(graph.storage, table.table_path, branch=None, versions=table.versions),
     ):
-        return _remove(graph, table, keeper)
+        return _remove(graph, plan, table, keeper)
 
 
-def _remove(graph: Graph, table: TableCleanupPlan, keeper: LeaseKeeper) -> CleanupStats:
+def _remove(
+    graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
+) -> tuple[CleanupStats, OpsError | None]:
     refuse_pending(graph, table_key=table.table_key)
     view = look(graph)
     entry = _same_table(graph, view, table)
@@ -156,18 +188,48 @@ def _remove(graph: Graph, table: TableCleanupPlan, keeper: LeaseKeeper) -> Clean
     doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
     spared = tuple(sorted(set(wanted) - set(doomed)))
     if not doomed:
-        return CleanupStats(table_key=table.table_key, skipped_since_protected=spared)
-    _refuse_more(table.table_key, files_to_go(entry, head, doomed), table.files)
-    keeper.assert_held()
-    removed = remove_versions(head, doomed, deletes_per_second=graph.settings.max_deletes_per_second or None)
-    _prove_readable(graph, entry, view)
-    _prove_gone(graph, entry, doomed)
-    return CleanupStats(
+        return CleanupStats(table_key=table.table_key, skipped_since_protected=spared), None
+    files = files_to_go(entry, head, doomed)
+    _refuse_more(table.table_key, files, table.files)
+    unit = Unit(
+        name=f"cleanup of {table.table_key}",
+        stage="cleanup",
+        digest=plan.digest,
         table_key=table.table_key,
-        bytes_removed=removed.bytes_removed,
-        old_versions_removed=removed.old_versions,
+        table_path=entry.path,
+        version=entry.version,
         versions=doomed,
-        skipped_since_protected=spared,
+        files=files,
+    )
+    graph.run.begins(unit)
+    done, failure = _remove_versions(graph, unit, entry, view, keeper)
+    graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
+    return replace(done, skipped_since_protected=spared), failure
+
+
+def _remove_versions(
+    graph: Graph, unit: Unit, entry: TableEntry, view: GraphView, keeper: LeaseKeeper
+) -> tuple[CleanupStats, OpsError | None]:
+    """Remove the versions of a unit; after a failure the graph tells which of them are gone. Destroys."""
+    limit = graph.settings.max_deletes_per_second or None
+    try:
+        keeper.assert_held()
+        removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=limit)
+        _prove_readable(graph, entry, view)
+        _prove_gone(graph, entry, unit.versions)
+    except OpsError as error:
+        try:
+            return cleaned(graph, unit), error
+        except OpsError:
+            return CleanupStats(table_key=unit.table_key), error
+    return (
+        CleanupStats(
+            table_key=unit.table_key,
+            bytes_removed=removed.bytes_removed,
+            old_versions_removed=removed.old_versions,
+            versions=unit.versions,
+        ),
+        None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from omnigraph_ops import audit_log, render
+from omnigraph_ops import render
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.cleanup.policy import check_policy, refuse_young
 from omnigraph_ops.cli import recording
@@ -17,8 +17,8 @@ from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.cli.values import wrong_usage
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
-from omnigraph_ops.graph.graph import Graph, open_graph
-from omnigraph_ops.models import CleanupPlan, CleanupReport, CleanupStats, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.sealed import verify
 
 _SMALL_KEEP = 3
@@ -40,7 +40,7 @@ def cleanup_verb(args: argparse.Namespace) -> int:
     with fence_of(args, graph):
         plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
         recording.note(args, plan)
-        report = _apply(args, graph, plan)
+        report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)
     emit(args, report, render.cleanup_text(report))
     if report.orphaned_forks_failed:
         raise OpsError(
@@ -53,24 +53,6 @@ def cleanup_verb(args: argparse.Namespace) -> int:
             "resolve what their rows say and run cleanup again"
         )
     return 0
-
-
-def _apply(args: argparse.Namespace, graph: Graph, plan: CleanupPlan) -> CleanupReport:
-    """Apply the plan and leave an entry in the audit log; what was never a valid plan leaves none. Destroys."""
-    actor = audit_log.shell_actor()
-    with audit_log.failures_logged(graph.storage, verb="cleanup", actor=actor, digest=plan.digest):
-        report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)
-    if report.versions_removed or report.orphaned_forks_removed or report.failed or report.orphaned_forks_failed:
-        audit_log.append(
-            graph.storage,
-            audit_log.AuditEvent.APPLIED,
-            verb="cleanup",
-            actor=actor,
-            digest=plan.digest,
-            detail=f"{report.versions_removed} versions and {len(report.orphaned_forks_removed)} forks removed, "
-            f"{len(report.failed) + len(report.orphaned_forks_failed)} failed; {render.policy_text(plan.policy)}",
-        )
-    return report
 
 
 def _progress(table: CleanupStats) -> None:

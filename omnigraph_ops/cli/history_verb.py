@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from omnigraph_ops import history, serde
+from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.output import open_target
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.graph.graph import Graph
@@ -15,6 +16,7 @@ from omnigraph_ops.history.render_markdown import markdown
 from omnigraph_ops.history.render_text import text
 from omnigraph_ops.history.views import View, list_view, run_view, trend_view
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
+from omnigraph_ops.runs.settle import unsettled
 
 Shown = HistoryList | RunRecord | TableTrend
 
@@ -25,7 +27,9 @@ def history_verb(args: argparse.Namespace) -> int:
         raise UsageError("--run shows one whole run; leave --table, --last and --since out")
     if len(args.tables) > 1:
         raise UsageError("history shows one table at a time")
-    shown = _read(args, open_target(args))
+    graph = open_target(args)
+    recording.settled(graph)
+    shown = _read(args, graph)
     print(_rendered(shown, "json" if args.json else args.format))
     return 0
 
@@ -41,7 +45,8 @@ def _read(args: argparse.Namespace, graph: Graph) -> Shown:
     if args.tables:
         points = history.table_trend(graph, args.tables[0], last=last, since_us=since_us)
         return TableTrend(uri=graph.uri, table_key=args.tables[0], points=points)
-    return HistoryList(uri=graph.uri, runs=history.read_runs(graph, last=last, since_us=since_us))
+    runs = history.read_runs(graph, last=last, since_us=since_us)
+    return HistoryList(uri=graph.uri, runs=runs, unsettled=unsettled(graph))
 
 
 def _rendered(shown: Shown, form: str) -> str:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from omnigraph_ops.cli.parser import build_parser
+from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.edges.faults import first_line
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.settings_reference import misspelled_settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `omnigraph-ops`; returns the exit code."""
+    """Entry point of `omnigraph-ops`; returns the exit code. Without arguments it has the process for itself."""
+    signals = Signals(own_process=argv is None)
+    with signals.installed():
+        try:
+            code = _run(argv, signals)
+        except KeyboardInterrupt:
+            code = signals.code  # pressed again while the end was being told
+        if signals.name and argv is None:
+            signals.leave(code)
+    return code
+
+
+def _run(argv: Sequence[str] | None, signals: Signals) -> int:
     try:
         arguments = build_parser().parse_args(argv)
         for line in misspelled_settings():
@@ -26,39 +36,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         from omnigraph_ops.cli.recording import recorded
         from omnigraph_ops.cli.verbs import VERBS
 
-        with _ended_by_sigterm():
-            return recorded(arguments, VERBS[arguments.verb])
+        code = recorded(arguments, VERBS[arguments.verb], signals)
     except OpsError as error:
         print(f"Error: {error}", file=sys.stderr)
-        return error.exit_code
+        code = error.exit_code
     except KeyboardInterrupt:
-        print("Interrupted; run `omnigraph-ops check` to see whether anything is pending", file=sys.stderr)
-        return 130
+        left = "nothing was changed" if signals.nothing_began else _PENDING
+        print(f"Interrupted; {left}", file=sys.stderr)
+        return signals.code
     except BrokenPipeError:
         sys.stderr.close()
         return 1
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
-        return _unexpected(error)
+        code = _unexpected(error)
+    if signals.interrupted:
+        print("Interrupted; what was done is recorded; run the same command again for the rest", file=sys.stderr)
+        return signals.code
+    return code
 
 
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that freezes, fences and leases are given back. Sets the handler."""
-    main_thread = threading.current_thread() is threading.main_thread()
-    if not main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _end(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
+_PENDING = "run `omnigraph-ops check` to see whether anything is pending"
 
 
 def _unexpected(error: BaseException) -> int:
@@ -66,8 +65,7 @@ def _unexpected(error: BaseException) -> int:
         traceback.print_exception(error)
     print(
         f"Error: unexpected {type(error).__name__}: {first_line(error)}; "
-        "run `omnigraph-ops check` to see whether anything is pending; "
-        "set OMNIGRAPH_OPS_TRACEBACK=1 for the traceback",
+        f"{_PENDING}; set OMNIGRAPH_OPS_TRACEBACK=1 for the traceback",
         file=sys.stderr,
     )
     return 1

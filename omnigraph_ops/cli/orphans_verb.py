@@ -7,7 +7,6 @@ import contextlib
 import sys
 from pathlib import Path
 
-from omnigraph_ops import audit_log
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import Effect, options, require_consent, require_terms, say_how_to_apply
@@ -79,19 +78,8 @@ def _age(args: argparse.Namespace) -> int:
 
 
 def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
-    """Apply the plan and leave an entry in the audit log. Destroys."""
-    actor = audit_log.shell_actor()
-    with audit_log.failures_logged(graph.storage, verb="orphans", actor=actor, digest=plan.digest):
-        report = apply_orphans(graph, plan, on_progress=progress(args))
-    if report.files_removed or report.folders_removed or report.failed:
-        audit_log.append(
-            graph.storage,
-            audit_log.AuditEvent.APPLIED,
-            verb="orphans",
-            actor=actor,
-            digest=plan.digest,
-            detail=texts.detail(report),
-        )
+    """Apply the plan and print what came of it. Destroys."""
+    report = apply_orphans(graph, plan, on_progress=progress(args))
     emit(args, report, texts.report_text(report))
     if report.failed:
         raise OpsError(
@@ -119,16 +107,6 @@ def _quarantine(args: argparse.Namespace) -> int:
     else:
         print("orphans --purge is destructive — rerun with --confirm", file=sys.stderr)
         report = preview_quarantine(graph, args.purge)
-    if report.action != "preview":
-        audit_log.append(
-            graph.storage,
-            audit_log.AuditEvent.FAILED if report.failed else audit_log.AuditEvent.APPLIED,
-            verb="orphans",
-            actor=audit_log.shell_actor(),
-            digest=report.digest,
-            detail=f"quarantine {report.quarantine_id} {report.action}: {report.files} files, "
-            f"{len(report.failed)} failed",
-        )
     emit(args, report, texts.quarantine_text(report))
     if report.failed:
         raise OpsError(f"{len(report.failed)} file(s) of the quarantine stay in it; see their reasons")

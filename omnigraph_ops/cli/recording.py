@@ -10,10 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from omnigraph_ops import __version__, audit_log, history
+from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.errors import (
     ApprovalMissing,
     InvalidInput,
     NotAGraph,
+    OpsError,
+    OutcomeUnknown,
+    StorageError,
     UnknownTable,
     UnsupportedStamp,
     UsageError,
@@ -21,7 +25,7 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.history.record import record_of
-from omnigraph_ops.history.results import RunResults, StageFailure
+from omnigraph_ops.history.results import Interruption, RunResults, StageFailure
 from omnigraph_ops.history.snapshot import everything_now, look, versions_now
 from omnigraph_ops.lease import process_name
 from omnigraph_ops.models import (
@@ -36,8 +40,11 @@ from omnigraph_ops.models import (
     RepairReport,
 )
 from omnigraph_ops.models.backup import BackupReport
-from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin, RunRecord
+from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.runs.recorded import RecordedRun
+from omnigraph_ops.runs.results import audit_end, wants_audit, with_units
+from omnigraph_ops.runs.settle import settle
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
 """The call was wrong: there was no run. What stands in the way of a run is part of its record."""
@@ -57,16 +64,15 @@ _SIGNALS: dict[object, str] = {128 + number: number.name for number in signal.Si
 """By the exit code of whoever was ended by one."""
 
 
-def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int], signals: Signals) -> int:
     """Run a verb; one that writes leaves its record, however it ends. Writes."""
-    recorder = args.recorder = Recorder(args)
+    recorder = args.recorder = Recorder(args, signals)
     try:
         code = verb(args)
     except BaseException as error:
         recorder.finish(error)
         raise
-    recorder.finish(None)
-    return code
+    return code if recorder.finish(None) else max(code, 1)
 
 
 def opened(args: argparse.Namespace, graph: Graph) -> None:
@@ -93,41 +99,117 @@ def writes(args: argparse.Namespace) -> bool:
 
 
 class Recorder:
-    """Collects what a verb did, to be written once at its end."""
+    """Collects what a verb did, and records it when it ends."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
+    def __init__(self, args: argparse.Namespace, signals: Signals) -> None:
+        self._args, self._signals = args, signals
         self._writes = writes(args)
         self._started_at_us = now_us()
         self._graph: Graph | None = None
+        self._run: RecordedRun | None = None
         self._results = RunResults()
 
     def opened(self, graph: Graph) -> None:
-        """The graph is open: look at its versions. Reads."""
-        if self._writes and self._graph is None:
-            self._graph = graph
-            self._results = replace(self._results, before=look(versions_now, graph))
+        """The graph is open: record the runs that were cut off, then look at its versions. Writes."""
+        if not self._writes or self._graph is not None:
+            return
+        settled(graph)
+        self._graph = graph
+        self._results = replace(self._results, before=look(versions_now, graph))
+        self._run = graph.run = RecordedRun(graph, self._header(graph), self._results.before)
+        self._signals.watch(self._run)
 
     def note(self, value: object) -> None:
         """A plan or a report. Pure."""
         self._results = _with(self._results, value)
         self._results = replace(self._results, decisions=self._results.decisions + self._decision(value))
+        if self._run is not None:
+            self._run.decisions = self._results.decisions
 
-    def finish(self, error: BaseException | None) -> None:
-        """Write the record, if there is a graph to write it to. Writes."""
-        graph = self._graph
-        if graph is None or isinstance(error, _NO_RUN):
-            return
-        history.keep(graph, lambda: self._record(graph, error), days=graph.settings.history_days, warn=_warn)
-
-    def _record(self, graph: Graph, error: BaseException | None) -> RunRecord:
-        results = self._results
-        if error is not None:
-            results = replace(results, failures=(StageFailure(message=_sentence(error), stage=self._args.verb),))
-        if error is None or isinstance(error, Exception):
-            # Somebody who interrupts does not wait for a look at every table.
+    def finish(self, error: BaseException | None) -> bool:
+        """Record the run, if there is a graph to record it in; False when the audit log lacks its end. Writes."""
+        graph, run = self._graph, self._run
+        if graph is None or run is None or isinstance(error, _NO_RUN):
+            return True
+        self._signals.closing()
+        at_work = frozenset(record.unit.table_key for record in run.records if record.result is None)
+        aborted = error is not None and not isinstance(error, Exception)
+        if at_work and aborted:
+            # Threads that nobody can end may still be at it: only when this process is gone the graph tells.
+            _warn("what was interrupted is recorded by the next command that reads the history or writes to the graph")
+            return True
+        try:
+            run.tell_the_rest()
+        except OpsError as failure:
+            _warn(f"the run is recorded by the next command that writes to the graph: {failure}")
+            return True
+        interrupted = aborted or self._signals.interrupted
+        results = with_units(self._ended(error), graph.uri, run.records)
+        if interrupted:
+            ended = Interruption(reason=self._why(error), tables=at_work - {""})
+            results = replace(results, interruption=ended)
+        else:
             results = replace(results, after=look(everything_now, graph))
-        header = RunHeader(
+        kept = self._keep(graph, run, results)
+        audited = self._audit(graph, run, results, error)
+        if kept and audited:
+            run.settled()
+        return audited
+
+    def _ended(self, error: BaseException | None) -> RunResults:
+        if not isinstance(error, Exception):
+            return self._results
+        failure = StageFailure(message=_sentence(error), stage=self._args.verb)
+        return replace(self._results, failures=(failure,))
+
+    def _why(self, error: BaseException | None) -> str:
+        """What interrupted the run, in words. Pure."""
+        return f"interrupted by {self._signals.name}" if self._signals.name else _sentence(error or KeyboardInterrupt())
+
+    def _keep(self, graph: Graph, run: RecordedRun, results: RunResults) -> bool:
+        """Add the record to the history; one that cannot be added is left in the journal. Writes."""
+        kept: list[bool] = []
+        record = history.keep(
+            graph,
+            lambda: record_of(run.header, results),
+            days=graph.settings.history_days,
+            warn=_warn,
+            on_kept=lambda: kept.append(True),
+        )
+        if record is not None and not kept:
+            run.keep_for_later(record)
+        return bool(kept)
+
+    def _audit(self, graph: Graph, run: RecordedRun, results: RunResults, error: BaseException | None) -> bool:
+        """End what the audit log says of the run; False when that could not be written. Writes."""
+        digest = run.digest or _digest_of(results)
+        unknown = isinstance(error, (StorageError, OutcomeUnknown)) and digest
+        if not digest or not (run.audited or wants_audit(results) or unknown):
+            return True
+        failure = _sentence(error) if isinstance(error, Exception) and not _told(self._results) else None
+        event, detail = audit_end(results, error=failure, interrupted=results.interruption is not None)
+        header = run.header
+        try:
+            audit_log.append(
+                graph.storage,
+                event,
+                verb=header.verb,
+                actor=header.triggered_by,
+                digest=digest,
+                detail=detail,
+                run=header.run_id,
+            )
+        except OpsError as problem:
+            print(
+                f"Error: the last entry of the audit log could not be written: {problem}; what was done is reported "
+                "above, and the next command that writes to the graph adds the entry",
+                file=sys.stderr,
+            )
+            return False
+        return True
+
+    def _header(self, graph: Graph) -> RunHeader:
+        return RunHeader(
             run_id=f"{RunOrigin.CLI}/{process_name()}/{new_ulid(self._started_at_us)}",
             origin=RunOrigin.CLI,
             verb=self._args.verb,
@@ -137,7 +219,6 @@ class Recorder:
             stamp=graph.stamp,
             tool_version=__version__,
         )
-        return record_of(header, results)
 
     def _decision(self, plan: object) -> tuple[RunDecision, ...]:
         """`--confirm` is the approval of what is planned. Pure."""
@@ -155,6 +236,27 @@ class Recorder:
                 forced=bool(getattr(self._args, "force", False)),
             ),
         )
+
+
+def settled(graph: Graph) -> None:
+    """Record the runs that were cut off, as far as that can be done now. Writes."""
+    try:
+        settle(graph)
+    except OpsError as error:
+        _warn(f"a run that was interrupted could not be recorded: {error}")
+
+
+def _digest_of(results: RunResults) -> str:
+    """Of the plan that was decided about, or of the quarantine. Pure."""
+    if results.quarantine is not None:
+        return results.quarantine.digest
+    return next((decision.digest for decision in results.decisions), "")
+
+
+def _told(results: RunResults) -> bool:
+    """Whether the report of a stage with a plan is there, so that its detail says what failed. Pure."""
+    reports = (results.cleanup, results.forks, results.orphans, results.quarantine, results.row_retention)
+    return any(reports) or results.repair is not None
 
 
 def _to_decide(plan: object) -> tuple[str, str] | None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from omnigraph_ops import audit_log, render
-from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops import render
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import Effect, require_consent, require_terms
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.errors import OpsError, UsageError
-from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.sealed import verify
 
-_VERB = "repair"
 _NOTHING = "nothing was published"
 _EFFECT = Effect(does="publishes the heads of drifted tables", untouched=_NOTHING)
 
@@ -35,7 +32,7 @@ def repair_verb(args: argparse.Namespace) -> int:
     if not args.confirm:
         return _show(args, preview)
     recording.note(args, preview)
-    report = _apply(graph, preview, force=args.force)
+    report = apply_repair(graph, preview, force=args.force)
     emit(args, report, render.repair_text(report))
     if report.refused:
         raise OpsError(
@@ -70,16 +67,3 @@ def _show(args: argparse.Namespace, preview: RepairPreview) -> int:
     )
     emit(args, report, render.repair_text(report, narrowed_to=preview.tables))
     return 0
-
-
-def _apply(graph: Graph, preview: RepairPreview, *, force: bool) -> RepairReport:
-    """Apply and record what came of it; a graph without drift leaves no entry. Publishes."""
-    if not preview.drifted:
-        return apply_repair(graph, preview, force=force)
-    actor = audit_log.shell_actor()
-    with audit_log.failures_logged(graph.storage, verb=_VERB, actor=actor, digest=preview.digest):
-        report = apply_repair(graph, preview, force=force)
-    event = AuditEvent.FAILED if report.manifest_version is None else AuditEvent.APPLIED
-    detail = render.repair_detail(report)
-    audit_log.append(graph.storage, event, verb=_VERB, actor=actor, digest=preview.digest, detail=detail)
-    return report

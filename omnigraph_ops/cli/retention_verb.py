@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from omnigraph_ops import audit_log, sealed
+from omnigraph_ops import sealed
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import require_consent, require_terms, say_how_to_apply
@@ -44,7 +44,7 @@ def retention_verb(args: argparse.Namespace) -> int:
     graph = open_target(args)
     plan = _kept(graph, args.plan) if args.plan is not None else _planned(args, graph, policies)
     recording.note(args, plan)
-    report = _apply(args, graph, plan)
+    report = expire_rows(graph, plan, engine=engine_of(graph, args.engine), say=progress(args))
     emit(args, report, texts.report_text(report))
     return _judged(report)
 
@@ -58,24 +58,6 @@ def _judged(report: RowRetentionReport) -> int:
             f"{kept[0].error or kept[0].refused}"
         )
     return 0
-
-
-def _apply(args: argparse.Namespace, graph: Graph, plan: RowRetentionPlan) -> RowRetentionReport:
-    """Apply the plan and leave an entry in the audit log. Destroys rows."""
-    actor = audit_log.shell_actor()
-    engine = engine_of(graph, args.engine)
-    with audit_log.failures_logged(graph.storage, verb="expire-rows", actor=actor, digest=plan.digest):
-        report = expire_rows(graph, plan, engine=engine, say=progress(args))
-    if report.rows_removed or report.failed:
-        audit_log.append(
-            graph.storage,
-            audit_log.AuditEvent.FAILED if report.failed else audit_log.AuditEvent.APPLIED,
-            verb="expire-rows",
-            actor=actor,
-            digest=plan.digest,
-            detail=texts.detail(report),
-        )
-    return report
 
 
 def _planned(args: argparse.Namespace, graph: Graph, policies: tuple[RowPolicy, ...]) -> RowRetentionPlan:

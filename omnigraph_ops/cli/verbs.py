@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from omnigraph_ops import audit_log, calibrate, render, serde, settings_reference
+from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.backup_verb import BACKUP_VERBS
 from omnigraph_ops.cli.cleanup_verb import cleanup_verb
@@ -42,6 +43,7 @@ def recover_verb(args: argparse.Namespace) -> int:
 
 def audit_verb(args: argparse.Namespace) -> int:
     graph = open_target(args)
+    recording.settled(graph)
     log = audit_log.AuditLog(uri=graph.uri, entries=audit_log.read(graph.storage, newest=args.newest))
     emit(args, log, audit_log.text(log))
     return 0

@@ -82,6 +82,7 @@ SCHEMA = pa.schema(
         pa.field("tables_succeeded", pa.int64()),
         pa.field("tables_failed", pa.int64()),
         pa.field("tables_nothing_to_do", pa.int64()),
+        pa.field("tables_interrupted", pa.int64()),
         *_measured("before"),
         *_measured("after"),
         *(pa.field(name, pa.float64() if name == "write_amplification" else pa.int64()) for name in _WORK),

@@ -41,6 +41,8 @@ class TextIndexProcess:
             env={**os.environ, "PYTHONPATH": paths},
             text=True,
             encoding="utf-8",
+            # Ctrl-C in a terminal is for the parent, which lets an index that is being written come to its end.
+            process_group=0,
         )
         threading.Thread(target=self._listen, daemon=True).start()
 

@@ -17,6 +17,7 @@ from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.runs.watch import Run
 from omnigraph_ops.settings import Settings
 
 _FORMATS: dict[int, type[Stamp3] | type[Stamp6]] = {3: Stamp3, 6: Stamp6}
@@ -31,6 +32,8 @@ class Graph:
         self.settings = settings
         self.own_fence: tuple[tuple[int, str], ...] | None = None
         """Identifier of a schema-apply lock that this process holds as its fence."""
+        self.run = Run()
+        """The run that works on it, which stages tell of their units and ask whether to stop."""
         self.catalog: Catalog = stamp_format.read_catalog(context.storage)
 
     @property

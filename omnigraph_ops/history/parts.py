@@ -47,6 +47,8 @@ class TableParts:
     recovered: tuple[RecoveryOutcome, ...]
     expired: TableRowStats | None
     failures: tuple[StageFailure, ...]
+    interrupted: bool
+    """Whether the run was ended while it worked on the table."""
     decisions: tuple[RunDecision, ...]
     """All of the run."""
 
@@ -64,6 +66,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
     recovered = _by_key(results.recovery.outcomes if results.recovery else ())
     expired = _by_key(results.row_retention.tables if results.row_retention else ())
     before, after = dict(results.before.tables), dict(results.after.tables)
+    interrupted = results.interruption.tables if results.interruption else frozenset[str]()
     everything = (
         plan,
         optimized,
@@ -76,6 +79,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
         failures,
         recovered,
         expired,
+        interrupted,
     )
     return tuple(
         TableParts(
@@ -93,6 +97,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
             recovered=tuple(recovered.get(key, ())),
             expired=_first(expired, key),
             failures=tuple(failures.get(key, ())),
+            interrupted=key in interrupted,
             decisions=results.decisions,
         )
         for key in sorted({key for found in everything for key in found})

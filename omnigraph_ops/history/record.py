@@ -32,7 +32,9 @@ def record_of(header: RunHeader, results: RunResults) -> RunRecord:
         record_id=new_ulid(ended_at_us),
         header=header,
         ended_at_us=ended_at_us,
-        outcome=outcome_of(failed=bool(errors), did_anything=results.did_anything),
+        outcome=RunOutcome.INTERRUPTED
+        if results.interruption is not None
+        else outcome_of(failed=bool(errors), did_anything=results.did_anything),
         errors=errors,
         attention=results.attention,
         notes=_notes(results),
@@ -46,7 +48,7 @@ def record_of(header: RunHeader, results: RunResults) -> RunRecord:
 
 
 def outcome_of(*, failed: bool, did_anything: bool) -> RunOutcome:
-    """The three states of a whole, or of a table: a failure outweighs what was done. Pure."""
+    """What came of a whole, or of a table, that nobody interrupted: a failure outweighs what was done. Pure."""
     if failed:
         return RunOutcome.FAILED
     return RunOutcome.SUCCEEDED if did_anything else RunOutcome.NOTHING_TO_DO
@@ -54,7 +56,8 @@ def outcome_of(*, failed: bool, did_anything: bool) -> RunOutcome:
 
 def _errors(results: RunResults, tables: Iterable[TableRecord]) -> tuple[str, ...]:
     """Every failure once: those of the run, then those of tables that no sentence is about yet. Pure."""
-    told = [f"{f.table_key}: {f.message}" if f.table_key else f.message for f in results.failures]
+    told = [results.interruption.reason] if results.interruption is not None else []
+    told += [f"{f.table_key}: {f.message}" if f.table_key else f.message for f in results.failures]
     named = {f.table_key for f in results.failures}
     told += [f"{t.table_key}: {t.error}" for t in tables if t.error is not None and t.table_key not in named]
     removal = (*(results.orphans.failed if results.orphans else ()), *_quarantine_failed(results))

@@ -36,6 +36,15 @@ class StageFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """What ended a run before its end."""
+
+    reason: str
+    tables: frozenset[str] = frozenset()
+    """The tables that were being worked on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """How a graph and its tables stood at one moment."""
 
@@ -63,6 +72,7 @@ class RunResults:
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     attention: tuple[str, ...] = ()
+    interruption: Interruption | None = None
     before: Snapshot = field(default_factory=Snapshot)
     after: Snapshot = field(default_factory=Snapshot)
 

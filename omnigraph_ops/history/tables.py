@@ -17,10 +17,9 @@ def table_record(of: TableParts) -> TableRecord:
     """The row of one table. Pure."""
     stats, after = of.optimized, of.after
     stages, error = tuple(_stages(of)), _error(of)
-    outcome = RunOutcome.SUCCEEDED if stages else RunOutcome.NOTHING_TO_DO
     return TableRecord(
         table_key=of.table_key,
-        outcome=RunOutcome.FAILED if error is not None else outcome,
+        outcome=_outcome(of, error, stages),
         stages=stages,
         reason="" if stages or error is not None else _reason(of),
         error=error,
@@ -31,6 +30,14 @@ def table_record(of: TableParts) -> TableRecord:
         windows=stats.windows if stats is not None else (),
         decisions=tuple(d for d in of.decisions if _concerns(d, of)),
     )
+
+
+def _outcome(of: TableParts, error: str | None, stages: tuple[str, ...]) -> RunOutcome:
+    if error is not None:
+        return RunOutcome.FAILED
+    if of.interrupted:
+        return RunOutcome.INTERRUPTED
+    return RunOutcome.SUCCEEDED if stages else RunOutcome.NOTHING_TO_DO
 
 
 def _stages(of: TableParts) -> Iterator[str]:
@@ -70,6 +77,7 @@ def _reason(of: TableParts) -> str:
     # A decision that was not an approval says more than what the plan would have done.
     turned_down = [d for d in of.decisions if d.answer is not Answer.APPROVED and _concerns(d, of)]
     found = (
+        "interrupted" if of.interrupted else None,
         stats.skipped.value if stats and stats.skipped else None,
         plan.skipped.value if plan and plan.skipped else None,
         *(f"{d.stage} {d.answer.value}" for d in turned_down),

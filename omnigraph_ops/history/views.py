@@ -10,10 +10,12 @@ from omnigraph_ops.models.history import (
     HistoryList,
     Measured,
     RunDecision,
+    RunOutcome,
     RunRecord,
     TableRecord,
     TableTrend,
     TableTrendPoint,
+    UnsettledRun,
 )
 from omnigraph_ops.sizes import human_bytes
 
@@ -42,21 +44,25 @@ class View:
 def list_view(listed: HistoryList) -> View:
     """Runs, one per line. Pure."""
     header = (
-        *("Started", "Run", "Verb", "Outcome", "Took", "Tables done / failed / left"),
+        *("Started", "Run", "Verb", "Outcome", "Took", "Tables done / failed / interrupted / left"),
         *("Fragments", "Data", "Rewritten", "Amplification", "Reclaimed", "Score"),
     )
     rows = tuple(_run_cells(run) for run in listed.runs)
+    sections = (
+        Section(title="Not in the history yet", lines=tuple(map(_unsettled, listed.unsettled))),
+        Section(title="Runs", header=header, rows=rows),
+    )
     return View(
         title=f"History of {listed.uri}",
         facts=(("Runs", str(len(listed.runs))),),
-        sections=(Section(title="Runs", header=header, rows=rows),) if rows else (),
+        sections=tuple(s for s in sections if s.lines or s.rows),
     )
 
 
 def run_view(run: RunRecord) -> View:
     """The whole report of one run. Pure."""
     sections = (
-        Section(title="Failed", lines=run.errors),
+        Section(title="Interrupted" if run.outcome is RunOutcome.INTERRUPTED else "Failed", lines=run.errors),
         Section(title="Needs attention", lines=run.attention),
         Section(title="Done", lines=run.notes),
         Section(title="Decisions", header=_DECISION_HEADER, rows=tuple(_decision_cells(d) for d in run.decisions)),
@@ -111,6 +117,12 @@ def _facts(run: RunRecord) -> Iterable[tuple[str, str]]:
     yield "Preempted", _number(run.work.preempted)
 
 
+def _unsettled(run: UnsettledRun) -> str:
+    state = "at work" if run.at_work else "interrupted; the next command that writes to the graph records it"
+    header = run.header
+    return f"{header.verb} of {header.triggered_by} since {moment(header.started_at_us)}: {state} ({header.run_id})"
+
+
 def _run_cells(run: RunRecord) -> tuple[str, ...]:
     counts = run.counts
     return (
@@ -119,7 +131,7 @@ def _run_cells(run: RunRecord) -> tuple[str, ...]:
         run.header.verb,
         words(run.outcome),
         _seconds(run.seconds),
-        f"{counts.succeeded} / {counts.failed} / {counts.nothing_to_do}",
+        f"{counts.succeeded} / {counts.failed} / {counts.interrupted} / {counts.nothing_to_do}",
         _moved(run.before.fragments, run.after.fragments),
         _bytes(run.after.data_bytes),
         _bytes(run.work.bytes_rewritten),

@@ -31,10 +31,20 @@ def append(source: Graph | Storage, record: RunRecord, *, days: int) -> None:
     _keep_small(table, record, days=days)
 
 
-def keep(source: Graph | Storage, make: Callable[[], RunRecord], *, days: int, warn: Warn) -> RunRecord | None:
+def keep(
+    source: Graph | Storage,
+    make: Callable[[], RunRecord],
+    *,
+    days: int,
+    warn: Warn,
+    on_kept: Callable[[], None] = lambda: None,
+) -> RunRecord | None:
     """Make and add a record; the record wherever it could be made, for whoever else tells of the run. Writes.
 
     Whatever goes wrong is said and nothing else: the run is over.
+
+    Args:
+        on_kept: called when the record is in the history.
     """
     record: RunRecord | None = None
     consequence = _NOT_KEPT
@@ -42,6 +52,7 @@ def keep(source: Graph | Storage, make: Callable[[], RunRecord], *, days: int, w
         record = make()
         table = table_at(source)
         _add(table, source, record)
+        on_kept()
         consequence = _NOT_SMALL
         _keep_small(table, record, days=days)
     except Exception as error:

@@ -14,6 +14,8 @@ class RunOutcome(StrEnum):
     SUCCEEDED = "succeeded"
     """Something was done, and nothing failed."""
     FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    """A signal or the end of its process ended it; what it had done until then is in the record."""
     NOTHING_TO_DO = "nothing_to_do"
     """Nothing was done: there was no work, or what there was waits; the reason says which."""
 
@@ -142,6 +144,8 @@ class TableCounts:
     succeeded: int = 0
     failed: int = 0
     nothing_to_do: int = 0
+    interrupted: int = 0
+    """Tables that were being worked on when the run was ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +192,24 @@ class TableTrendPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnsettledRun:
+    """A run without a record yet."""
+
+    header: RunHeader
+    at_work: bool
+    """Whether its process may be alive; otherwise it was interrupted, and the next run that may write records it."""
+    units: int
+    """How many units it began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryList:
     """Runs of a graph, newest first."""
 
     uri: str
     runs: tuple[RunRecord, ...]
+    unsettled: tuple[UnsettledRun, ...] = ()
+    """Oldest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ class SkipReason(StrEnum):
     """It has work, but `--auto` takes only tables that are past a threshold."""
     AUTO_OFF = "auto_off"
     """The configuration keeps automatic optimisation away from it."""
+    INTERRUPTED = "interrupted"
+    """The run was asked to stop before anything of the table was committed."""
     FROZEN = "frozen"
     """Somebody keeps a cut of it, for a backup perhaps; until that ends nothing of it is written."""
 

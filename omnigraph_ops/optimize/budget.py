@@ -88,6 +88,8 @@ def run_within(graph: Graph, plan: OptimizePlan, one: Callable[[str], TableStats
     left = _with_journals(graph)
 
     def start(table: TablePlan) -> TableStats:
+        if graph.run.stopping:
+            return replace(untouched(table), skipped=SkipReason.INTERRUPTED)
         return late(table) if too_late(plan.not_after_us) else one(table.table_key)
 
     idle = [t for t in plan.tables if t.decision in {Decision.NO_OP, Decision.SKIPPED}]

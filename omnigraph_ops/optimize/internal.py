@@ -12,6 +12,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.models.runs import Unit
 
 _ATTEMPTS = 5
 
@@ -55,17 +56,22 @@ def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableSta
         if not tasks:
             return TableStats(table_key=key)
         results = [execute_task(dataset, task.payload) for task in tasks]
+        unit = Unit(name=key, stage="optimize", table_key=key, table_path=path, version=int(dataset.version))
+        graph.run.begins(unit)
         keeper.assert_held()
         try:
             metrics = commit_results(dataset, results)
         except (CommitConflict, CommitContention):
+            graph.run.ended(unit, None)
             continue
-        return TableStats(
+        stats = TableStats(
             table_key=key,
             fragments_removed=metrics.fragments_removed,
             fragments_added=metrics.fragments_added,
             committed=True,
         )
+        graph.run.ended(unit, stats)
+        return stats
     raise PublishConflict(
         f"internal-table compaction of {key} exhausted {_ATTEMPTS} retries against concurrent writers; "
         "nothing is lost; run again when nobody else publishes"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from omnigraph_ops.edges.lance_errors import CommitConflict
@@ -23,6 +22,7 @@ from omnigraph_ops.models import (
     TableStats,
     UnitWindow,
 )
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.optimize.accounting import accounted
 from omnigraph_ops.optimize.budget import Budget, late_internal, run_within, too_late, under_budget, untouched
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
@@ -34,6 +34,8 @@ from omnigraph_ops.optimize.table_run import TableRun
 from omnigraph_ops.optimize.units import Effort, Progress
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.rewrites.settle import abandon, sweep_rewrites
+from omnigraph_ops.runs.told import optimized
+from omnigraph_ops.runs.watch import Stopped
 
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25
@@ -83,7 +85,8 @@ def optimize_all(
     """Optimize every maintained table (or those named), then the internal tables. Writes.
 
     A table that fails carries its error in its row and does not stop the others. A table that has no room in
-    the budget, or whose turn comes after its deadline, is left for the next run; one that starts is finished.
+    the budget, or whose turn comes after its deadline, is left for the next run; one that starts is finished. A run
+    that is asked to stop finishes the units it is in and leaves the other tables for the next run.
 
     Raises:
         RecoveryPending: something is pending; nothing was written.
@@ -95,12 +98,11 @@ def optimize_all(
     plan = plan_optimize(graph, tables=tables, budget=budget)
     IndexWriter.of(graph).begin(plan.productive())
     report = on_progress or (lambda _key, _text: None)
+    pins = {table.table_key: table.read_version for table in plan.tables}
 
     def one(key: str) -> TableStats:
-        try:
-            return optimize_table(graph, key, executor=executor, on_progress=partial(report, key))
-        except OpsError as error:
-            return TableStats(table_key=key, error=str(error))
+        unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
+        return _isolated(graph, unit, executor or InProcessExecutor(graph.storage), partial(report, key))
 
     stats = run_within(graph, plan, one)
     internal = optimize_internal_last(graph, plan) if not tables else ()
@@ -112,7 +114,10 @@ def optimize_internal_last(graph: Graph, plan: OptimizePlan) -> tuple[TableStats
     if too_late(plan.not_after_us):
         return late_internal(graph)
     try:
+        graph.run.check()
         return optimize_internal(graph)
+    except Stopped:
+        return ()
     except OpsError as error:
         # What the tables did must reach the report whatever happens here.
         return (TableStats(table_key="__manifest", error=str(error)),)
@@ -130,60 +135,103 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    refuse_pending(graph, beside_siblings=True, table_key=table_key)
-    executor = executor or InProcessExecutor(graph.storage)
-    effort = Effort()
-    windows: list[UnitWindow] = []
+    return _optimize(graph, executor or InProcessExecutor(graph.storage), _Work(table_key=table_key), on_progress)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """What was done to one table so far, in all attempts; mutable because it is told however they end."""
+
+    table_key: str
+    effort: Effort = field(default_factory=Effort)
+    windows: list[UnitWindow] = field(default_factory=list)
+    planned: TableEntry | None = None
+    """The table as the newest attempt found it."""
+    preempted: int = 0
+
+    def stats(self, graph: Graph, executor: TaskExecutor) -> TableStats:
+        """The row of the table as it is now. Reads; notes the run for the next one."""
+        after = graph.published(self.table_key)
+        stats = TableStats(
+            table_key=self.table_key,
+            fragments_removed=self.effort.fragments_removed,
+            fragments_added=self.effort.fragments_added,
+            committed=bool(self.windows),
+            executor=executor.kind,
+            indexes_folded=tuple(self.effort.folded),
+            indexes_built=tuple(self.effort.built),
+            windows=tuple(self.windows),
+            published_version=after.version if after else None,
+            preempted=self.preempted,
+        )
+        return stats if self.planned is None else accounted(graph, self.planned, after, self.effort, stats)
+
+
+def _isolated(graph: Graph, unit: Unit, executor: TaskExecutor, progress: Progress) -> TableStats:
+    """The row of one table of a run, whatever ends its work: what was published is in it. Writes."""
+    work = _Work(table_key=unit.table_key)
+    try:
+        graph.run.begins(unit)
+    except Stopped:
+        return TableStats(table_key=unit.table_key, skipped=SkipReason.INTERRUPTED)
+    except OpsError as error:
+        return TableStats(table_key=unit.table_key, error=str(error))
+    try:
+        stats = _optimize(graph, executor, work, progress)
+    except Stopped:
+        done = _done(graph, unit, work, executor)
+        stats = done if done.committed else replace(done, skipped=SkipReason.INTERRUPTED)
+    except OpsError as error:
+        stats = replace(_done(graph, unit, work, executor), error=str(error))
+    graph.run.ended(unit, stats)
+    return stats
+
+
+def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> TableStats:
+    """What was committed to a table whose work ended early. Reads."""
+    try:
+        return work.stats(graph, executor) if work.windows else optimized(graph, unit)
+    except OpsError:
+        return TableStats(table_key=unit.table_key, committed=bool(work.windows), windows=tuple(work.windows))
+
+
+def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
+    refuse_pending(graph, beside_siblings=True, table_key=work.table_key)
     for attempt in range(_ATTEMPTS):
+        work.preempted = attempt
         try:
-            stats = _attempt_table(graph, table_key, executor, effort, windows, on_progress)
-            return replace(stats, preempted=attempt)
+            return _attempt_table(graph, executor, work, on_progress)
         except _PREEMPTED as error:
             # Another writer was there between our look and our turn: look again.
             if attempt == _ATTEMPTS - 1:
                 raise
             if on_progress is not None:
                 on_progress(f"preempted, planning again: {error}")
-            time.sleep(_BACKOFF_SECONDS * 2**attempt)
+            graph.run.pause(_BACKOFF_SECONDS * 2**attempt)
     raise AssertionError("unreachable")
 
 
-def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
-    graph: Graph,
-    table_key: str,
-    executor: TaskExecutor,
-    effort: Effort,
-    windows: list[UnitWindow],
-    on_progress: Progress | None,
-) -> TableStats:
+def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
     policy = policy_of(graph)
-    (entry,) = select_entries(graph, graph.state_of(table_key), (table_key,))
+    (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
     plan = plan_table(observe_table(graph, entry, policy), policy)
     progress = on_progress or (lambda _text: None)
     if plan.decision is Decision.OPTIMIZE:
-        TableRun(graph, plan, policy, executor=executor, effort=effort, progress=progress).go(entry, windows)
+        work.planned = entry
+        TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress).go(entry, work.windows)
     else:
         abandon(graph, entry.path, progress)
-        if not windows:
-            return untouched(plan)
-    after = graph.published(table_key)
-    stats = TableStats(
-        table_key=table_key,
-        fragments_removed=effort.fragments_removed,
-        fragments_added=effort.fragments_added,
-        committed=bool(windows),
+        if not work.windows:
+            return replace(untouched(plan), preempted=work.preempted)
+        work.planned = entry
+    return replace(
+        work.stats(graph, executor),
         skipped=plan.skipped,
         manifest_version=plan.read_version if plan.skipped else None,
         lance_head_version=plan.lance_head_version if plan.skipped else None,
         pending_indexes=plan.pending_indexes,
-        executor=executor.kind,
         rows=plan.rows or None,
-        indexes_folded=tuple(effort.folded),
-        indexes_built=tuple(effort.built),
-        windows=tuple(windows),
-        published_version=after.version if after else None,
     )
-    return accounted(graph, entry, after, effort, stats)
 
 
 def _frozen(entry: TableEntry, why: str) -> TablePlan:

@@ -180,6 +180,7 @@ class TableRun:
     def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> None:
         """Unit R in rounds whose results are journalled, until nothing is left to plan. Writes."""
         for _ in range(_REWRITE_ROUNDS):
+            self.graph.run.check()
             entry, done = self._rewrite_round(entry, windows, keeper)
             if done:
                 return
@@ -254,6 +255,8 @@ class TableRun:
                 continue
             turn.finished.append(outcome.name)
             self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
+            if self.graph.run.stopping:
+                break  # what is rewritten is committed, the rest is planned again by the next run
         return failures
 
     def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +25,14 @@ from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
+from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
+from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.orphans.classify import Standing
 from omnigraph_ops.orphans.plan import Say, dropped_to_keep
 from omnigraph_ops.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.orphans.references import branch_names
 from omnigraph_ops.orphans.survey import Survey, check_age, survey
+from omnigraph_ops.runs.watch import Stopped
 
 _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"
@@ -38,7 +41,8 @@ _CHANGED = "it changed since the plan"
 def apply_orphans(graph: Graph, plan: OrphansPlan, *, on_progress: Say | None = None) -> OrphansReport:
     """Delete the planned files that are still orphans and unchanged, or move them to quarantine, as planned. Destroys.
 
-    Faults stay with their file; a second run of plan and apply goes on where this one stopped.
+    Faults stay with their file. A run that is asked to stop reports what it did by then. A second run of plan and apply
+    goes on where this one stopped.
 
     Raises:
         StalePlan: the plan was altered, has expired or is for another graph; nothing was deleted.
@@ -61,8 +65,9 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, on_progress: Say | None = 
             quarantine_id=begin(graph, plan) if plan.quarantine and plan.files else None,
             say=on_progress or (lambda _text: None),
         )
-        run.files()
-        run.folders()
+        with contextlib.suppress(Stopped):
+            run.files()
+            run.folders()
         return run.report()
 
 
@@ -80,6 +85,7 @@ class _Run:
     bytes_removed: int = 0
     folders_removed: int = 0
     gone: int = 0
+    batches: int = 0
     spared: list[SparedFile] = field(default_factory=list)
     failed: list[SparedFile] = field(default_factory=list)
 
@@ -106,8 +112,13 @@ class _Run:
             while folder and folder not in found and self._may_remove(folder):
                 found.add(folder)
                 folder = folder.rpartition("/")[0]
+        if not found:
+            return
+        unit = Unit(name="empty folders", stage="orphans", digest=self.plan.digest)
+        self.graph.run.begins(unit)
         for folder in sorted(found, key=lambda f: (-f.count("/"), f)):
             self.folders_removed += remove_folder(self.graph.storage, folder)
+        self.graph.run.ended(unit, FilesDone())
 
     def report(self) -> OrphansReport:
         """What came of it; an empty quarantine is taken back. Writes."""
@@ -166,20 +177,37 @@ class _Run:
         size = min(BULK, limit) if limit else BULK
         for start in range(0, len(listed), size):
             began = time.monotonic()
+            self.graph.run.check()
             yield listed[start : start + size]
             if limit and start + size < len(listed):
-                time.sleep(max(size / limit - (time.monotonic() - began), 0))
+                self.graph.run.pause(max(size / limit - (time.monotonic() - began), 0))
 
     def _remove(self, batch: Sequence[OrphanFile]) -> None:
         good = list(self._still_orphans(batch))
+        if not good:
+            return
+        unit = self._unit(good)
+        self.graph.run.begins(unit)
         self.keeper.assert_held()
         faults = {f.path: f.reason for f in self._effect([f.path for f in good])}
         self.failed += [SparedFile(path=path, reason=reason) for path, reason in faults.items()]
         done = [f for f in good if f.path not in faults]
         self.removed += done
-        self.bytes_removed += sum(f.size for f in done)
+        size = sum(f.size for f in done)
+        self.bytes_removed += size
+        self.graph.run.ended(unit, FilesDone(files=len(done), bytes=size))
         verb = "deleted" if self.quarantine_id is None else "moved"
         self.say(f"{verb} {len(self.removed):,} of {len(self.plan.files):,} files, {self.bytes_removed:,} bytes")
+
+    def _unit(self, files: Sequence[OrphanFile]) -> Unit:
+        self.batches += 1
+        return Unit(
+            name=f"batch {self.batches} of {len(files)} files",
+            stage="orphans",
+            digest=self.plan.digest,
+            files=tuple(PlannedFile(path=f.path, size=f.size, kind=f.kind.value) for f in files),
+            quarantine_id=self.quarantine_id or "",
+        )
 
     def _effect(self, paths: Sequence[str]) -> tuple[OpsFault, ...]:
         if self.quarantine_id is None:

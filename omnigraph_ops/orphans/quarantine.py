@@ -6,7 +6,8 @@ of its two places (on S3 perhaps in both, with the same bytes), and restoring go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.edges.inventory import (
@@ -28,17 +29,20 @@ from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     OrphansPlan,
+    PlannedFile,
     QuarantineList,
     QuarantineRecord,
     QuarantineReport,
     QuarantineSummary,
     SparedFile,
 )
+from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.orphans.classify import QUARANTINE_DIR
 from omnigraph_ops.orphans.layout import is_plain
 
 _RECORD = "quarantine.json"
 Say = Callable[[str], None]
+B = TypeVar("B")
 
 
 def begin(graph: Graph, plan: OrphansPlan) -> str:
@@ -104,13 +108,16 @@ def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None)
         files.sort(key=lambda f: ("/_versions/" in f.path, f.path))
         failed: list[SparedFile] = []
         done: list[Stored] = []
-        for start in range(0, len(files), BULK):
+        for batch in _batches(graph, files):
+            unit = _unit(record, f"restored files {batch[0].path} and on", [kept[f.path] for f in batch])
+            graph.run.begins(unit)
             keeper.assert_held()
-            batch = files[start : start + BULK]
             faults = _bring_back(graph, quarantine_id, [f.path for f in batch])
             failed += faults
             bad = {f.path for f in faults}
-            done += [kept[f.path] for f in batch if f.path not in bad]
+            good = [kept[f.path] for f in batch if f.path not in bad]
+            graph.run.ended(unit, _files_done(good))
+            done += good
             say(f"restored {len(done):,} of {len(files):,} files")
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "restored", done, tuple(failed))
@@ -131,15 +138,42 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
         kept = _kept(graph, quarantine_id)
         paths = sorted(kept)
         failed: list[SparedFile] = []
-        for start in range(0, len(paths), BULK):
+        done: list[Stored] = []
+        for batch in _batches(graph, paths):
+            unit = _unit(record, f"purged files {batch[0]} and on", [kept[path] for path in batch])
+            graph.run.begins(unit)
             keeper.assert_held()
-            batch = [place_of(quarantine_id, path) for path in paths[start : start + BULK]]
-            failed += [SparedFile(path=f.path, reason=f.reason) for f in remove_files(graph.storage, batch)]
-            say(f"deleted {start + len(batch) - len(failed):,} of {len(paths):,} files")
+            faults = remove_files(graph.storage, [place_of(quarantine_id, path) for path in batch])
+            failed += [SparedFile(path=f.path, reason=f.reason) for f in faults]
+            bad = {f.path for f in faults}
+            good = [kept[path] for path in batch if place_of(quarantine_id, path) not in bad]
+            graph.run.ended(unit, _files_done(good))
+            done += good
+            say(f"deleted {len(done):,} of {len(paths):,} files")
         discard_if_empty(graph, quarantine_id)
-    bad = {f.path for f in failed}
-    done = [kept[p] for p in paths if place_of(quarantine_id, p) not in bad]
     return _report(graph, record, "purged", done, tuple(failed))
+
+
+def _batches(graph: Graph, files: Sequence[B]) -> Iterator[Sequence[B]]:
+    """A bulk at a time, until the run is asked to stop. Pure."""
+    for start in range(0, len(files), BULK):
+        if graph.run.stopping:
+            return
+        yield files[start : start + BULK]
+
+
+def _unit(record: QuarantineRecord, name: str, files: Sequence[Stored]) -> Unit:
+    return Unit(
+        name=name,
+        stage="quarantine",
+        digest=record.digest,
+        files=tuple(PlannedFile(path=f.path, size=f.size, kind="quarantined") for f in files),
+        quarantine_id=record.quarantine_id,
+    )
+
+
+def _files_done(files: Sequence[Stored]) -> FilesDone:
+    return FilesDone(files=len(files), bytes=sum(f.size for f in files))
 
 
 def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:

@@ -70,15 +70,6 @@ def report_text(report: OrphansReport) -> str:
     return "\n".join(lines)
 
 
-def detail(report: OrphansReport) -> str:
-    """One sentence for the audit log. Pure."""
-    done = f"moved to quarantine {report.quarantine_id}" if report.quarantine_id else "deleted for good"
-    return (
-        f"{report.files_removed} files and {report.bytes_removed} bytes {done}, "
-        f"{len(report.spared)} spared, {len(report.failed)} failed"
-    )
-
-
 def quarantines_text(listed: QuarantineList) -> str:
     """One line per quarantine."""
     lines = [f"orphans {listed.uri} — {count(len(listed.quarantines), 'quarantine')}"]

@@ -19,6 +19,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import RecoveryOutcome
+from omnigraph_ops.models.runs import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,17 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         left = left_by_us(graph, entry) if entry is not None else None
         if entry is None or left is None:
             return None
+        outcome = RecoveryOutcome(
+            operation_id=left.operation_id,
+            table_key=table_key,
+            action="rolled_forward",
+            from_version=entry.version,
+            to_version=int(left.head.version),
+            detail="a commit of this tool that no sidecar covers any more; it was published as it is",
+        )
+        unit = Unit(name=f"recovery of {table_key}", stage="recover", table_key=table_key, version=entry.version)
+        graph.run.begins(unit)
         keeper.assert_held()
         publish(graph, (table_update(graph, entry, left.head),), actor=None)
-    return RecoveryOutcome(
-        operation_id=left.operation_id,
-        table_key=table_key,
-        action="rolled_forward",
-        from_version=entry.version,
-        to_version=int(left.head.version),
-        detail="a commit of this tool that no sidecar covers any more; it was published as it is",
-    )
+        graph.run.ended(unit, outcome)
+    return outcome

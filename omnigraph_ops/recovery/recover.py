@@ -7,7 +7,7 @@ import time
 
 from omnigraph_ops import journal
 from omnigraph_ops.edges.store_clock import clock_problem
-from omnigraph_ops.errors import LeaseHeld, OperatorNeeded
+from omnigraph_ops.errors import LeaseHeld, OperatorNeeded, OpsError
 from omnigraph_ops.fence import drop_stale_fence
 from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome, append_audit
@@ -18,11 +18,14 @@ from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.recovery.check import check, inspect_sidecar, judged_sidecar
 from omnigraph_ops.recovery.classify import PinState
 from omnigraph_ops.recovery.leftover import publish_leftovers
 from omnigraph_ops.recovery.litter import sweep_litter
 from omnigraph_ops.recovery.rollback import roll_back_deletes
+from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.runs.watch import Stopped
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 
@@ -31,20 +34,24 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     """Finish every sidecar that may be finished, oldest first, then what needs none: `leftover`, `rollback`. Writes.
 
     A foreign sidecar younger than the grace period may belong to a writer at work and is deferred;
-    one that our journal knows is finished as soon as its run's lease is dead.
+    one that our journal knows is finished as soon as its run's lease is dead. A run that is asked to stop reports
+    what it did by then.
     """
     grace = graph.settings.recovery_grace_seconds if grace_seconds is None else grace_seconds
     outcomes: list[RecoveryOutcome] = []
+    # First: what a killed run had done is told by the graph as that run left it.
+    with contextlib.suppress(OpsError):
+        settle(graph)
     drop_stale_fence(graph)
-    for file in list_sidecars(graph.storage, graph.format.sidecar_version):
-        outcomes.append(_recover_one(graph, file, grace))
-    with contextlib.suppress(LeaseHeld, OperatorNeeded):
-        outcomes += publish_leftovers(graph)
-    with contextlib.suppress(LeaseHeld, OperatorNeeded):
-        outcomes += roll_back_deletes(graph)
-    with contextlib.suppress(LeaseHeld, OperatorNeeded):
-        outcomes += _straighten_lineage(graph)
-    sweep_litter(graph, grace)
+    with contextlib.suppress(Stopped):
+        for file in list_sidecars(graph.storage, graph.format.sidecar_version):
+            graph.run.check()
+            outcomes.append(_recover_one(graph, file, grace))
+        for finish in (publish_leftovers, roll_back_deletes, _straighten_lineage):
+            graph.run.check()
+            with contextlib.suppress(LeaseHeld, OperatorNeeded):
+                outcomes += finish(graph)
+        sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 
 
@@ -130,9 +137,18 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
+    unit = Unit(
+        name=f"recovery of {sidecar.operation_id}",
+        stage="recover",
+        table_key=sidecar.tables[0].table_key,
+        version=pins[0].pinned_version,
+        sidecar=path.rpartition("/")[2],
+    )
+    graph.run.begins(unit)
     keeper.assert_held()
     done = _act(graph, sidecar, finding.classification, pins)
     if done is None:
+        graph.run.ended(unit, None)
         return _left(
             finding, "deferred", "its table moved while it was looked at: a writer is at work; run again later"
         )
@@ -151,7 +167,7 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
     graph.storage.delete(path)
     journal.forget(graph.storage, sidecar.operation_id)
     first = outcomes[0] if outcomes else None
-    return RecoveryOutcome(
+    outcome = RecoveryOutcome(
         operation_id=sidecar.operation_id,
         table_key=sidecar.tables[0].table_key,
         action=action,
@@ -159,6 +175,8 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
         to_version=first.to_version if first else None,
         detail=finding.detail,
     )
+    graph.run.ended(unit, outcome)
+    return outcome
 
 
 def _act(

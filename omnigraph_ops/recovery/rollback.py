@@ -26,6 +26,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoveryOutcome
+from omnigraph_ops.models.runs import Unit
 
 _SETTLE_SECONDS = 1.0
 """How long a table must stay as it is before its writer is taken for gone, once before the fence and once behind it."""
@@ -91,20 +92,25 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         if entry is None or not unpublished_deletes(graph, entry):
             return None
         operation = new_ulid()
+        unit = Unit(name=f"rollback of {table_key}", stage="recover", table_key=table_key, version=entry.version)
+        graph.run.begins(unit)
         version = _restore(graph, entry, operation, keeper)
         if version is None:
+            graph.run.ended(unit, None)
             return None
         keeper.assert_held()
         rows = live_rows(graph.open_pinned(entry))
         publish(graph, (version_update(graph, entry, version, rows=rows),), actor=None)
-    return RecoveryOutcome(
-        operation_id=operation,
-        table_key=table_key,
-        action="rolled_back",
-        from_version=entry.version,
-        to_version=version,
-        detail="a delete of the engine that was never published; the published rows are in place again",
-    )
+        outcome = RecoveryOutcome(
+            operation_id=operation,
+            table_key=table_key,
+            action="rolled_back",
+            from_version=entry.version,
+            to_version=version,
+            detail="a delete of the engine that was never published; the published rows are in place again",
+        )
+        graph.run.ended(unit, outcome)
+    return outcome
 
 
 def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> int | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 
 from omnigraph_ops.edges.engine_cli import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.edges.store_clock import refuse_wrong_clock
@@ -12,10 +14,13 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.lease import LeasePlace, committer_lease
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.retention.plain import expire_plain
 from omnigraph_ops.retention.through_engine import expiring_table, sweep_branches
+from omnigraph_ops.runs.watch import Stopped
 from omnigraph_ops.sealed import verify
 
+_STOPPED = "the run was asked to stop; no row was deleted"
 _PLACE = LeasePlace(path=f"{MAINTENANCE_DIR}/expire-rows", name="the row retention lease")
 
 
@@ -50,6 +55,8 @@ def expire_rows(
 ) -> RowRetentionReport:
     """Delete what the plan allows, table by table; faults stay in their table's row. Destroys rows.
 
+    A run that is asked to stop reports the tables that it did by then.
+
     Raises:
         StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
         InvalidInput: this engine cannot write to that branch; nothing was deleted.
@@ -71,8 +78,12 @@ def expire_rows(
     ):
         if engine is not None:
             sweep_branches(graph, engine, say or _quiet)
-        stats = tuple(_isolated(graph, plan, table, engine, say or _quiet) for table in plan.tables)
-    return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=stats)
+        stats: list[TableRowStats] = []
+        with contextlib.suppress(Stopped):
+            for table in plan.tables:
+                graph.run.check()
+                stats.append(_isolated(graph, plan, table, engine, say or _quiet))
+    return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
 
 
 def _isolated(
@@ -86,12 +97,30 @@ def _isolated(
         return TableRowStats(table_key=table.table_key, refused=table.refused, rows_left=table.expired)
     if table.expired == 0:
         return TableRowStats(table_key=table.table_key, manifest_version=table.manifest_version)
+    unit = Unit(
+        name=f"row expiry of {table.table_key}",
+        stage="expire-rows",
+        digest=plan.digest,
+        table_key=table.table_key,
+        branch=plan.branch or "",
+        rows=replace(table, sample=()),
+    )
     try:
-        if engine is None:
-            return expire_plain(graph, plan, table)
-        return expiring_table(graph, engine, plan, table, say).expire()
+        graph.run.begins(unit)
     except OpsError as error:
         return TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
+    try:
+        if engine is None:
+            stats = expire_plain(graph, plan, table)
+        else:
+            stats = expiring_table(graph, engine, plan, table, say).expire()
+    except Stopped:
+        # It waited for its turn, or to try again: no row of the table is gone.
+        stats = TableRowStats(table_key=table.table_key, refused=_STOPPED, rows_left=table.expired)
+    except OpsError as error:
+        stats = TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
+    graph.run.ended(unit, stats)
+    return stats
 
 
 def _quiet(text: str) -> None:

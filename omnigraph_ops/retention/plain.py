@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention
 from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
@@ -40,7 +39,7 @@ def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> T
                 removed = None
         if removed is not None:
             return _stats(graph, table, removed, attempt)
-        time.sleep(_PAUSE_SECONDS * attempt * (1 + random.random()))
+        graph.run.pause(_PAUSE_SECONDS * attempt * (1 + random.random()))
     raise PublishConflict(
         f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
     )

@@ -44,13 +44,6 @@ def report_text(report: RowRetentionReport) -> str:
     return "\n".join([*lines, f"  {RECLAIM}"] if report.rows_removed else lines)
 
 
-def detail(report: RowRetentionReport) -> str:
-    """One sentence for the audit log. Pure."""
-    tables = ", ".join(f"{t.table_key} {t.rows_removed}" for t in report.tables if t.rows_removed)
-    failed = f", {len(report.failed)} failed" if report.failed else ""
-    return f"{report.rows_removed} rows and {report.edges_removed} edges deleted ({tables or 'none'}){failed}"
-
-
 def policy_text(policy: RowPolicy) -> str:
     """A policy as a phrase. Pure."""
     return f"{policy.property} older than {human_seconds(policy.older_than_secs)}"

@@ -98,7 +98,7 @@ class ExpiringTable:
             except (EngineConflict, EngineRecovery, EngineTimeout) as error:
                 problem = str(error)
                 self.say(f"{self.table.table_key}: attempt {attempt} of {ATTEMPTS}: {problem}")
-                time.sleep(_PAUSE_SECONDS * attempt * (1 + random.random()))
+                self.graph.run.pause(_PAUSE_SECONDS * attempt * (1 + random.random()))
             else:
                 return self._final(stats)
         if self._nothing_left():
@@ -238,7 +238,7 @@ class ExpiringTable:
                 if time.monotonic() >= deadline:
                     raise
             recover(self.graph)
-            time.sleep(_POLL_SECONDS)
+            self.graph.run.pause(_POLL_SECONDS)
 
 
 def expiring_table(

@@ -27,6 +27,7 @@ def rewrite_lease(graph: Graph, table_path: str, *, wait_seconds: float | None =
         ttl_seconds=settings.lease_ttl_seconds,
         wait_seconds=patience if wait_seconds is None else wait_seconds,
         place=lease_place(table_path),
+        pause=graph.run.pause,
     ) as keeper:
         yield keeper
 

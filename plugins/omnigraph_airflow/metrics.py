@@ -42,6 +42,7 @@ def gauges(record: RunRecord) -> dict[str, float]:
         "tables_succeeded": counts.succeeded,
         "tables_failed": counts.failed,
         "tables_nothing_to_do": counts.nothing_to_do,
+        "tables_interrupted": counts.interrupted,
         "rows": after.rows,
         "fragments": after.fragments,
         "versions": after.versions,

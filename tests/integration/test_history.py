@@ -186,7 +186,7 @@ def test_a_run_that_somebody_ended_says_how(
     monkeypatch.setattr("omnigraph_ops.cli.verbs.recover", stopped)
     assert cli("recover", graph.uri).code > 128
     (run,) = history.read_runs(graph)
-    assert (run.outcome, run.errors) == (FAILED, (sentence,))
+    assert (run.outcome, run.errors) == (RunOutcome.INTERRUPTED, (sentence,))
 
 
 def test_a_backup_is_a_run_that_says_what_it_copied(cli: Cli, demo_graph: DemoGraph, tmp_path: Path) -> None:

@@ -46,11 +46,11 @@ def test_confirm_deletes_reports_and_records(graph: Graph, cli: Cli) -> None:
     done = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"], done.json["failed"]) == (0, 8, [])
     assert "deleted 8 of 8 files" in done.err
-    (entry,) = audit_log.read(graph.storage)
-    assert (entry.verb, entry.event, entry.digest) == ("orphans", "applied", done.json["digest"])
+    entries = [(e.verb, e.event, e.digest) for e in audit_log.read(graph.storage)]
+    assert entries == [("orphans", event, done.json["digest"]) for event in ("started", "applied")]
     again = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (again.code, again.json["files_removed"]) == (0, 0)
-    assert len(audit_log.read(graph.storage)) == 1
+    assert len(audit_log.read(graph.storage)) == 2
 
 
 def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_path: Path) -> None:

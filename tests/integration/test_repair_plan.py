@@ -45,7 +45,7 @@ def test_a_saved_preview_is_applied_as_it_was_shown(
     assert applied.code == 0
     healed = [t["table_key"] for t in applied.json["tables"] if t["action"] == RepairAction.HEALED]
     assert (healed, applied.json["digest"]) == ([DOC, PERSON], preview.digest)
-    assert audit(graph) == [(AuditEvent.APPLIED, "repair", preview.digest)]
+    assert audit(graph) == [(event, "repair", preview.digest) for event in (AuditEvent.STARTED, AuditEvent.APPLIED)]
     assert_refused(cli("repair --confirm --plan", graph.uri, str(file)), "preview again")
     assert len(audit(graph)) == 1, "what was refused before anything happened leaves no entry"
 

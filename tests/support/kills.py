@@ -26,6 +26,7 @@ from omnigraph_ops.edges.text_index_process import TextIndexProcess
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.optimize import indexes
+from omnigraph_ops.orphans import apply
 from omnigraph_ops.rewrites import reclaim
 from tests.support.leases import bury_holders, is_lease
 
@@ -190,6 +191,8 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(window, "remove_files", _files(killer, "remove", inventory.remove_files)),
         mock.patch.object(reclaim, "remove_files", _files(killer, "remove", inventory.remove_files)),
         mock.patch.object(window, "remove_folder", _remove_folder(killer)),
+        mock.patch.object(apply, "remove_files", _files(killer, "remove", inventory.remove_files)),
+        mock.patch.object(apply, "remove_folder", _remove_folder(killer)),
         mock.patch.object(lance_commits, "write_fragments", _write_fragments(killer)),
         mock.patch.object(lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),

@@ -1,4 +1,4 @@
-"""From what a run left to its record, to rows and back: three outcomes, and skipped is never a success."""
+"""From what a run left to its record, to rows and back: four outcomes, and skipped is never a success."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omnigraph_ops.edges.history_rows import SCHEMA, points_of, records_of, rows
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.history.redacted import redacted, redacted_record
-from omnigraph_ops.history.results import RunResults, Snapshot, StageFailure
+from omnigraph_ops.history.results import Interruption, RunResults, Snapshot, StageFailure
 from omnigraph_ops.models import (
     CheckStatus,
     Classification,
@@ -43,6 +43,7 @@ from omnigraph_ops.settings import Settings
 from tests.support.history import header, record, table
 
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO
+INTERRUPTED = RunOutcome.INTERRUPTED
 ROW = RepairRow(
     table_key="node:B",
     manifest_version=5,
@@ -120,6 +121,23 @@ def test_a_table_of_an_optimize(stats: TableStats, outcome: RunOutcome, reason: 
     run = made(optimize=optimized(stats))
     assert (run.outcome, only(run).outcome, only(run).reason) == (outcome, outcome, reason)
     assert (run.errors == ("node:A: boo",)) is (outcome is FAILED)
+
+
+def test_an_interrupted_run_has_an_outcome_of_its_own_and_keeps_what_was_done() -> None:
+    stats = (TableStats(table_key="node:A", committed=True, bytes_rewritten=7), TableStats(table_key="node:B"))
+    ended = Interruption(reason="ended by SIGTERM", tables=frozenset({"node:B", "node:C"}))
+    run = made(optimize=optimized(*stats), interruption=ended)
+    assert (run.outcome, run.errors, run.work.bytes_rewritten) == (INTERRUPTED, ("ended by SIGTERM",), 7)
+    assert [(t.outcome, t.reason) for t in run.tables] == [
+        (DONE, ""),
+        (INTERRUPTED, "interrupted"),
+        (INTERRUPTED, "interrupted"),
+    ]
+    assert (run.counts.succeeded, run.counts.interrupted, run.counts.failed) == (1, 2, 0)
+    rows = rows_of(run)
+    assert records_of(rows) == (run,)
+    (older,) = records_of(rows.drop_columns(["tables_interrupted"]))
+    assert older.counts.interrupted == 0
 
 
 def test_a_run_that_did_nothing_says_so() -> None:

@@ -52,6 +52,13 @@ def test_a_page_holds_no_markup_of_a_name_and_nothing_from_elsewhere(view: View)
     assert "prefers-color-scheme: dark" in page
 
 
+def test_an_interrupted_run_is_called_so() -> None:
+    run = record(outcome=RunOutcome.INTERRUPTED, errors=("ended by SIGTERM",))
+    lines = text(run_view(run)).splitlines()
+    assert ["Outcome", "interrupted"] in [line.split() for line in lines]
+    assert lines[lines.index("Interrupted") + 1] == "  - ended by SIGTERM"
+
+
 @pytest.mark.parametrize("view", VIEWS, ids=["list", "run", "trend"])
 def test_every_row_of_a_markdown_table_has_the_cells_of_its_header(view: View) -> None:
     lines = [line for line in markdown(view).splitlines() if line.startswith("|")]

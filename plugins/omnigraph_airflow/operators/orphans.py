@@ -66,6 +66,6 @@ class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
         return apply_orphans(graph, plan, on_progress=self.log.info)
 
     def outcome(self, report: OrphansReport) -> tuple[AuditEvent, str]:
-        from omnigraph_ops.orphans import texts
+        from omnigraph_ops import render
 
-        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, texts.detail(report)
+        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, render.orphans_detail(report)

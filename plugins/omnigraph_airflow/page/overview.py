@@ -18,6 +18,7 @@ from omnigraph_ops.models.history import RunOutcome, RunRecord
 
 MOST_SECONDS = 6.0
 """How long a page waits for graphs; those that are slower say so."""
+_BAD = frozenset({RunOutcome.FAILED, RunOutcome.INTERRUPTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class GraphRow:
     @property
     def badness(self) -> tuple[int, int, str]:
         """What sorts the worst graphs first. Pure."""
-        failed = self.failed_silently or (self.last is not None and self.last.outcome is RunOutcome.FAILED)
+        failed = self.failed_silently or (self.last is not None and self.last.outcome in _BAD)
         kind = 0 if self.problem else 1 if failed else 2 if self.questions else 3
         return (kind, 101 if self.score is None else self.score, self.graph.name)
 

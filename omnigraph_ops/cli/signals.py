@@ -1,0 +1,106 @@
+"""Ctrl-C and SIGTERM: the first asks the run to stop, the second aborts it, the third ends the process at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from omnigraph_ops.runs.recorded import RecordedRun
+
+_HANDLED: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""
+_SHOWN = 3
+_CLOSING = "The run is at its end and is being recorded; press Ctrl-C again to leave that to the next command."
+
+
+class Signals:
+    """What came of the signals of one command."""
+
+    def __init__(self, *, own_process: bool) -> None:
+        self._own_process, self._count, self._first = own_process, 0, 0
+        self._run: RecordedRun | None = None
+        self._closing = False
+        self.interrupted = False
+        """Whether a signal came before the run was at its end."""
+
+    @property
+    def name(self) -> str:
+        """The first signal that came, empty when none did."""
+        return signal.Signals(self._first).name if self._first else ""
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command that a signal ended."""
+        return 128 + (self._first or signal.SIGINT)
+
+    @property
+    def nothing_began(self) -> bool:
+        """Whether a run that writes was ended before its first effect."""
+        return self._run is not None and not self._run.began
+
+    def watch(self, run: RecordedRun) -> None:
+        """Stop this run at its next unit instead of ending it anywhere."""
+        self._run = run
+
+    def closing(self) -> None:
+        """The run is at its end and is about to be recorded: from now on a signal interrupts no work of it."""
+        self._closing, self.interrupted = True, bool(self._first)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle the signals for the block. Sets their handlers."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        taken = [number for number, before in _HANDLED.items() if signal.getsignal(number) is before]
+        for number in taken:
+            signal.signal(number, self._on)
+        try:
+            yield
+        finally:
+            for number in taken:
+                signal.signal(number, _HANDLED[number])
+
+    def leave(self, code: int) -> NoReturn:
+        """End the process without the interpreter's own end. Ends it.
+
+        Threads of Lance, and of a run that was aborted, may still be at work; the interpreter would wait for them, or
+        they would meet its ruins.
+        """
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+    def _on(self, number: int, _frame: object) -> None:
+        self._count += 1
+        self._first = self._first or number
+        if self._count > 2 and self._own_process:
+            os._exit(self.code)
+        if self._count == 1 and self._run is not None and self._run.began:
+            self._run.stop()
+            _say(_CLOSING if self._closing else _stopping(self._run.at_work()))
+            return
+        raise KeyboardInterrupt
+
+
+def _stopping(units: tuple[str, ...]) -> str:
+    """What the first signal brings about, and what a second one would. Pure."""
+    more = f" and {len(units) - _SHOWN} more" if len(units) > _SHOWN else ""
+    first = f"Finishing {', '.join(units[:_SHOWN])}{more}, then stopping." if units else "Stopping."
+    return (
+        f"{first} Press Ctrl-C again to abort at once; nothing that is published is lost by that, and "
+        "`omnigraph-ops recover` finishes what it leaves."
+    )
+
+
+def _say(text: str) -> None:
+    # Not by `print`: the signal may have come in the middle of one.
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode())

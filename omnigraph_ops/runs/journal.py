@@ -1,0 +1,138 @@
+"""The journal of a run at work: `__maintenance/runs/<ulid>/` with its intent, and a small file for every unit.
+
+The file of a unit is put before its first effect and replaced by one with its result after its last. A run that comes
+to its end removes the folder, last. One whose process is gone is recorded by whoever comes next (`runs.settle`).
+Deleting the folder loses the record of runs that were cut off and harms nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from omnigraph_ops import serde
+from omnigraph_ops.edges.inventory import files_in, folders_in
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.lease import is_running, this_machine
+from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
+from omnigraph_ops.models.runs import RunIntent, UnitRecord
+
+RUNS_DIR = f"{MAINTENANCE_DIR}/runs"
+_INTENT, _RECORD = "intent.json", "record.json"
+_UNIT = re.compile(r".*/\d{6,}\.json")
+T = TypeVar("T")
+_DEAD_AFTER_SECONDS = 86_400.0
+"""A journal of another machine, whose processes nobody can ask, that did not change for so long is of a dead one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """One journal as it is now."""
+
+    journal_id: str
+    intent: RunIntent
+    units: tuple[UnitRecord, ...]
+    """In the order in which they began."""
+    record: RunRecord | None
+    """Of a run that came to its end and could not write its history."""
+    changed_at: float | None
+    """When it was written to last, in seconds since the epoch; None where the store does not say."""
+
+    @property
+    def may_be_alive(self) -> bool:
+        """Whether its process is not known to be gone. Reads the clock and the process table."""
+        intent = self.intent
+        if intent.machine and intent.machine == this_machine():
+            return is_running(intent.machine, intent.pid) and intent.process_started in {"", start_of(intent.pid)}
+        return self.changed_at is None or time.time() - self.changed_at < _DEAD_AFTER_SECONDS
+
+
+def intent_of(
+    header: RunHeader, decisions: tuple[RunDecision, ...], graph_version: int | None, versions: dict[str, int]
+) -> RunIntent:
+    """The intent of a run of this process. Reads."""
+    return RunIntent(
+        header=header,
+        decisions=decisions,
+        pid=os.getpid(),
+        machine=this_machine(),
+        process_started=start_of(os.getpid()),
+        graph_version=graph_version,
+        versions=versions,
+    )
+
+
+def begin(storage: Storage, journal_id: str, intent: RunIntent) -> None:
+    """Put the intent, before anything else of the run. Writes."""
+    storage.write(f"{_folder(journal_id)}/{_INTENT}", serde.dumps(intent).encode())
+
+
+def note(storage: Storage, journal_id: str, number: int, record: UnitRecord, *, clean: Callable[[str], str]) -> None:
+    """Put a unit, in place of what was there of it; `clean` takes secrets out of its texts. Writes."""
+    storage.write(f"{_folder(journal_id)}/{number:06d}.json", clean(serde.dumps(record)).encode())
+
+
+def keep_record(storage: Storage, journal_id: str, record: RunRecord) -> None:
+    """Put the record of a run that could not be added to the history, for whoever settles. Writes."""
+    storage.write(f"{_folder(journal_id)}/{_RECORD}", serde.dumps(record).encode())
+
+
+def remove(storage: Storage, journal_id: str) -> None:
+    """Drop the journal of a run that has its record. Destroys only the journal."""
+    # The intent goes last: without it nobody would know whose units these are.
+    folder = _folder(journal_id)
+    for name in storage.list(folder):
+        if name != _INTENT:
+            storage.delete(f"{folder}/{name}")
+    storage.delete_tree(folder)
+
+
+def open_journals(storage: Storage) -> tuple[Journal, ...]:
+    """Every journal that is there, oldest first; one without a readable intent is left out. Reads."""
+    ids = (folder.rpartition("/")[2] for folder in sorted(folders_in(storage, RUNS_DIR)))
+    return tuple(found for name in ids if is_ulid(name) and (found := _read(storage, name)) is not None)
+
+
+def start_of(pid: int) -> str:
+    """When a process of this machine was started, as the system counts; empty where that cannot be told. Reads."""
+    try:
+        # The name in brackets may hold anything, spaces and brackets too.
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _read(storage: Storage, journal_id: str) -> Journal | None:
+    folder = _folder(journal_id)
+    stored = files_in(storage, folder)
+    intent = _load(storage, RunIntent, f"{folder}/{_INTENT}")
+    if intent is None:
+        return None
+    units = (_load(storage, UnitRecord, path) for path in sorted(f.path for f in stored if _UNIT.fullmatch(f.path)))
+    return Journal(
+        journal_id=journal_id,
+        intent=intent,
+        units=tuple(unit for unit in units if unit is not None),
+        record=_load(storage, RunRecord, f"{folder}/{_RECORD}"),
+        changed_at=max((f.modified_at for f in stored), default=None),
+    )
+
+
+def _load(storage: Storage, cls: type[T], path: str) -> T | None:
+    """A small file, None when it is not there or damaged. Reads."""
+    try:
+        return serde.from_json(cls, storage.read(path))
+    except (FileNotFoundError, InvalidInput):
+        return None
+
+
+def _folder(journal_id: str) -> str:
+    return f"{RUNS_DIR}/{journal_id}"

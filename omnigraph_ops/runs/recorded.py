@@ -1,0 +1,135 @@
+"""A run that writes down every unit before its first effect and after its last, and that can be stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import replace
+
+from omnigraph_ops import audit_log
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.history.place import credentials_of
+from omnigraph_ops.history.redacted import redacted, redacted_record
+from omnigraph_ops.history.results import Snapshot
+from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
+from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult, UnitValue
+from omnigraph_ops.runs import journal, told
+from omnigraph_ops.runs.watch import Run
+
+_POLL_SECONDS = 0.1
+
+
+class RecordedRun(Run):
+    """One run of this process on one graph; its units may be of several threads."""
+
+    def __init__(self, graph: Graph, header: RunHeader, before: Snapshot) -> None:
+        self.header = header
+        self.decisions: tuple[RunDecision, ...] = ()
+        """What is decided by now; the intent holds them."""
+        self._graph, self._before = graph, before
+        self._id = new_ulid(header.started_at_us)
+        self._turn = threading.RLock()
+        self._units: list[UnitRecord] = []
+        self._asked, self._wrote_intent, self._audited = False, False, False
+
+    @property
+    def stopping(self) -> bool:
+        return self._asked
+
+    @property
+    def began(self) -> bool:
+        """Whether any unit began, so that there may be something to report."""
+        return bool(self._units)
+
+    @property
+    def audited(self) -> bool:
+        """Whether the audit log has an entry of its start, which wants one of its end."""
+        return self._audited
+
+    @property
+    def digest(self) -> str:
+        """Of the plan that its units carry out, empty where there is none."""
+        return next((r.unit.digest for r in self._units if r.unit.digest), "")
+
+    @property
+    def records(self) -> tuple[UnitRecord, ...]:
+        """Every unit so far, in the order in which they began."""
+        with self._turn:
+            return tuple(self._units)
+
+    def pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        # No event: a signal handler that sets one can meet this thread inside of it, and wait forever.
+        while (left := until - time.monotonic()) > 0:
+            self.check()
+            time.sleep(min(left, _POLL_SECONDS))
+        self.check()
+
+    def stop(self) -> None:
+        """Let no further unit begin. Called from signal handlers: takes no lock."""
+        self._asked = True
+
+    def at_work(self) -> tuple[str, ...]:
+        """The names of the units that began and did not end. Called from signal handlers: takes no lock."""
+        return tuple(record.unit.name for record in tuple(self._units) if record.result is None)
+
+    def begins(self, unit: Unit) -> None:
+        self.check()
+        with self._turn:
+            self._write_intent()
+            number = len(self._units)
+            self._note(number, UnitRecord(unit=unit))
+            if unit.digest and not self._audited:
+                self._audit_start(unit)
+            self._units.append(UnitRecord(unit=unit))
+
+    def ended(self, unit: Unit, value: UnitValue | None) -> None:
+        with self._turn:
+            number = next(n for n, record in enumerate(self._units) if record.unit is unit)
+            self._units[number] = UnitRecord(unit=unit, result=UnitResult.of(value))
+            # What went wrong here is not the unit's: the result is in memory, and the graph can tell it, too.
+            with contextlib.suppress(OpsError):
+                # Its files are of no use any more, and may be many.
+                self._note(number, UnitRecord(unit=replace(unit, files=()), result=UnitResult.of(value)))
+
+    def tell_the_rest(self) -> None:
+        """Give every unit that did not end what the graph shows of it, when nothing works on it any more. Reads."""
+        for record in self.records:
+            if record.result is None:
+                self.ended(record.unit, told.what_came_of(self._graph, record.unit))
+
+    def keep_for_later(self, record: RunRecord) -> None:
+        """Leave the record to whoever settles: the history could not be written. Writes."""
+        if self._wrote_intent:
+            with contextlib.suppress(OpsError):
+                journal.keep_record(self._graph.storage, self._id, redacted_record(record, credentials_of(self._graph)))
+
+    def settled(self) -> None:
+        """The run is recorded: drop its journal. Destroys only the journal."""
+        if self._wrote_intent:
+            journal.remove(self._graph.storage, self._id)
+
+    def _note(self, number: int, record: UnitRecord) -> None:
+        secrets = credentials_of(self._graph)
+        journal.note(self._graph.storage, self._id, number, record, clean=lambda text: redacted(text, secrets))
+
+    def _write_intent(self) -> None:
+        if self._wrote_intent:
+            return
+        versions = {key: at.version for key, at in self._before.tables if at.version is not None}
+        intent = journal.intent_of(self.header, self.decisions, self._before.graph.version, versions)
+        journal.begin(self._graph.storage, self._id, intent)
+        self._wrote_intent = True
+
+    def _audit_start(self, unit: Unit) -> None:
+        audit_log.started(
+            self._graph.storage,
+            verb=self.header.verb,
+            actor=self.header.triggered_by,
+            digest=unit.digest,
+            run=self.header.run_id,
+        )
+        self._audited = True

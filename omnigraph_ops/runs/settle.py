@@ -1,0 +1,109 @@
+"""Record the runs whose process is gone: what they had done is in their journal, the rest the graph tells."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from omnigraph_ops import audit_log, history
+from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.errors import LeaseHeld, OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.history.record import record_of
+from omnigraph_ops.history.results import Interruption, RunResults, Snapshot, StageFailure
+from omnigraph_ops.lease import LeasePlace, committer_lease
+from omnigraph_ops.models.history import Measured, RunOutcome, RunRecord, UnsettledRun
+from omnigraph_ops.models.runs import UnitRecord, UnitResult
+from omnigraph_ops.runs import journal, told
+from omnigraph_ops.runs.journal import RUNS_DIR, Journal
+from omnigraph_ops.runs.results import audit_end, with_units
+
+_TURN = LeasePlace(path=f"{RUNS_DIR}/lease", name="the lease of whoever records interrupted runs")
+_REASON = "interrupted: its process ended before it was recorded"
+_ENDS = {RunOutcome.FAILED: AuditEvent.FAILED, RunOutcome.INTERRUPTED: AuditEvent.INTERRUPTED}
+
+
+def settle(graph: Graph) -> tuple[RunRecord, ...]:
+    """Write the record and the end of the audit entry of every run that was cut off; the records. Writes.
+
+    Before anything else writes to the graph: what a run had begun is told by the graph as it left it. A run whose
+    process may be alive is left alone, and so is everything while another process settles.
+
+    Raises:
+        OpsError: something could not be read or written; what is not settled stays for the next time.
+    """
+    if not any(not found.may_be_alive for found in journal.open_journals(graph.storage)):
+        return ()
+    ttl = graph.settings.lease_ttl_seconds
+    with (
+        contextlib.suppress(LeaseHeld),
+        committer_lease(graph.storage, purpose="record interrupted runs", ttl_seconds=ttl, wait_seconds=0, place=_TURN),
+    ):
+        dead = [found for found in journal.open_journals(graph.storage) if not found.may_be_alive]
+        return tuple(_settle(graph, found) for found in dead)
+    return ()
+
+
+def unsettled(graph: Graph) -> tuple[UnsettledRun, ...]:
+    """The runs at work, and those that were interrupted and have no record yet. Reads."""
+    found = journal.open_journals(graph.storage)
+    return tuple(UnsettledRun(header=j.intent.header, at_work=j.may_be_alive, units=len(j.units)) for j in found)
+
+
+def _settle(graph: Graph, found: Journal) -> RunRecord:
+    """The record first, then the audit log, the journal last: killed in between, the next one goes on. Writes."""
+    header = found.intent.header
+    record = history.read_run(graph, header.run_id)
+    results = _results(graph, found)
+    if record is None:
+        record = found.record or replace(record_of(header, results), ended_at_us=_ended_at_us(found))
+        history.append(graph, record, days=graph.settings.history_days)
+    digest = next((r.unit.digest for r in found.units if r.unit.digest), "")
+    if digest and not audit_log.has_end(graph.storage, run=header.run_id, since_us=header.started_at_us):
+        _, detail = audit_end(results, error=next(iter(record.errors), None), interrupted=True)
+        audit_log.append(
+            graph.storage,
+            _ENDS.get(record.outcome, AuditEvent.APPLIED),
+            verb=header.verb,
+            actor=header.triggered_by,
+            digest=digest,
+            detail=detail,
+            run=header.run_id,
+        )
+    journal.remove(graph.storage, found.journal_id)
+    return record
+
+
+def _results(graph: Graph, found: Journal) -> RunResults:
+    """What the run did, unit by unit. Reads."""
+    cut_off = frozenset(r.unit.table_key for r in found.units if r.result is None and r.unit.table_key)
+    failures: list[StageFailure] = []
+    units = tuple(_finished(graph, record, failures) for record in found.units)
+    tables = tuple((key, Measured(version=version)) for key, version in found.intent.versions.items())
+    before = Snapshot(graph=Measured(version=found.intent.graph_version), tables=tables)
+    known = RunResults(
+        before=before,
+        decisions=found.intent.decisions,
+        failures=tuple(failures),
+        interruption=Interruption(reason=_REASON, tables=cut_off),
+    )
+    return with_units(known, graph.uri, units)
+
+
+def _finished(graph: Graph, record: UnitRecord, failures: list[StageFailure]) -> UnitRecord:
+    """The unit with what the graph shows of it; what cannot be read is a failure and holds up nothing. Reads."""
+    if record.result is not None:
+        return record
+    unit = record.unit
+    try:
+        return replace(record, result=UnitResult.of(told.what_came_of(graph, unit)))
+    except OpsError as error:
+        sentence = f"what {unit.name} had done before it was interrupted could not be told: {error}"
+        failures.append(StageFailure(message=sentence, table_key=unit.table_key or None, stage=unit.stage))
+        return record
+
+
+def _ended_at_us(found: Journal) -> int:
+    """When it was last heard of. Pure."""
+    started = found.intent.header.started_at_us
+    return started if found.changed_at is None else max(started, int(found.changed_at * 1_000_000))

@@ -1,0 +1,206 @@
+"""Whatever ends a run, and whenever: what history and audit log say of it is what became of the graph."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import audit_log, history
+from omnigraph_ops.audit_log import ENDS, AuditEvent
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.edges.lance_cleanup import existing_versions
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.runs.journal import open_journals
+from omnigraph_ops.runs.settle import settle
+from tests.crash.harness_state import QUICK
+from tests.support.killed_runs import Ended, Kill, run_command
+from tests.support.kills import BEFORE, kill_at
+from tests.support.orphans import age, plant
+from tests.support.rows import rows_everywhere
+
+pytestmark = pytest.mark.crash
+KILLS = int(os.environ.get("OMNIGRAPH_RECORD_KILLS", "20"))
+"""Over all verbs and both stamps."""
+PERSON = "node:Person"
+SPEC = DemoSpec(node_types=1, loads=3, rows=12, deletes=2, updates=3)
+_KINDS = (
+    (signal.SIGKILL,),
+    (signal.SIGINT,),
+    (signal.SIGTERM,),
+    (signal.SIGINT, signal.SIGINT),
+    (signal.SIGINT, signal.SIGINT, signal.SIGINT),
+)
+
+
+def _nothing(_graph: Graph) -> None:
+    pass
+
+
+def _left_over(graph: Graph) -> None:
+    plant(graph)
+    age(graph.uri)
+
+
+def _armed(graph: Graph) -> None:
+    kill_at(graph, lambda g: optimize_table(g, PERSON), "merge_insert", BEFORE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A verb, and a graph on which it has something to do."""
+
+    words: tuple[str, ...]
+    drifted: tuple[str, ...] = ()
+    prepare: Callable[[Graph], None] = _nothing
+
+
+CASES = {
+    "optimize": Case(words=("optimize",)),
+    "cleanup": Case(words=("cleanup", "--keep", "1", "--confirm")),
+    "orphans": Case(words=("orphans", "--confirm"), prepare=_left_over),
+    "repair": Case(words=("repair", "--confirm", "--force"), drifted=(PERSON, "edge:Knows")),
+    "recover": Case(words=("recover",), prepare=_armed),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a graph is, as far as a record speaks of it."""
+
+    pins: dict[str, int]
+    heads: dict[str, int]
+    versions: dict[str, frozenset[int]]
+    files: dict[str, int]
+
+    @staticmethod
+    def of(graph: Graph) -> Seen:
+        """Everything but the state of this tool. Reads."""
+        entries = graph.maintained(graph.state())
+        heads = {e.table_key: graph.open_head(e) for e in entries}
+        root = Path(graph.uri)
+        found = (p for p in root.rglob("*") if p.is_file() and "__maintenance" not in p.parts)
+        return Seen(
+            pins={e.table_key: e.version for e in entries},
+            heads={key: int(head.version) for key, head in heads.items()},
+            versions={key: frozenset(v.version for v in existing_versions(head)) for key, head in heads.items()},
+            files={str(p.relative_to(root)): p.stat().st_size for p in found},
+        )
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+@pytest.mark.parametrize("name", CASES)
+def test_a_record_agrees_with_the_graph(tmp_path: Path, name: str, stamp: int) -> None:
+    root, pristine, case = tmp_path / "graph", tmp_path / "pristine", CASES[name]
+    write_demo_graph(str(root), replace(SPEC, stamp=stamp, drift_tables=case.drifted))
+    case.prepare(open_graph(str(root), QUICK))
+    shutil.copytree(root, pristine)
+    before, rows = Seen.of(open_graph(str(root), QUICK)), rows_everywhere(open_graph(str(root), QUICK))
+    chance = random.Random(f"{name} {stamp} {KILLS}")
+    words = (case.words[0], str(root), *case.words[1:], "--json")
+    whole = run_command(words, root, tmp_path / "run")
+    assert whole.code == 0, whole.err
+    assert whole.moments > 2
+    problems = judge(root, before, name, whole)
+    for _ in range(-(-KILLS // (2 * len(CASES)))):
+        shutil.rmtree(root)
+        shutil.copytree(pristine, root)
+        kill = Kill(
+            moment=chance.randrange(whole.moments),
+            signals=chance.choice(_KINDS),
+            delay=chance.choice((0.0, 0.0, chance.uniform(0.0, 0.05))),
+            gap=chance.uniform(0.002, 0.1),
+        )
+        ended = run_command(words, root, tmp_path / "run", kill)
+        problems += [f"{kill}: {problem}" for problem in judge(root, before, name, ended)]
+        assert rows_everywhere(open_graph(str(root), QUICK)) == rows
+    assert not problems, "\n".join(problems)
+
+
+def judge(root: Path, before: Seen, name: str, ended: Ended) -> list[str]:
+    """Settle, then compare the record with the graph; what disagrees, in words. Writes."""
+    graph = open_graph(str(root), QUICK)
+    settle(graph)
+    after = Seen.of(graph)
+    problems = [f"exit code {ended.code}"] if ended.code not in {0, 130, 143, -9} else []
+    problems += ["a traceback: " + ended.err] if "Traceback" in ended.err else []
+    problems += ["a journal is left"] if open_journals(graph.storage) or settle(graph) else []
+    runs = history.read_runs(graph)
+    if len(runs) > 1:
+        return [*problems, f"{len(runs)} records"]
+    run = history.read_run(graph, runs[0].run_id) if runs else None
+    changed = (before.heads, before.pins, before.versions) != (after.heads, after.pins, after.versions)
+    if run is None:
+        lost = changed or set(before.files) - set(after.files)
+        return [*problems, "the graph changed and there is no record"] if lost else problems
+    if ended.code in {130, 143} and run.outcome is not RunOutcome.INTERRUPTED:
+        problems.append(f"exit code {ended.code} of a run that {run.outcome}")
+    problems += [p for p in _COMPARED[name](run, before, after) if p]
+    return problems + _audit(graph, run, name, destroyed=changed or bool(set(before.files) - set(after.files)))
+
+
+def _cleanup(run: RunRecord, before: Seen, after: Seen) -> list[str]:
+    gone = {key: len(versions - after.versions[key]) for key, versions in before.versions.items()}
+    said = {t.table_key: t.work.versions_removed for t in run.tables}
+    size = sum(bytes_ for path, bytes_ in before.files.items() if path not in after.files)
+    return [
+        _differ("versions", run.work.versions_removed, sum(gone.values())),
+        _differ("versions by table", {k: n for k, n in said.items() if n}, {k: n for k, n in gone.items() if n}),
+        _differ("bytes", run.work.bytes_reclaimed, size),
+    ]
+
+
+def _optimize(run: RunRecord, before: Seen, after: Seen) -> list[str]:
+    moved = {key for key, head in after.heads.items() if head != before.heads[key]}
+    rewritten = {t.table_key for t in run.tables if t.work.bytes_rewritten}
+    said = {t.table_key for t in run.tables if "optimize" in t.stages}
+    return [_differ("committed", said, moved), _differ("rewritten", rewritten, moved)]
+
+
+def _orphans(run: RunRecord, before: Seen, after: Seen) -> list[str]:
+    gone = [size for path, size in before.files.items() if path not in after.files]
+    return [
+        _differ("files", run.work.files_removed, len(gone)),
+        _differ("bytes", run.work.bytes_reclaimed, sum(gone)),
+    ]
+
+
+def _published(stage: str) -> Callable[[RunRecord, Seen, Seen], list[str]]:
+    def compared(run: RunRecord, before: Seen, after: Seen) -> list[str]:
+        moved = {key for key, pin in after.pins.items() if pin != before.pins[key]}
+        return [_differ("published", {t.table_key for t in run.tables if stage in t.stages}, moved)]
+
+    return compared
+
+
+_COMPARED = {
+    "cleanup": _cleanup,
+    "optimize": _optimize,
+    "orphans": _orphans,
+    "repair": _published("repair"),
+    "recover": _published("recover"),
+}
+
+
+def _audit(graph: Graph, run: RunRecord, name: str, *, destroyed: bool) -> list[str]:
+    """Everything that needs a plan has one entry of its start and one of its end, if it did anything."""
+    events = [e.event for e in audit_log.read(graph.storage) if e.run == run.run_id]
+    if name in {"optimize", "recover"}:
+        return [_differ("audit", events, [])] if events else []
+    good = len(events) == 2 and events[0] is AuditEvent.STARTED and events[1] in ENDS
+    if (destroyed or events) and not good:
+        return [f"audit log: {events}"]
+    interrupted = AuditEvent.INTERRUPTED in events
+    return ["audit and history differ"] if events and interrupted is not (run.outcome is RunOutcome.INTERRUPTED) else []
+
+
+def _differ(what: str, said: object, found: object) -> str:
+    return "" if said == found else f"{what}: the record says {said}, the graph shows {found}"

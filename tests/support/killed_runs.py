@@ -1,0 +1,100 @@
+"""The command in a process of its own, which sends itself signals right before or after one of its effects."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PRELOADED = ["omnigraph_ops.cli.main", "omnigraph_ops.cli.verbs", "tests.support.kills"]
+_LONGEST_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Which signals, and when."""
+
+    moment: int
+    """How many moments of effects, each before or after one, pass before it."""
+    signals: tuple[int, ...]
+    delay: float = 0.0
+    """Seconds from that moment to the first signal: into the middle of what comes then."""
+    gap: float = 0.02
+    """Seconds between the signals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the process came to its end."""
+
+    code: int
+    """Of the exit; negative: the signal that killed it."""
+    moments: int
+    """How many moments of effects it had; 0 when it was killed."""
+    out: str
+    err: str
+
+
+def run_command(words: Sequence[str], root: Path, scratch: Path, kill: Kill | None = None) -> Ended:
+    """Run the command to its end, whatever ends it. Starts a process."""
+    # Forked by a process that has everything imported, and has never used any of it.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    scratch.mkdir(exist_ok=True)
+    for name in ("out", "err", "moments"):
+        (scratch / name).write_text("")
+    child = context.Process(target=_child, args=(tuple(words), str(root), str(scratch), kill))
+    child.start()
+    child.join(_LONGEST_SECONDS)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        raise AssertionError(f"{words} with {kill} did not end: {(scratch / 'err').read_text()}")
+    return Ended(
+        code=child.exitcode,
+        moments=int((scratch / "moments").read_text() or 0),
+        out=(scratch / "out").read_text(),
+        err=(scratch / "err").read_text(),
+    )
+
+
+def _child(words: tuple[str, ...], root: str, scratch: str, kill: Kill | None) -> None:
+    from omnigraph_ops.cli.main import main
+    from tests.support.kills import Killer, killing
+
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{scratch}/{name}", os.O_WRONLY | os.O_APPEND), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    moments: list[str] = []
+    with killing(Killer(root=Path(root), on_quiet=_hook(moments, kill))):
+        sys.argv = ["omnigraph-ops", *words]
+        code = main()
+        Path(scratch, "moments").write_text(str(len(moments)))
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _hook(moments: list[str], kill: Kill | None) -> Callable[[str], None]:
+    def hook(moment: str) -> None:
+        moments.append(moment)
+        if kill is not None and len(moments) == kill.moment + 1:
+            if kill.delay or len(kill.signals) > 1:
+                threading.Thread(target=_send, args=(kill,), daemon=True).start()
+            else:
+                os.kill(os.getpid(), kill.signals[0])
+
+    return hook
+
+
+def _send(kill: Kill) -> None:
+    time.sleep(kill.delay)
+    for number in kill.signals:
+        os.kill(os.getpid(), number)
+        time.sleep(kill.gap)
