@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import getpass
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops import serde
 from omnigraph_ops.durations import moment
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import InvalidInput, OpsError, OutcomeUnknown, StorageError
+from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 
@@ -116,21 +116,6 @@ def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
         with contextlib.suppress(FileNotFoundError, InvalidInput):
             entries.append(serde.from_json(AuditEntry, storage.read(f"{AUDIT_DIR}/{name}")))
     return tuple(entries)
-
-
-@contextlib.contextmanager
-def failures_logged(storage: Storage, *, verb: str, actor: str, digest: str, run: str | None = None) -> Iterator[None]:
-    """Record that applying a plan failed half-way, then let the error go on. Writes.
-
-    Errors that mean "nothing was done" leave no entry.
-    """
-    try:
-        yield
-    except (StorageError, OutcomeUnknown) as error:
-        # The log must not hide why the plan failed, not even when the store is what failed.
-        with contextlib.suppress(OpsError):
-            append(storage, AuditEvent.FAILED, verb=verb, actor=actor, digest=digest, detail=str(error), run=run)
-        raise
 
 
 def text(log: AuditLog) -> str:

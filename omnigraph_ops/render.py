@@ -136,9 +136,9 @@ def repair_detail(report: RepairReport) -> str:
 
 def orphans_detail(report: OrphansReport) -> str:
     """One sentence for the audit log. Pure."""
-    where = f" to quarantine {report.quarantine_id}" if report.quarantine_id else ""
+    done = f"moved to quarantine {report.quarantine_id}" if report.quarantine_id else "deleted for good"
     return (
-        f"{report.files_removed} files and {report.bytes_removed} bytes removed{where}, "
+        f"{report.files_removed} files and {report.bytes_removed} bytes {done}, "
         f"{len(report.spared)} spared, {len(report.failed)} failed"
     )
 

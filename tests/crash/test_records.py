@@ -66,7 +66,7 @@ class Case:
 CASES = {
     "optimize": Case(words=("optimize",)),
     "cleanup": Case(words=("cleanup", "--keep", "1", "--confirm")),
-    "orphans": Case(words=("orphans", "--confirm"), prepare=_left_over),
+    "orphans": Case(words=("orphans", "--older-than", "7d", "--confirm"), prepare=_left_over),
     "repair": Case(words=("repair", "--confirm", "--force"), drifted=(PERSON, "edge:Knows")),
     "recover": Case(words=("recover",), prepare=_armed),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,8 @@ from omnigraph_airflow.consent import Consent, Question
 
 from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.cleanup import plan_cleanup
-from omnigraph_ops.errors import ApprovalMissing
+from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models import RetentionPolicy
@@ -263,3 +265,64 @@ def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:
     consent.keep(graph.storage, Consent(question=young, attempt="", digest="", asked_at_us=now_us()))
     assert consent.read(graph.storage, old) is None
     assert consent.read(graph.storage, young) is not None
+
+
+def cleaning(attempt: Attempt) -> Any:
+    """The task that removes what was approved, on one lot of all tables."""
+    from omnigraph_airflow.operators.cleanup import CleanupTablesOperator
+
+    tables = [t.table_key for t in attempt.plan.tables if t.versions]
+    plan = attempt.task.plan
+    return CleanupTablesOperator(
+        task_id="cleanup_table", graph=attempt.graph.uri, lot=tables, plan=plan, approval=TASK
+    ), len(tables)
+
+
+def test_the_audit_log_has_a_start_before_anything_is_removed(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = Attempt(graph, confirmed=True)
+    attempt.ask()
+    task, _ = cleaning(attempt)
+    before = [len(graph.open_head(e).versions()) for e in graph.state().entries]
+    real = Storage.write
+
+    def full(storage: Storage, path: str, data: bytes) -> None:
+        if path.startswith(audit_log.AUDIT_DIR):
+            raise StorageError(f"cannot write {path}: no space left")
+        real(storage, path, data)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(Exception, match="could not be written, so nothing"),
+    ):
+        patch.setattr(Storage, "write", full)
+        task.execute(attempt.context)
+    assert [len(graph.open_head(e).versions()) for e in graph.state().entries] == before
+    task.execute(attempt.context)
+    assert [event for event, _ in told(graph)] == ["approved", "started", "applied"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_a_task_that_is_killed_half_way_says_what_it_removed(
+    graph: Graph, stop: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_ops.cleanup import apply
+
+    attempt = Attempt(graph, confirmed=True)
+    attempt.ask()
+    task, tables = cleaning(attempt)
+    assert tables > 1
+    real, done = apply.remove_versions, list[str]()
+
+    def second_dies(*arguments: Any, **options: Any) -> Any:
+        if done:
+            raise stop
+        removed = real(*arguments, **options)
+        done.append("")
+        return removed
+
+    monkeypatch.setattr(apply, "remove_versions", second_dies)
+    with pytest.raises(stop):
+        task.execute(attempt.context)
+    *_, start, end = audit_log.read(graph.storage)
+    assert (str(start.event), str(end.event)) == ("started", "interrupted")
+    assert re.search(r"[1-9]\d* versions of \S+ removed", end.detail), end.detail

@@ -35,6 +35,7 @@ def test_a_look_deletes_nothing_and_its_digest_exactly_that(dags: Any, tmp_path:
     assert "1 rows deleted" in done.report["markdown"]
     assert [(e.verb, str(e.event)) for e in audit_log.read(opened(root).storage)] == [
         ("expire-rows", "approved"),
+        ("expire-rows", "started"),
         ("expire-rows", "applied"),
     ]
     newest = history.read_runs(opened(root))[0]

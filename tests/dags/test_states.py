@@ -89,7 +89,7 @@ EXPECTED: dict[str, dict[str, Expected]] = {
     "approve_cleanup": _ends(("success", "", DECIDED)),
     "cleanup_table": _ends(
         # Lance collects an old unreferenced file of the table, too: the plan lists it.
-        ("success", "", {"versions", "orphan"}),
+        ("success", "", {"versions", "orphan", "decided"}),
         **REFUSED,
         drifted=("failed", f"{PERSON}: uncovered HEAD drift.*nothing was deleted", NOTHING),
     ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from omnigraph_airflow.audited import audited
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import approved
-from omnigraph_airflow.operators.base import OmnigraphOperator, failures_noted, kept_plan, note, to_xcom
+from omnigraph_airflow.operators.base import OmnigraphOperator, kept_plan, to_xcom
 from omnigraph_ops.sealed import P
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ class ApplyApprovedOperator(OmnigraphOperator, Generic[P, R]):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         plan = kept_plan(graph, self.plan_type, self.plan)
         decision = approved(context, graph.storage, self.approval, plan.digest, what=self.what)
-        with failures_noted(context, graph.storage, decision, verb=self.verb):
+        with audited(context, graph, decision, verb=self.verb) as run:
             report = self.apply(graph, plan, decision)
-        event, detail = self.outcome(report)
-        note(context, graph.storage, decision, event, verb=self.verb, detail=detail)
+            run.ends(*self.outcome(report))
         return to_xcom(report)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
 
-from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_options import frozen_since
-from omnigraph_ops import audit_log, sealed, serde
-from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops import sealed, serde
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
 
 T = TypeVar("T")
@@ -35,32 +30,6 @@ FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
 SKIPPED = "skipped"
 """XCom key under which a task that plans nothing says why, for the report."""
-
-
-def note(context: Context, storage: Storage, decision: Decision, event: AuditEvent, *, verb: str, detail: str) -> None:
-    """Add an entry about a decision to the graph's audit log; a log that cannot be written stops nothing. Writes."""
-    try:
-        audit_log.append(
-            storage,
-            event,
-            verb=verb,
-            actor=decision.decided_by,
-            digest=decision.digest,
-            detail=detail,
-            run=context["run_id"],
-        )
-    except OpsError as error:
-        # Asking or applying again because of a log would be worse; the XCom has the decision.
-        logging.getLogger(__name__).warning("This is not in the audit log: %s", error)
-
-
-def failures_noted(
-    context: Context, storage: Storage, decision: Decision, *, verb: str
-) -> contextlib.AbstractContextManager[None]:
-    """Add an entry to the audit log if what was decided fails half-way. Writes."""
-    return audit_log.failures_logged(
-        storage, verb=verb, actor=decision.decided_by, digest=decision.digest, run=context["run_id"]
-    )
 
 
 class Log(Protocol):

@@ -9,12 +9,12 @@ from airflow.sdk import XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
+from omnigraph_airflow.audited import audited
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import approved
 from omnigraph_airflow.operators.base import (
     OmnigraphOperator,
     approved_plan,
-    failures_noted,
     keep_plan,
     kept_plan,
     log_files,
@@ -23,6 +23,7 @@ from omnigraph_airflow.operators.base import (
 )
 from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_ops import render, serde
+from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lots import deal
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
@@ -139,18 +140,20 @@ class CleanupTablesOperator(LotOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         self._approved = kept_plan(graph, CleanupPlan, self.plan)
-        self._decision = approved(
+        decision = approved(
             context, graph.storage, self.approval, self._approved.digest, what=f"cleanup of {self.label}"
         )
-        return super().run_stage(graph, context)
+        with audited(context, graph, decision, verb="cleanup") as run:
+            rows = super().run_stage(graph, context)
+            run.ends(AuditEvent.APPLIED, run.told)
+        return rows
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         from omnigraph_ops.cleanup import cleanup_table
 
-        with failures_noted(context, graph.storage, self._decision, verb="cleanup"):
-            if table_key == ORPHANED_FORKS:
-                return _remove_forks(graph, self._approved)
-            return to_xcom(cleanup_table(graph, self._approved, table_key))
+        if table_key == ORPHANED_FORKS:
+            return _remove_forks(graph, self._approved)
+        return to_xcom(cleanup_table(graph, self._approved, table_key))
 
 
 def _remove_forks(graph: Graph, plan: CleanupPlan) -> list[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,14 @@ from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.maintained import update_of
 from omnigraph_airflow.metrics import emit
-from omnigraph_airflow.operators.base import FAILURE, RETURNED, SKIPPED, note, pull_all, pull_list, pull_one
+from omnigraph_airflow.operators.base import FAILURE, RETURNED, SKIPPED, pull_all, pull_list, pull_one
 from omnigraph_airflow.operators.cleanup import PLAN
 from omnigraph_airflow.operators.lots import DONE
 from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import header_of, results_of
 from omnigraph_airflow.run_report import RunReport, build
-from omnigraph_airflow.stages import BY_NAME, STAGES, Stage
+from omnigraph_airflow.stages import STAGES, Stage
 from omnigraph_ops import sealed, serde
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import (
     CleanupPlan,
@@ -44,7 +44,6 @@ from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord
 
@@ -77,7 +76,6 @@ class ReportOperator(BaseOperator):
             self.log.info(line)
         context["ti"].xcom_push(key=REPORT, value=serde.to_json(report))
         if graph is not None:
-            _note_cleanup(context, graph.storage, facts)
             self._keep(context, graph, facts, report)
         if report.failed:
             raise AirflowFailException("; ".join(report.failed))
@@ -114,23 +112,12 @@ class ReportOperator(BaseOperator):
             emit(record, self.graph or graph.target)
 
 
-def _note_cleanup(context: Context, storage: Storage, facts: RunFacts) -> None:
-    """One entry for all tables of a cleanup; the other stages are one task each and note their own. Writes."""
-    decision = facts.decisions.get("cleanup")
-    failed = sum(f.task_id == BY_NAME["cleanup"].apply_task for f in facts.failures)
-    if decision is None or not (facts.cleanup or facts.forks or failed):
-        return
-    removed = sum(s.old_versions_removed for s in facts.cleanup)
-    event = AuditEvent.APPLIED if facts.cleanup or facts.forks else AuditEvent.FAILED
-    detail = f"{removed} versions of {len(facts.cleanup)} tables and {len(facts.forks)} forks removed, {failed} failed"
-    note(context, storage, decision, event, verb="cleanup", detail=detail)
-
-
 def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     ti, tasks = context["ti"], context["dag"].task_ids
     states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     states.pop(ti.task_id, None)
     stages = [stage for stage in STAGES if stage.plan_task in tasks]
+    context = {**context, "ti": _OfThisAttempt(ti, states)}  # type: ignore[typeddict-item]
     removed = [*pull_list(context, "cleanup_table"), *pull_list(context, "cleanup_table", DONE)]
     failures = tuple(f for task in tasks for f in pull_all(context, Failure, task, FAILURE))
     return RunFacts(
@@ -157,6 +144,19 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     )
 
 
+class _OfThisAttempt:
+    """The XComs of tasks that ran: in a cleared run, those that did not run again keep what they left before."""
+
+    def __init__(self, ti: Any, states: Mapping[str, str | None]) -> None:
+        self._ti, self._states = ti, states
+        self.dag_id = ti.dag_id
+
+    def xcom_pull(self, *, task_ids: str, key: str = RETURNED) -> Any:
+        wanted = {"skipped"} if key == SKIPPED else {"success", "failed"}
+        found = {state for name, state in self._states.items() if re.fullmatch(rf"{re.escape(task_ids)}(_\d+)?", name)}
+        return self._ti.xcom_pull(task_ids=task_ids, key=key) if found & wanted else None
+
+
 def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
     """Which tables are ahead of what is published at the end of the run. Reads."""
     from omnigraph_ops.recovery import check
@@ -173,9 +173,14 @@ def _decisions(context: Context, graph: Graph | None, stages: Sequence[Stage]) -
     """What was answered, by the name of the stage. Reads."""
     if graph is None:
         return {}
-    asking = {stage.name: stage.approval_task for stage in stages if stage.approval_task}
-    found = {name: consent.read(graph.storage, question_of(context, task)) for name, task in asking.items()}
-    return {name: kept.decision for name, kept in found.items() if kept is not None and kept.decision is not None}
+    found: dict[str, Decision] = {}
+    for stage in stages:
+        if stage.approval_task is not None:
+            question = question_of(context, stage.approval_task)
+            kept = consent.read(graph.storage, question)
+            if kept is not None and kept.question == question and kept.decision is not None:
+                found[stage.name] = kept.decision
+    return found
 
 
 def _skipped(context: Context, stages: Sequence[Stage]) -> dict[str, str]:
