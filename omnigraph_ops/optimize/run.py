@@ -31,7 +31,7 @@ from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.optimize.observe import observe_table, policy_of, select_entries
 from omnigraph_ops.optimize.plan import plan_table
 from omnigraph_ops.optimize.table_run import TableRun
-from omnigraph_ops.optimize.units import Effort, Progress
+from omnigraph_ops.optimize.units import Effort, Progress, Room
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.rewrites.settle import abandon, sweep_rewrites
 
@@ -96,13 +96,13 @@ def optimize_all(
     IndexWriter.of(graph).begin(plan.productive())
     report = on_progress or (lambda _key, _text: None)
 
-    def one(key: str) -> TableStats:
+    def one(key: str, room: Room) -> TableStats:
         try:
-            return optimize_table(graph, key, executor=executor, on_progress=partial(report, key))
+            return optimize_table(graph, key, executor=executor, on_progress=partial(report, key), room=room)
         except OpsError as error:
             return TableStats(table_key=key, error=str(error))
 
-    stats = run_within(graph, plan, one)
+    stats = run_within(graph, plan, one, budget or Budget())
     internal = optimize_internal_last(graph, plan) if not tables else ()
     return OptimizeReport.of(graph.uri, (*stats, *internal))
 
@@ -124,8 +124,12 @@ def optimize_table(
     *,
     executor: TaskExecutor | None = None,
     on_progress: Progress | None = None,
+    room: Room | None = None,
 ) -> TableStats:
     """Plan one table afresh and bring it to one covered fragment per target size. Writes.
+
+    Args:
+        room: whether the budget has room for the rewrite, asked with the bytes of its indexes; None: it has.
 
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
@@ -136,7 +140,7 @@ def optimize_table(
     windows: list[UnitWindow] = []
     for attempt in range(_ATTEMPTS):
         try:
-            stats = _attempt_table(graph, table_key, executor, effort, windows, on_progress)
+            stats = _attempt_table(graph, table_key, executor, effort, windows, on_progress, room)
             return replace(stats, preempted=attempt)
         except _PREEMPTED as error:
             # Another writer was there between our look and our turn: look again.
@@ -155,13 +159,15 @@ def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
     effort: Effort,
     windows: list[UnitWindow],
     on_progress: Progress | None,
+    room: Room | None,
 ) -> TableStats:
     policy = policy_of(graph)
     (entry,) = select_entries(graph, graph.state_of(table_key), (table_key,))
     plan = plan_table(observe_table(graph, entry, policy), policy)
     progress = on_progress or (lambda _text: None)
     if plan.decision is Decision.OPTIMIZE:
-        TableRun(graph, plan, policy, executor=executor, effort=effort, progress=progress).go(entry, windows)
+        run = TableRun(graph, plan, policy, executor=executor, effort=effort, progress=progress, room=room)
+        run.go(entry, windows)
     else:
         abandon(graph, entry.path, progress)
         if not windows:
@@ -178,6 +184,8 @@ def _attempt_table(  # noqa: PLR0917 - the state of one table's run, passed once
         pending_indexes=plan.pending_indexes,
         executor=executor.kind,
         rows=plan.rows or None,
+        bytes_planned=plan.cost_bytes if windows else 0,
+        rewrite_deferred=effort.rewrite_deferred,
         indexes_folded=tuple(effort.folded),
         indexes_built=tuple(effort.built),
         windows=tuple(windows),
