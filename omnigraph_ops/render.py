@@ -76,7 +76,7 @@ def plan_text(plan: OptimizePlan) -> str:
     for t in plan.tables:
         if t.decision is Decision.OPTIMIZE:
             frags = f"frags {t.fragments} → {t.fragments_after}"
-            detail = f"{frags}, {human_bytes(t.rewrite_bytes)}, {t.executor.value}: {t.reason}"
+            detail = f"{frags}, about {human_bytes(t.cost_bytes)}, {t.executor.value}: {t.reason}"
         elif t.decision is Decision.FAILED:
             detail = t.error or t.reason
         else:
@@ -101,7 +101,8 @@ def amplification_text(report: OptimizeReport) -> str:
     """What the run wrote against what was loaded since the run before, in one sentence. Pure."""
     told = [t for t in report.tables if t.bytes_ingested is not None]
     unknown = sum(t.committed and t.bytes_ingested is None for t in report.tables)
-    text = f"rewrote {human_bytes(report.bytes_rewritten)} (data and indexes)"
+    planned = human_bytes(report.bytes_planned)
+    text = f"rewrote {human_bytes(report.bytes_rewritten)} (data and indexes, planned {planned})"
     if told and report.bytes_ingested is not None:
         text += f"; {human_bytes(report.bytes_ingested)} were loaded since the last run"
     if report.write_amplification is not None:
@@ -227,7 +228,8 @@ def _optimize_cell(table: TableStats) -> str:
     if table.committed:
         wrote = f", wrote {human_bytes(table.bytes_rewritten)}" if table.bytes_rewritten else ""
         times = f" ({table.write_amplification:g}x)" if table.write_amplification is not None else ""
-        return f"frags {table.fragments_removed} → {table.fragments_added} ✓{wrote}{times}"
+        waits = ", rewrite waits for the next budget" if table.rewrite_deferred else ""
+        return f"frags {table.fragments_removed} → {table.fragments_added} ✓{wrote}{times}{waits}"
     return "no-op"
 
 

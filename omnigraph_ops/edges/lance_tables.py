@@ -175,10 +175,25 @@ def open_indexes(dataset: Dataset, *, besides: Dataset | None) -> None:
                 dataset.stats.index_stats(index.name)
 
 
+def column_bytes(dataset: Dataset, columns: Collection[str]) -> dict[str, int]:
+    """Data bytes of top-level columns, nested fields included, as they are stored. Reads file metadata."""
+    with lance_errors(f"measure the columns of {dataset.uri}"):
+        statistics: Any = dataset.stats.data_stats()
+        stored = {field.id: int(field.bytes_on_disk) for field in statistics.fields}
+        fields = [field for field in dataset.lance_schema.fields() if field.name() in columns]
+        return {field.name(): sum(stored.get(number, 0) for number in _field_ids(field)) for field in fields}
+
+
 def has_values(dataset: Dataset, column: str) -> bool:
     """Whether any live row has a non-null value there. Reads."""
     with lance_errors(f"look at column {column} of {dataset.uri}"):
         return int(dataset.count_rows(filter=f"`{column}` IS NOT NULL")) > 0
+
+
+def _field_ids(field: Any) -> Iterator[int]:
+    yield field.id()
+    for child in field.children():
+        yield from _field_ids(child)
 
 
 def _fragment(metadata: object) -> FragmentFacts:

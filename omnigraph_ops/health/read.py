@@ -16,7 +16,7 @@ from omnigraph_ops.health.score import StoredFacts, report_of, score_table
 from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.optimize.ingest import last_run
 from omnigraph_ops.optimize.observe import columns_without_values, policy_of, select_entries, spec_of
-from omnigraph_ops.optimize.plan import OptimizePolicy, owners_note
+from omnigraph_ops.optimize.plan import OptimizePolicy, missing_indexes, owners_note
 from omnigraph_ops.optimize.text_plan import foreign_note
 from omnigraph_ops.optimize.text_state import text_state
 from omnigraph_ops.parallel import in_parallel
@@ -54,7 +54,7 @@ def _look(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableHealt
         target_rows=policy.target_rows,
         cutoff=policy.thresholds.fragments,
         task_bytes=policy.task_bytes,
-        pending=tuple(columns_without_values(head, spec, facts)),
+        pending=tuple(columns_without_values(head, missing_indexes(spec, facts))),
     )
     run = last_run(graph, entry)
     return replace(

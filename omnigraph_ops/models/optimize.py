@@ -118,7 +118,7 @@ class TablePlan:
     data_bytes: int = 0
     rewrite_bytes: int = 0
     index_bytes: int = 0
-    """Size of the indexes that are folded: folding writes them anew. Indexes yet to be built count as nothing."""
+    """What index work is expected to write: folding writes an index anew, grown by the rows that it takes in."""
     benefit: float = 0.0
     """The health points that optimizing wins back, 0 to 80."""
     waited: int = 0
@@ -194,6 +194,10 @@ class TableStats:
     rows: int | None = None
     bytes_rewritten: int = 0
     """Data and index bytes that were written."""
+    bytes_planned: int = 0
+    """What that was expected to be."""
+    rewrite_deferred: bool = False
+    """The budget was spent after its indexes: its fragments wait for another run."""
     index_bytes_rewritten: int = 0
     bytes_ingested: int | None = None
     """Data that others added since the last run; None when that cannot be told."""
@@ -214,6 +218,8 @@ class OptimizeReport:
     uri: str
     tables: tuple[TableStats, ...]
     bytes_rewritten: int = 0
+    bytes_planned: int = 0
+    """What the tables that were written were expected to write."""
     bytes_ingested: int | None = None
     """Over the tables that could tell; None when none could."""
     write_amplification: float | None = None
@@ -229,6 +235,7 @@ class OptimizeReport:
             uri=uri,
             tables=rows,
             bytes_rewritten=sum(t.bytes_rewritten for t in rows),
+            bytes_planned=sum(t.bytes_planned for t in rows),
             bytes_ingested=ingested,
             write_amplification=amplification(sum(t.bytes_rewritten for t in told), ingested),
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_tables import fragment_facts, index_facts
+from omnigraph_ops.edges.lance_tables import fragment_facts
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import TableStats, amplification
 from omnigraph_ops.optimize.ingest import bytes_since, record_run
-from omnigraph_ops.optimize.units import Effort
+from omnigraph_ops.optimize.units import Effort, written_indexes
 
 
 def accounted(
@@ -26,10 +26,9 @@ def accounted(
         return stats
     try:
         published = graph.open_pinned(after)
-        anew = {*effort.folded, *effort.built}
-        index_bytes = sum(i.size_bytes for i in index_facts(published) if i.name in anew)
+        index_bytes = written_indexes(published, effort)
         ingested = bytes_since(graph, before, fragment_facts(graph.open_pinned(before)))
-        record_run(graph, after, published)
+        record_run(graph, after, published, waiting=effort.rewrite_deferred)
     except LanceFailure:
         # The table is done and published; only its figures are lost.
         return replace(stats, bytes_rewritten=effort.bytes_written)

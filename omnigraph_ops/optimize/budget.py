@@ -2,11 +2,12 @@
 
 Tables come by benefit per byte. A table that does not fit is deferred and smaller ones may still fit. Two
 rules keep a table from waiting forever: one that was deferred three times in a row comes first, and the first
-table of a run is taken whatever its size.
+table of a run is taken whatever its size. A plan is an estimate, so what was written counts while a run goes on.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +17,9 @@ from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.models import Decision, OptimizePlan, SkipReason, TablePlan, TableStats
+from omnigraph_ops.models import PATIENCE, Decision, OptimizePlan, SkipReason, TablePlan, TableStats
 from omnigraph_ops.optimize.ingest import last_run, record_deferral
+from omnigraph_ops.optimize.units import Room
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.rewrites.journal import REWRITES_DIR, table_path_of
 from omnigraph_ops.sizes import human_bytes, parse_bytes
@@ -80,17 +82,59 @@ def under_budget(graph: Graph, plan: OptimizePlan, budget: Budget) -> OptimizePl
     return replace(within(replace(plan, tables=tuple(tables)), budget), not_after_us=deadline)
 
 
-def run_within(graph: Graph, plan: OptimizePlan, one: Callable[[str], TableStats]) -> tuple[TableStats, ...]:
-    """`one` of every table with work until the deadline; a row for every table. Effects are those of `one`.
+class Spending:
+    """What the tables of a run wrote, and what those at work are expected to write; for the threads of a run."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._most = budget.max_bytes
+        self._lock = threading.Lock()
+        self._written = 0
+        self._expected: dict[str, int] = {}
+
+    def begins(self, table: TablePlan) -> bool:
+        """Whether a table may start; then it counts as what it is planned to write. The first one always may."""
+        with self._lock:
+            first = not self._written and not any(self._expected.values())
+            fits = first or not table.cost_bytes or self._fits(table.cost_bytes)
+            if fits:
+                self._expected[table.table_key] = table.cost_bytes
+            return fits
+
+    def has_room(self, table: TablePlan, indexes: int) -> bool:
+        """Whether a table that wrote its indexes may be rewritten, too; one that wrote none, or waited, always may."""
+        with self._lock:
+            self._expected[table.table_key] = 0
+            fits = not indexes or table.waited >= PATIENCE or self._fits(indexes + table.rewrite_bytes)
+            self._expected[table.table_key] = indexes + (table.rewrite_bytes if fits else 0)
+            return fits
+
+    def ends(self, table: TablePlan, row: TableStats) -> None:
+        """Count what was written; a table that failed may have written all of it."""
+        with self._lock:
+            expected = self._expected.pop(table.table_key)
+            self._written += expected if row.error is not None else row.bytes_rewritten
+
+    def _fits(self, more: int) -> bool:
+        return self._most is None or self._written + sum(self._expected.values()) + more <= self._most
+
+
+def run_within(
+    graph: Graph, plan: OptimizePlan, one: Callable[[str, Room], TableStats], budget: Budget
+) -> tuple[TableStats, ...]:
+    """`one` of every table with work until the budget is spent; a row for every table. Effects are those of `one`.
 
     A table without work that a dead run left a journal of is looked at, too, so that the journal is ended.
     """
-    left = _with_journals(graph)
+    left, spending = _with_journals(graph), Spending(budget)
 
     def start(table: TablePlan) -> TableStats:
         if graph.run.stopping:
             return replace(untouched(table), skipped=SkipReason.INTERRUPTED)
-        return late(table) if too_late(plan.not_after_us) else one(table.table_key)
+        if too_late(plan.not_after_us) or not spending.begins(table):
+            return late(table)
+        row = one(table.table_key, partial(spending.has_room, table))
+        spending.ends(table, row)
+        return row
 
     idle = [t for t in plan.tables if t.decision in {Decision.NO_OP, Decision.SKIPPED}]
     ended = [t for t in idle if t.table_key in left and t.skipped is not SkipReason.FROZEN]
@@ -102,8 +146,8 @@ def run_within(graph: Graph, plan: OptimizePlan, one: Callable[[str], TableStats
 
 
 def note_deferrals(graph: Graph, tables: Sequence[TableStats]) -> None:
-    """Remember which tables found no budget, so that they do not wait forever. Writes under `__maintenance/`."""
-    deferred = {t.table_key for t in tables if t.skipped is SkipReason.DEFERRED_BUDGET}
+    """Remember what found no budget, tables and rewrites, so that none waits forever. Writes under `__maintenance/`."""
+    deferred = {t.table_key for t in tables if t.skipped is SkipReason.DEFERRED_BUDGET or t.rewrite_deferred}
     if deferred:
         entries = [e for e in graph.state().entries if e.table_key in deferred]
         in_parallel(partial(record_deferral, graph), entries, workers=graph.settings.concurrency)
@@ -129,7 +173,7 @@ def untouched(plan: TablePlan) -> TableStats:
 
 
 def late(plan: TablePlan) -> TableStats:
-    """The row of a table whose turn came after the deadline. Pure."""
+    """The row of a table whose turn came after the deadline, or when the budget was spent. Pure."""
     return replace(untouched(plan), skipped=SkipReason.DEFERRED_BUDGET)
 
 

@@ -71,8 +71,13 @@ def bytes_since(graph: Graph, entry: TableEntry, fragments: Sequence[FragmentFac
     return sum(f.data_bytes for f in fragments if f.fragment_id > last.newest_fragment)
 
 
-def record_run(graph: Graph, entry: TableEntry, dataset: Dataset) -> None:
-    """Note what a run published. Writes under `__maintenance/`; a store that refuses costs only the figure."""
+def record_run(graph: Graph, entry: TableEntry, dataset: Dataset, *, waiting: bool = False) -> None:
+    """Note what a run published. Writes under `__maintenance/`; a store that refuses costs only the figure.
+
+    Args:
+        waiting: the rewrite found no budget: what it waited for so far still counts.
+    """
+    before = last_run(graph, entry) if waiting else None
     newest = max((f.fragment_id for f in fragment_facts(dataset)), default=-1)
     _keep(
         graph,
@@ -82,6 +87,7 @@ def record_run(graph: Graph, entry: TableEntry, dataset: Dataset) -> None:
             version=dataset.version,
             newest_fragment=newest,
             maintained_at_us=now_us(),
+            deferred=before.deferred if before is not None else 0,
         ),
     )
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import TableFacts, has_values, table_facts
+from omnigraph_ops.edges.lance_tables import column_bytes, has_values, table_facts
 from omnigraph_ops.errors import CorruptGraph, UnknownTable
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.models import IndexBuild
 from omnigraph_ops.optimize.auto import thresholds_of
 from omnigraph_ops.optimize.deferred import refuse_deferral
-from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation
+from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation, missing_indexes
 from omnigraph_ops.optimize.text_state import text_state
 from omnigraph_ops.suggest import unknown_table
 from omnigraph_ops.throttle import ceilings_of
@@ -75,23 +77,26 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
     facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
+    missing = missing_indexes(spec, facts)
     return TableObservation(
         spec=spec,
         pinned_version=entry.version,
         lance_head_version=head.version,
         facts=facts,
         texts=text_state(graph, entry, spec, facts),
-        columns_without_values=columns_without_values(head, spec, facts),
+        columns_without_values=columns_without_values(head, missing),
+        column_bytes=_column_bytes(head, missing),
     )
 
 
-def columns_without_values(head: Dataset, spec: TableSpec, facts: TableFacts) -> frozenset[str]:
+def _column_bytes(head: Dataset, missing: Sequence[IndexBuild]) -> dict[str, int]:
+    """Data bytes of the columns to be indexed; of files that Lance cannot measure none, they only serve an estimate."""
+    try:
+        return column_bytes(head, {build.column for build in missing}) if missing else {}
+    except LanceFailure:
+        return {}
+
+
+def columns_without_values(head: Dataset, missing: Iterable[IndexBuild]) -> frozenset[str]:
     """Vector columns whose declared index is missing and cannot be trained yet. Reads."""
-    return frozenset(
-        build.column
-        for build in spec.declared_indexes()
-        if build.index_type == "IVF_FLAT"
-        and facts.rows
-        and not any(i.serves(build.column, build.index_type) for i in facts.indexes)
-        and not has_values(head, build.column)
-    )
+    return frozenset(b.column for b in missing if b.index_type == "IVF_FLAT" and not has_values(head, b.column))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,6 +20,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.optimize.auto import Thresholds, judged
 from omnigraph_ops.optimize.folds import Waiting, index_folds, waiting_for_rows
+from omnigraph_ops.optimize.index_size import index_bytes
 from omnigraph_ops.optimize.shares import benefit_of, put_right, shares_of
 from omnigraph_ops.optimize.task_size import counted, cut, is_full
 from omnigraph_ops.optimize.text_plan import IndexWork, TextState, foreign_texts, with_texts
@@ -39,6 +40,8 @@ class TableObservation:
     """None when the table is drifted or skipped and was not looked into."""
     columns_without_values: frozenset[str] = frozenset()
     """Vector columns with a declared, missing index and no non-null value yet."""
+    column_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Data bytes of the columns with a declared, missing index."""
     texts: TextState | None = None
     """None where there is no text index and none is declared."""
 
@@ -120,7 +123,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         fragments_after=len(facts.fragments) - len(rewritten) + len(groups),
         data_bytes=sum(f.data_bytes for f in facts.fragments),
         rewrite_bytes=rewrite_bytes,
-        index_bytes=sum(i.size_bytes for i in facts.indexes if any(i.name == f.name for f in folds)),
+        index_bytes=index_bytes(facts, folds, builds, seen.column_bytes),
         benefit=benefit_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments),
         folds=folds,
         builds=builds,
@@ -171,18 +174,15 @@ def waiting_indexes(spec: TableSpec, facts: TableFacts, policy: OptimizePolicy) 
     return None if spec.is_edge else waiting_for_rows(facts, policy.rules, policy.unindexed_share)
 
 
-def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:
-    """Declared indexes that are missing: those to build, and those that cannot be built yet. Pure.
+def missing_indexes(spec: TableSpec, facts: TableFacts) -> tuple[IndexBuild, ...]:
+    """Declared indexes that are not there; none of an empty table, as in the engine. Pure."""
+    declared = spec.declared_indexes() if facts.rows else ()
+    return tuple(b for b in declared if not any(index.serves(b.column, b.index_type) for index in facts.indexes))
 
-    Empty tables get no index work, as in the engine.
-    """
-    if facts.rows == 0:
-        return (), ()
-    missing = [
-        build
-        for build in seen.spec.declared_indexes()
-        if not any(index.serves(build.column, build.index_type) for index in facts.indexes)
-    ]
+
+def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:
+    """Declared indexes that are missing: those to build, and those that cannot be built yet. Pure."""
+    missing = missing_indexes(seen.spec, facts)
     pending = tuple(
         PendingIndex(column=b.column, reason=NO_VECTORS) for b in missing if b.column in seen.columns_without_values
     )

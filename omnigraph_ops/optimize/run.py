@@ -31,7 +31,7 @@ from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.optimize.observe import observe_table, policy_of, select_entries
 from omnigraph_ops.optimize.plan import plan_table
 from omnigraph_ops.optimize.table_run import TableRun
-from omnigraph_ops.optimize.units import Effort, Progress
+from omnigraph_ops.optimize.units import Effort, Progress, Room
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.rewrites.settle import abandon, sweep_rewrites
 from omnigraph_ops.runs.told import optimized
@@ -100,11 +100,12 @@ def optimize_all(
     report = on_progress or (lambda _key, _text: None)
     pins = {table.table_key: table.read_version for table in plan.tables}
 
-    def one(key: str) -> TableStats:
+    def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
-        return _isolated(graph, unit, executor or InProcessExecutor(graph.storage), partial(report, key))
+        work = _Work(table_key=key, room=room)
+        return _isolated(graph, unit, work, executor or InProcessExecutor(graph.storage), partial(report, key))
 
-    stats = run_within(graph, plan, one)
+    stats = run_within(graph, plan, one, budget or Budget())
     internal = optimize_internal_last(graph, plan) if not tables else ()
     return OptimizeReport.of(graph.uri, (*stats, *internal))
 
@@ -129,13 +130,19 @@ def optimize_table(
     *,
     executor: TaskExecutor | None = None,
     on_progress: Progress | None = None,
+    room: Room | None = None,
 ) -> TableStats:
     """Plan one table afresh and bring it to one covered fragment per target size. Writes.
+
+    Args:
+        room: whether the budget has room for the rewrite, asked with the bytes of its indexes; None: it has.
 
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    return _optimize(graph, executor or InProcessExecutor(graph.storage), _Work(table_key=table_key), on_progress)
+    return _optimize(
+        graph, executor or InProcessExecutor(graph.storage), _Work(table_key=table_key, room=room), on_progress
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,10 +150,12 @@ class _Work:
     """What was done to one table so far, in all attempts; mutable because it is told however they end."""
 
     table_key: str
+    room: Room | None = None
     effort: Effort = field(default_factory=Effort)
     windows: list[UnitWindow] = field(default_factory=list)
     planned: TableEntry | None = None
     """The table as the newest attempt found it."""
+    planned_bytes: int = 0
     preempted: int = 0
 
     def stats(self, graph: Graph, executor: TaskExecutor) -> TableStats:
@@ -161,15 +170,16 @@ class _Work:
             indexes_folded=tuple(self.effort.folded),
             indexes_built=tuple(self.effort.built),
             windows=tuple(self.windows),
+            bytes_planned=self.planned_bytes if self.windows else 0,
+            rewrite_deferred=self.effort.rewrite_deferred,
             published_version=after.version if after else None,
             preempted=self.preempted,
         )
         return stats if self.planned is None else accounted(graph, self.planned, after, self.effort, stats)
 
 
-def _isolated(graph: Graph, unit: Unit, executor: TaskExecutor, progress: Progress) -> TableStats:
+def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, progress: Progress) -> TableStats:
     """The row of one table of a run, whatever ends its work: what was published is in it. Writes."""
-    work = _Work(table_key=unit.table_key)
     try:
         graph.run.begins(unit)
     except Stopped:
@@ -217,8 +227,9 @@ def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, on_progres
     plan = plan_table(observe_table(graph, entry, policy), policy)
     progress = on_progress or (lambda _text: None)
     if plan.decision is Decision.OPTIMIZE:
-        work.planned = entry
-        TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress).go(entry, work.windows)
+        work.planned, work.planned_bytes = entry, plan.cost_bytes
+        run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
+        run.go(entry, work.windows)
     else:
         abandon(graph, entry.path, progress)
         if not work.windows:

@@ -24,7 +24,7 @@ from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.optimize.indexes import prepare_indexes
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.optimize.plan import OptimizePolicy
-from omnigraph_ops.optimize.units import Effort, Progress, fold
+from omnigraph_ops.optimize.units import Effort, Progress, Room, fold, written_indexes
 from omnigraph_ops.plain_unit import Effects, Guard, run_plain_unit
 from omnigraph_ops.rewrites.adopt import Round, adopt, begin
 from omnigraph_ops.rewrites.claim import rewrite_lease
@@ -51,9 +51,10 @@ class TableRun:
         executor: TaskExecutor,
         effort: Effort,
         progress: Progress,
+        room: Room | None = None,
     ) -> None:
         self.graph, self.plan, self.executor = graph, plan, executor
-        self.effort, self.progress = effort, progress
+        self.effort, self.progress, self.room = effort, progress, room
         self.target_rows, self.exclude, self.cut = policy.target_rows, policy.exclude, policy.cut
         self.stuck: set[str] = set()
         """Journals that could not be ended in this run."""
@@ -71,7 +72,17 @@ class TableRun:
             with rewrite_lease(self.graph, entry.path) as keeper:
                 with self._hold(entry):
                     entry = self._fold(entry, windows)
-                self._in_rounds(entry, windows, keeper)
+                if self._has_room(entry):
+                    self._in_rounds(entry, windows, keeper)
+
+    def _has_room(self, entry: TableEntry) -> bool:
+        """Whether the rewrite may follow the indexes, which are measured as they were published. Reads."""
+        if self.room is None or not self.plan.rewrite_bytes:
+            return True
+        self.effort.rewrite_deferred = not self.room(written_indexes(self.graph.open_pinned(entry), self.effort))
+        if self.effort.rewrite_deferred:
+            self.progress("the budget is spent, the rewrite waits for another run")
+        return not self.effort.rewrite_deferred
 
     @property
     def _plain(self) -> bool:

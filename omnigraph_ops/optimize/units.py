@@ -19,6 +19,8 @@ from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.plain_unit import Guard
 
 Progress = Callable[[str], None]
+Room = Callable[[int], bool]
+"""Whether the budget of the run has room for a table's rewrite, after its indexes took so many bytes."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class Effort:
     bytes_written: int = 0
     folded: list[str] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
+    rewrite_deferred: bool = False
 
     def add(self, metrics: RewriteMetrics) -> None:
         self.fragments_removed += metrics.fragments_removed
@@ -40,6 +43,12 @@ class Effort:
         """Count the indexes of another effort, once it is committed."""
         self.folded += other.folded
         self.built += other.built
+
+
+def written_indexes(published: Dataset, effort: Effort) -> int:
+    """Bytes of the indexes that were folded or built, as they are published. Reads."""
+    anew = {*effort.folded, *effort.built}
+    return sum(index.size_bytes for index in index_facts(published) if index.name in anew)
 
 
 def fold(  # noqa: PLR0917 - what a unit of one table works with

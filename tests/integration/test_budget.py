@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models import Decision, SkipReason
+from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
 from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
 from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
@@ -54,6 +54,55 @@ def test_a_big_table_among_small_ones_gets_its_turn(demo_graph: DemoGraph) -> No
         report = optimize_all(graph, budget=budget)
         turns.append(sorted(t.table_key for t in report.tables if t.committed))
     assert turns == [[KNOWS], [KNOWS], [KNOWS], [PERSON]]
+
+
+def largest_unit(report: OptimizeReport) -> int:
+    """Bytes of the index work, or of the rewrite, that wrote most."""
+    done = [(t.index_bytes_rewritten, t.bytes_rewritten - t.index_bytes_rewritten) for t in report.tables]
+    return max(max(units) for units in done)
+
+
+@pytest.mark.parametrize("built", [0, 1], ids=["first builds", "folds"])
+def test_a_budget_holds_with_indexes(demo_graph: DemoGraph, stamp: int, built: int) -> None:
+    small = Settings(concurrency=1, small_table_bytes=0)
+    graph = demo_graph(stamp=stamp, loads=5, rows=400, index_after_load=built, settings=small)
+    before = rows_everywhere(graph)
+    planned = plan_optimize(graph)
+    assert any(t.builds if built == 0 else t.folds for t in planned.productive())
+    most = sum(t.cost_bytes for t in planned.productive()) // 2
+    for _ in range(12):
+        report = optimize_all(graph, budget=Budget(max_bytes=most))
+        assert report.bytes_rewritten <= most + largest_unit(report)
+        assert 0.3 < report.bytes_rewritten / report.bytes_planned < 1.3
+        if not report.deferred and not any(t.rewrite_deferred for t in report.tables):
+            break
+    assert_converged(graph)
+    assert rows_everywhere(graph) == before
+
+
+def test_a_run_stops_between_units_when_the_budget_is_spent(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Settings(concurrency=1, small_table_bytes=0)
+    graph = demo_graph(stamp=stamp, loads=5, rows=400, index_after_load=1, node_types=1, settings=small)
+    before = rows_everywhere(graph)
+    # The estimate says that indexes cost nothing: only what is measured can stop the run.
+    monkeypatch.setattr("omnigraph_ops.optimize.plan.index_bytes", lambda *_: 0)
+    first, second = plan_optimize(graph).in_turn()
+    most = first.rewrite_bytes
+    report = optimize_all(graph, budget=Budget(max_bytes=most))
+    rows = {t.table_key: t for t in report.tables}
+    assert rows[second.table_key].skipped is SkipReason.DEFERRED_BUDGET
+    cut = rows[first.table_key]
+    assert (cut.rewrite_deferred, cut.fragments_removed, cut.index_bytes_rewritten > 0) == (True, 0, True)
+    assert report.bytes_rewritten <= most + largest_unit(report)
+    assert_pins_are_heads(graph)
+    assert rows_everywhere(graph) == before
+    waited = {t.table_key: t.waited for t in plan_optimize(graph, budget=Budget(max_bytes=most)).tables}
+    assert waited[cut.table_key] == 1
+    monkeypatch.undo()
+    optimize_all(graph)
+    assert_converged(graph)
 
 
 def test_no_table_starts_after_the_deadline(demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ FIELDS = {
     "recover": {"uri", "outcomes", "status"},
     "health": {"uri", "stamp", "graph_version", "score", "tables"},
     "plan": {"uri", "stamp", "graph_version", "tables", "not_after_us"},
-    "optimize": {"uri", "tables", "bytes_rewritten", "bytes_ingested", "write_amplification"},
+    "optimize": {"uri", "tables", "bytes_rewritten", "bytes_planned", "bytes_ingested", "write_amplification"},
     "audit": {"uri", "entries"},
     "repair": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
     "repair --confirm": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},

@@ -17,7 +17,7 @@ from omnigraph_ops.models import (
     TableStats,
     amplification,
 )
-from omnigraph_ops.optimize.budget import Budget, untouched, within
+from omnigraph_ops.optimize.budget import Budget, Spending, untouched, within
 from omnigraph_ops.sizes import parse_bytes
 
 
@@ -65,6 +65,52 @@ def test_index_bytes_count() -> None:
         table_key="a", decision=Decision.OPTIMIZE, read_version=1, lance_head_version=1, index_bytes=99, benefit=80
     )
     assert taken(within(plan(heavy, table("b", 1)), Budget(max_bytes=50))) == ["b"]
+
+
+def wrote(key: str, size: int, **fields: object) -> TableStats:
+    return TableStats(table_key=key, committed=True, bytes_rewritten=size, **fields)
+
+
+def test_what_was_written_counts_and_not_what_was_planned() -> None:
+    first, second, third = table("a", 40), table("b", 40), table("c", 20)
+    spending = Spending(Budget(max_bytes=100))
+    assert spending.begins(first)
+    spending.ends(first, wrote("a", 70))
+    assert not spending.begins(second)
+    assert spending.begins(third)
+    spending.ends(third, wrote("c", 5))
+    assert spending.begins(table("d", 25))
+
+
+def test_tables_at_work_count_as_planned() -> None:
+    spending = Spending(Budget(max_bytes=100))
+    assert spending.begins(table("a", 70))
+    assert not spending.begins(table("b", 40))
+    assert spending.begins(table("c", 30))
+
+
+def test_the_first_table_starts_whatever_its_size_and_idle_ones_always_do() -> None:
+    spending = Spending(Budget(max_bytes=10))
+    assert spending.begins(idle("z"))
+    assert spending.begins(table("a", 1000))
+    assert spending.begins(idle("y"))
+    assert not spending.begins(table("b", 1))
+
+
+def test_a_failed_table_counts_as_planned() -> None:
+    spending = Spending(Budget(max_bytes=100))
+    assert spending.begins(table("a", 80))
+    spending.ends(table("a", 80), TableStats(table_key="a", error="no"))
+    assert not spending.begins(table("b", 30))
+
+
+def test_a_rewrite_waits_when_the_indexes_took_the_budget() -> None:
+    for indexes, waited, room in ((60, 0, True), (70, 0, False), (0, 0, True), (70, PATIENCE, True)):
+        spending, found = Spending(Budget(max_bytes=100)), table("a", 40, waited=waited)
+        assert spending.begins(found)
+        assert spending.has_room(found, indexes) is room
+    unbounded = Spending(Budget())
+    assert unbounded.begins(table("a", 40)) and unbounded.has_room(table("a", 40), 10**12)
 
 
 def test_so_many_tables_and_no_more() -> None:

@@ -281,9 +281,36 @@ def test_auto_never_takes_a_table_that_is_switched_off() -> None:
 def test_a_plan_knows_its_benefit_and_its_whole_cost() -> None:
     behind = replace(ID, covered=frozenset({0}), size_bytes=40)
     decided = plan(facts(fragments(10, 10), indexes=(behind,)))
-    assert (decided.rewrite_bytes, decided.index_bytes, decided.cost_bytes) == (200, 40, 240)
+    assert (decided.rewrite_bytes, decided.index_bytes, decided.cost_bytes) == (200, 80, 280)
     assert decided.benefit > 0
     assert plan(facts(fragments(10), indexes=(replace(ID, covered=frozenset({0})),))).benefit == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "covered", "deleted", "size"),
+    [
+        ((10, 30), {0}, 0, 160),
+        ((10, 30), {0, 1}, 0, 40),
+        ((10, 10, 10), {0, 1}, 0, 60),
+        ((20, 20), {0}, 10, 80),
+        ((10, 10), {7}, 0, 40),
+    ],
+)
+def test_a_fold_writes_the_index_grown_by_its_rows(
+    rows: tuple[int, ...], covered: set[int], deleted: int, size: int
+) -> None:
+    behind = replace(ID, covered=frozenset(covered), segments=2, size_bytes=40)
+    assert plan(facts(fragments(*rows, deleted=deleted), indexes=(behind,))).index_bytes == size
+
+
+def test_a_first_build_writes_its_column_and_where_its_rows_are() -> None:
+    declared = spec(prop("title", "String"), indexed=("title",))
+    covered = replace(ID, covered=frozenset({0}))
+    small, large = (
+        plan(facts(fragments(1000), indexes=(covered,)), declared, column_bytes={"title": size}).index_bytes
+        for size in (0, 5000)
+    )
+    assert (small > 1000, large - small) == (True, 5000)
 
 
 @given(

@@ -206,7 +206,7 @@ def test_the_optimize_plan_says_why() -> None:
     plan = OptimizePlan(uri="/g", stamp=6, graph_version=3, tables=tables)
     assert render.plan_text(plan).splitlines() == [
         "plan /g — 3 tables, 1 to optimize",
-        "  node:A                                   optimize  frags 6 → 1, 1.5 KiB, spark: rewrite 6 fragments",
+        "  node:A                                   optimize  frags 6 → 1, about 1.5 KiB, spark: rewrite 6 fragments",
         "    ↳ index pending on 'embedding': column has no non-null vectors to train on yet",
         "  node:B                                   no_op     no-op",
         "  node:C                                   skipped   drifted",
@@ -277,18 +277,19 @@ def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:
             fragments_added=1,
             committed=True,
             bytes_rewritten=3072,
+            bytes_planned=4096,
             bytes_ingested=1024,
             write_amplification=3.0,
         ),
-        TableStats(table_key="node:B", fragments_removed=2, fragments_added=1, committed=True, bytes_rewritten=1024),
+        TableStats(table_key="node:B", committed=True, bytes_rewritten=1024, bytes_planned=512, rewrite_deferred=True),
         TableStats(table_key="node:C", skipped=SkipReason.DEFERRED_BUDGET),
     )
     assert render.optimize_text(OptimizeReport.of("/g", tables)).splitlines()[1:] == [
         "  node:A                                   frags 2 → 1 ✓, wrote 3.0 KiB (3x)",
-        "  node:B                                   frags 2 → 1 ✓, wrote 1.0 KiB",
+        "  node:B                                   frags 0 → 0 ✓, wrote 1.0 KiB, rewrite waits for the next budget",
         "  node:C                                   skipped (no room in this run's budget — planned again next time)",
-        "rewrote 4.0 KiB (data and indexes); 1.0 KiB were loaded since the last run, write amplification 3; "
-        "unknown for 1 table(s)",
+        "rewrote 4.0 KiB (data and indexes, planned 4.5 KiB); 1.0 KiB were loaded since the last run, write "
+        "amplification 3; unknown for 1 table(s)",
     ]
 
 
