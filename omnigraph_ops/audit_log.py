@@ -140,7 +140,7 @@ def text(log: AuditLog) -> str:
     for entry in log.entries:
         run = f" in {entry.run}" if entry.run else ""
         lines.append(
-            f"  {moment(entry.at_us)}  {entry.verb:<8} {entry.event:<10} {entry.actor}{run}: {entry.detail} "
+            f"  {moment(entry.at_us)}  {entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} "
             f"[{entry.digest}]"
         )
     return "\n".join(lines)

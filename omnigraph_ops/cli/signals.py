@@ -96,8 +96,8 @@ def _stopping(units: tuple[str, ...]) -> str:
     more = f" and {len(units) - _SHOWN} more" if len(units) > _SHOWN else ""
     first = f"Finishing {', '.join(units[:_SHOWN])}{more}, then stopping." if units else "Stopping."
     return (
-        f"{first} Press Ctrl-C again to abort at once; nothing that is published is lost by that, and "
-        "`omnigraph-ops recover` finishes what it leaves."
+        f"{first} Press Ctrl-C again to abort at once: nothing that is published is lost, and `omnigraph-ops recover` "
+        "and the same command finish what that leaves."
     )
 
 

@@ -91,7 +91,7 @@ def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
     assert (ended.code, "Traceback" in ended.err) == (code, False), ended.err
     (said,) = [line for line in ended.err.splitlines() if line.startswith("Finishing cleanup of ")]
     assert "then stopping. Press Ctrl-C again to abort at once" in said
-    assert "`omnigraph-ops recover` finishes what it leaves" in said
+    assert "`omnigraph-ops recover` and the same command finish what that leaves" in said
     assert ended.out.startswith("cleanup "), "the report is printed"
     assert "Interrupted; what was done is recorded; run the same command again for the rest" in ended.err
     (run,) = history.read_runs(graph)
