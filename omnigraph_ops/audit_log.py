@@ -97,11 +97,12 @@ def started(storage: Storage, *, verb: str, actor: str, digest: str, run: str | 
         ) from error
 
 
-def has_end(storage: Storage, *, run: str, since_us: int) -> bool:
-    """Whether the log says how a run ended that started at that moment. Reads what is as old as the run."""
+def is_open(storage: Storage, *, run: str, since_us: int) -> bool:
+    """Whether the log says that a run started, and not how it ended. Reads what is no older than the run."""
     first = new_ulid(since_us)[:_TIME_OF_ULID]
     names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json") and name[:_TIME_OF_ULID] >= first]
-    return any(entry.run == run and entry.event in ENDS for entry in _entries(storage, names))
+    events = {entry.event for entry in _entries(storage, names) if entry.run == run}
+    return AuditEvent.STARTED in events and not events & ENDS
 
 
 def read(storage: Storage, *, newest: int | None = None) -> tuple[AuditEntry, ...]:
@@ -124,7 +125,7 @@ def text(log: AuditLog) -> str:
     for entry in log.entries:
         run = f" in {entry.run}" if entry.run else ""
         lines.append(
-            f"  {moment(entry.at_us)}  {entry.verb:<8} {entry.event:<10} {entry.actor}{run}: {entry.detail} "
+            f"  {moment(entry.at_us)}  {entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} "
             f"[{entry.digest}]"
         )
     return "\n".join(lines)

@@ -200,6 +200,8 @@ class Recorder:
                 run=header.run_id,
             )
         except OpsError as problem:
+            if not run.audited:
+                return True  # nothing began, and why is told already
             print(
                 f"Error: the last entry of the audit log could not be written: {problem}; what was done is reported "
                 "above, and the next command that writes to the graph adds the entry",

@@ -54,7 +54,7 @@ class Signals:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle the signals for the block. Sets their handlers."""
+        """Handle the signals for the block; a process that ends with it ignores them from then on. Sets handlers."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -65,7 +65,8 @@ class Signals:
             yield
         finally:
             for number in taken:
-                signal.signal(number, _HANDLED[number])
+                # What comes now would meet the end of the interpreter, where it can only be a traceback.
+                signal.signal(number, signal.SIG_IGN if self._own_process else _HANDLED[number])
 
     def leave(self, code: int) -> NoReturn:
         """End the process without the interpreter's own end. Ends it.
@@ -95,8 +96,8 @@ def _stopping(units: tuple[str, ...]) -> str:
     more = f" and {len(units) - _SHOWN} more" if len(units) > _SHOWN else ""
     first = f"Finishing {', '.join(units[:_SHOWN])}{more}, then stopping." if units else "Stopping."
     return (
-        f"{first} Press Ctrl-C again to abort at once; nothing that is published is lost by that, and "
-        "`omnigraph-ops recover` finishes what it leaves."
+        f"{first} Press Ctrl-C again to abort at once: nothing that is published is lost, and `omnigraph-ops recover` "
+        "and the same command finish what that leaves."
     )
 
 

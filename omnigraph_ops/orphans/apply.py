@@ -202,7 +202,7 @@ class _Run:
     def _unit(self, files: Sequence[OrphanFile]) -> Unit:
         self.batches += 1
         return Unit(
-            name=f"batch {self.batches} of {len(files)} files",
+            name=f"batch {self.batches} ({len(files)} files)",
             stage="orphans",
             digest=self.plan.digest,
             files=tuple(PlannedFile(path=f.path, size=f.size, kind=f.kind.value) for f in files),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from omnigraph_ops import serde
-from omnigraph_ops.edges.inventory import files_in, folders_in
+from omnigraph_ops.edges.inventory import files_in, folders_in, remove_files
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.ids import is_ulid
@@ -89,9 +89,7 @@ def remove(storage: Storage, journal_id: str) -> None:
     """Drop the journal of a run that has its record. Destroys only the journal."""
     # The intent goes last: without it nobody would know whose units these are.
     folder = _folder(journal_id)
-    for name in storage.list(folder):
-        if name != _INTENT:
-            storage.delete(f"{folder}/{name}")
+    remove_files(storage, [f"{folder}/{name}" for name in storage.list(folder) if name != _INTENT])
     storage.delete_tree(folder)
 
 

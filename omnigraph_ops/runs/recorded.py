@@ -79,12 +79,16 @@ class RecordedRun(Run):
     def begins(self, unit: Unit) -> None:
         self.check()
         with self._turn:
-            self._write_intent()
-            number = len(self._units)
-            self._note(number, UnitRecord(unit=unit))
-            if unit.digest and not self._audited:
-                self._audit_start(unit)
+            # First, so that a signal from here on finds a unit that has begun.
             self._units.append(UnitRecord(unit=unit))
+            try:
+                self._write_intent()
+                self._note(len(self._units) - 1, self._units[-1])
+                if unit.digest and not self._audited:
+                    self._audit_start(unit)
+            except OpsError:
+                self._units.pop()
+                raise
 
     def ended(self, unit: Unit, value: UnitValue | None) -> None:
         with self._turn:

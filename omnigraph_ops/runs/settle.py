@@ -59,7 +59,7 @@ def _settle(graph: Graph, found: Journal) -> RunRecord:
         record = found.record or replace(record_of(header, results), ended_at_us=_ended_at_us(found))
         history.append(graph, record, days=graph.settings.history_days)
     digest = next((r.unit.digest for r in found.units if r.unit.digest), "")
-    if digest and not audit_log.has_end(graph.storage, run=header.run_id, since_us=header.started_at_us):
+    if digest and audit_log.is_open(graph.storage, run=header.run_id, since_us=header.started_at_us):
         _, detail = audit_end(results, error=next(iter(record.errors), None), interrupted=True)
         audit_log.append(
             graph.storage,

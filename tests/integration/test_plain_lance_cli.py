@@ -43,7 +43,7 @@ def test_a_night_at_the_shell(cli: Cli, folder: Path) -> None:
     applied = cli("cleanup --json --confirm --plan", root, str(folder / "plan.json"))
     assert (applied.code, applied.json["versions_removed"] > 20) == (0, True)
     (folder / "plan.json").unlink()
-    assert "1 entries" in cli("audit", root).out
+    assert "2 entries" in cli("audit", root).out
     assert "0 files" in cli("orphans", root).out
     assert "no_drift" in cli("repair", root).out
     assert "0 sidecars, now clean" in cli("recover", root).out

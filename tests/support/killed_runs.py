@@ -8,12 +8,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 _PRELOADED = ["omnigraph_ops.cli.main", "omnigraph_ops.cli.verbs", "tests.support.kills"]
 _LONGEST_SECONDS = 120.0
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,9 @@ class Ended:
     err: str
 
 
-def run_command(words: Sequence[str], root: Path, scratch: Path, kill: Kill | None = None) -> Ended:
+def run_command(
+    words: Sequence[str], root: Path, scratch: Path, *, environment: Mapping[str, str] = _NONE, kill: Kill | None = None
+) -> Ended:
     """Run the command to its end, whatever ends it. Starts a process."""
     # Forked by a process that has everything imported, and has never used any of it.
     context = multiprocessing.get_context("forkserver")
@@ -49,7 +53,7 @@ def run_command(words: Sequence[str], root: Path, scratch: Path, kill: Kill | No
     scratch.mkdir(exist_ok=True)
     for name in ("out", "err", "moments"):
         (scratch / name).write_text("")
-    child = context.Process(target=_child, args=(tuple(words), str(root), str(scratch), kill))
+    child = context.Process(target=_child, args=(tuple(words), str(root), str(scratch), dict(environment), kill))
     child.start()
     child.join(_LONGEST_SECONDS)
     if child.exitcode is None:
@@ -64,10 +68,11 @@ def run_command(words: Sequence[str], root: Path, scratch: Path, kill: Kill | No
     )
 
 
-def _child(words: tuple[str, ...], root: str, scratch: str, kill: Kill | None) -> None:
+def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[str, str], kill: Kill | None) -> None:
     from omnigraph_ops.cli.main import main
     from tests.support.kills import Killer, killing
 
+    os.environ.update(environment)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{scratch}/{name}", os.O_WRONLY | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)

@@ -16,6 +16,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.holds import HOLDS_DIR, HoldKind
 from omnigraph_ops.lease import LEASE_FILE, LEASE_PATH, Lease, committer_lease, read_lease, this_machine
+from omnigraph_ops.runs.journal import RUNS_DIR
 
 _ANY = re.compile(rf".*{LEASE_FILE}")
 
@@ -50,6 +51,14 @@ def bury_holders(storage: Storage) -> None:
                 continue
             gone = {"pid": dead_pid(), "machine": this_machine()}
             storage.write(stored.path, json.dumps(document | gone).encode())
+
+
+def bury_runs(storage: Storage) -> None:
+    """Make every journal of a run look like one of a process killed on this machine."""
+    for stored in list(below_folder(storage, RUNS_DIR)):
+        if stored.path.endswith("/intent.json"):
+            document = json.loads(storage.read(stored.path))
+            storage.write(stored.path, json.dumps(document | {"pid": dead_pid()}).encode())
 
 
 def take_over(storage: Storage, path: str = LEASE_PATH) -> Lease:

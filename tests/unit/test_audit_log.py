@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from omnigraph_ops import audit_log
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.errors import StorageError
+from omnigraph_ops.graph.ids import now_us
 
 
 def test_entries_come_back_in_order(tmp_path: Path) -> None:
@@ -31,4 +35,22 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
     assert audit_log.read(storage, newest=0) == ()
     text = audit_log.text(audit_log.AuditLog(uri="/g", entries=tuple(made)))
     assert text.splitlines()[0] == "audit /g — 3 entries"
-    assert "repair   applied    c: " in text.splitlines()[3]
+    assert "repair   applied     c: " in text.splitlines()[3]
+
+
+def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) -> None:
+    storage, since = Storage(str(tmp_path)), now_us()
+    about = {"verb": "cleanup", "actor": "ann", "digest": "sha256:1"}
+    assert not audit_log.is_open(storage, run="r1", since_us=since)
+    entry = audit_log.started(storage, run="r1", **about)
+    assert (entry.event, audit_log.is_open(storage, run="r1", since_us=since)) == (AuditEvent.STARTED, True)
+    assert not audit_log.is_open(storage, run="r2", since_us=since)
+    audit_log.append(storage, AuditEvent.INTERRUPTED, run="r1", **about)
+    assert not audit_log.is_open(storage, run="r1", since_us=since)
+
+
+def test_a_start_that_cannot_be_logged_says_that_nothing_was_done(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "file"))
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match="so nothing was removed or published"):
+        audit_log.started(storage, verb="cleanup", actor="ann", digest="sha256:1")

@@ -73,6 +73,10 @@ def judge() -> Judge:
         f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/task-00001.0123456789ab.json",
         "__maintenance/operations/not-an-id.json",
         f"__maintenance/quarantine/{ULID}/nodes/x/data/y.lance",
+        f"__maintenance/runs/{ULID}/intent.json",
+        f"__maintenance/runs/{ULID}/record.json",
+        f"__maintenance/runs/{ULID}/000001.json",
+        f"__maintenance/runs/lease-{7:020d}.json",
         f"__recovery/{ULID}.json",
     ],
 )
@@ -104,6 +108,7 @@ def test_needed(path: str) -> None:
         (f"__maintenance/rewrites/{DROPPED.replace('/', '.')}/{ULID}/plan.json", OrphanKind.OWN_STATE, None),
         (f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/plan.json.0a.tmp", OrphanKind.TEMPORARY, None),
         (f"__recovery/{ULID}.json#1", OrphanKind.TEMPORARY, None),
+        (f"__maintenance/runs/{ULID}/000001.json.0a.tmp", OrphanKind.TEMPORARY, None),
     ],
 )
 def test_orphans(path: str, kind: OrphanKind, group: str | None) -> None:
@@ -123,6 +128,7 @@ def test_orphans(path: str, kind: OrphanKind, group: str | None) -> None:
         f"{DROPPED}/strange",
         "__maintenance/other/x.json",
         "__maintenance/x.txt",
+        f"__maintenance/runs/{ULID}/notes.txt",
         f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/notes.json",
         "__recovery/x",
     ],

@@ -1,0 +1,199 @@
+"""Ctrl-C and SIGTERM: the first stops at the next unit, the second aborts, none ends in a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import history
+from omnigraph_ops.edges.text_index_process import process_of
+from omnigraph_ops.edges.text_indexer import home_of
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.history.results import Snapshot
+from omnigraph_ops.lease import committer_turn
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.runs.journal import RUNS_DIR, open_journals
+from omnigraph_ops.runs.recorded import RecordedRun
+from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.runs.watch import Run, Stopped
+from tests.conftest import DemoGraph
+from tests.support.history import header
+from tests.support.killed_runs import Ended, Kill, run_command
+from tests.support.leases import is_free
+from tests.support.shell import Cli
+from tests.support.texts import text_release
+
+SMALL = {"loads": 3, "rows": 12, "node_types": 2}
+PERSON = "node:Person"
+_SLOW = """
+import sys, time
+from omnigraph_ops.cli import main
+from omnigraph_ops.optimize import table_run
+
+real = table_run.plan_tasks
+def slow(*arguments):
+    time.sleep(120)
+    return real(*arguments)
+table_run.plan_tasks = slow
+sys.argv = ["omnigraph-ops", *sys.argv[1:]]
+sys.exit(main())
+"""
+
+
+@contextmanager
+def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    # A test that runs in the background of a shell ignores interrupts, and so would its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    signal.signal(signal.SIGINT, before)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def begun(graph: Graph) -> None:
+    """Wait until a run has begun a unit. Reads."""
+    deadline = time.monotonic() + 120
+    while not list(Path(graph.uri, RUNS_DIR).glob("*/000000.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def stopped_at(graph: Graph, words: tuple[str, ...], scratch: Path, *signals: int, moment: int = 30) -> Ended:
+    return run_command(
+        (words[0], graph.uri, *words[1:]), Path(graph.uri), scratch, kill=Kill(moment=moment, signals=signals)
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
+    demo_graph: DemoGraph, tmp_path: Path, number: int, code: int
+) -> None:
+    graph = demo_graph(**SMALL)
+    before = {e.table_key: e.version for e in graph.state().entries}
+    ended = stopped_at(graph, ("cleanup", "--keep", "1", "--confirm"), tmp_path / "run", number, moment=14)
+    assert (ended.code, "Traceback" in ended.err) == (code, False), ended.err
+    (said,) = [line for line in ended.err.splitlines() if line.startswith("Finishing cleanup of ")]
+    assert "then stopping. Press Ctrl-C again to abort at once" in said
+    assert "`omnigraph-ops recover` and the same command finish what that leaves" in said
+    assert ended.out.startswith("cleanup "), "the report is printed"
+    assert "Interrupted; what was done is recorded; run the same command again for the rest" in ended.err
+    (run,) = history.read_runs(graph)
+    assert (run.outcome, run.errors) == (RunOutcome.INTERRUPTED, (f"interrupted by {signal.Signals(number).name}",))
+    assert 0 < run.counts.succeeded < len(before)
+    assert (open_journals(graph.storage), is_free(graph.storage)) == ((), True)
+
+
+def test_an_optimize_that_is_stopped_says_which_tables_it_left(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL)
+    run_options = {"environment": {"OMNIGRAPH_MAINTENANCE_CONCURRENCY": "1"}}
+    kill = Kill(moment=5, signals=(signal.SIGINT,))
+    words = ("optimize", graph.uri, "--quiet")
+    ended = run_command(words, Path(graph.uri), tmp_path / "run", kill=kill, **run_options)
+    assert ended.code == 130, ended.err
+    assert "the run was stopped first" in ended.out
+    (listed,) = history.read_runs(graph)
+    run = history.read_run(graph, listed.run_id)
+    assert run is not None
+    assert {t.reason for t in run.tables if not t.stages} == {"interrupted"}
+    assert len([t for t in run.tables if t.stages]) == 1
+
+
+def test_work_that_waits_stops_at_once(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    with (
+        committer_turn(graph, "somebody else"),
+        running("-m", "omnigraph_ops", "optimize", graph.uri, "--quiet") as process,
+    ):
+        begun(graph)
+        time.sleep(1)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        took = time.monotonic() - began
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert took < graph.settings.lease_wait_seconds / 2
+    assert "the run was stopped first" in out
+
+
+@pytest.mark.parametrize("presses", [2, 3])
+def test_more_signals_abort_work_that_nothing_can_stop(demo_graph: DemoGraph, presses: int) -> None:
+    graph = demo_graph(**SMALL)
+    with running("-c", _SLOW, "optimize", graph.uri) as process:
+        begun(graph)
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert err.count("Finishing ") == 1
+    (record,) = settle(open_graph(graph.uri))
+    assert (record.outcome, record.counts.succeeded) == (RunOutcome.INTERRUPTED, 0)
+
+
+def test_before_anything_began_a_signal_ends_it_there(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    graph = demo_graph(**SMALL)
+    monkeypatch.setattr("omnigraph_ops.cli.cleanup_verb.plan_cleanup", interrupted)
+    ended = cli("cleanup --keep 1 --confirm", graph.uri)
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; nothing was changed")
+    assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED
+
+
+def test_what_waits_for_a_lease_ends_when_the_run_stops(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    waiting = open_graph(graph.uri)
+    run = waiting.run = RecordedRun(waiting, header(), Snapshot())
+    threading.Timer(0.3, run.stop).start()
+    with committer_turn(graph, "somebody else"), pytest.raises(Stopped), committer_turn(waiting, "me"):
+        pass
+    with pytest.raises(Stopped):
+        run.begins(Unit(name="1", stage="optimize"))
+    assert open_journals(graph.storage) == ()
+
+
+def test_a_run_that_nobody_watches_never_stops() -> None:
+    run = Run()
+    run.check()
+    run.pause(0.0)
+    assert not run.stopping
+
+
+def test_whoever_aborts_does_not_wait_for_every_thread() -> None:
+    free = threading.Event()
+
+    def work(number: int) -> None:
+        if number:
+            raise KeyboardInterrupt
+        free.wait(60)
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        in_parallel(work, (0, 1), workers=2)
+    assert time.monotonic() - began < 30
+    free.set()
+
+
+def test_a_text_index_that_is_being_written_does_not_hear_ctrl_c() -> None:
+    child = process_of(home_of(None) / text_release(6))._child
+    assert os.getpgid(child.pid) != os.getpgid(0)

@@ -1,0 +1,365 @@
+"""The journal of a run, and the record that is made of a run that was cut off."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops import audit_log, history
+from omnigraph_ops.audit_log import AUDIT_DIR, AuditEvent
+from omnigraph_ops.cleanup import apply
+from omnigraph_ops.cli.recording import Recorder
+from omnigraph_ops.edges.history_table import HistoryTable
+from omnigraph_ops.edges.lance_cleanup import existing_versions
+from omnigraph_ops.edges.lance_errors import LanceFailure
+from omnigraph_ops.errors import StorageError
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.history.results import Snapshot
+from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.models.runs import Unit, UnitRecord
+from omnigraph_ops.optimize import run as optimize_run
+from omnigraph_ops.optimize import table_run
+from omnigraph_ops.recovery import recover
+from omnigraph_ops.runs import journal
+from omnigraph_ops.runs.recorded import RecordedRun
+from omnigraph_ops.runs.settle import settle, unsettled
+from tests.conftest import DemoGraph
+from tests.support.events import ITEMS, ids, items
+from tests.support.history import header
+from tests.support.leases import bury_runs
+from tests.support.orphans import age, plant
+from tests.support.plain import opened
+from tests.support.rows import tree_of
+from tests.support.shell import Cli
+from tests.support.writers import entry_of
+
+SMALL = {"loads": 3, "rows": 12, "node_types": 1}
+PERSON = "node:Person"
+STARTED, INTERRUPTED = AuditEvent.STARTED, AuditEvent.INTERRUPTED
+
+
+def audit(graph: Graph) -> list[AuditEvent]:
+    return [entry.event for entry in audit_log.read(graph.storage)]
+
+
+def the_run(graph: Graph) -> RunRecord:
+    """The one run of the history, with its tables. Reads."""
+    (listed,) = history.read_runs(graph)
+    run = history.read_run(graph, listed.run_id)
+    assert run is not None
+    return run
+
+
+def versions(graph: Graph) -> int:
+    heads = [graph.open_head(e) for e in graph.maintained(graph.state())]
+    return sum(len(existing_versions(head)) for head in heads)
+
+
+def stored(graph: Graph) -> int:
+    """Bytes of the graph, without the state of this tool and the names of branches. Reads."""
+    files = [p for p in Path(graph.uri).rglob("*") if p.is_file() and not {"__maintenance", "_refs"} & {*p.parts}]
+    return sum(p.stat().st_size for p in files)
+
+
+@pytest.fixture
+def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs leave their effects, their intents, and nothing of what came of them: as if killed right after each."""
+    monkeypatch.setattr(RecordedRun, "ended", lambda *_: None)
+    monkeypatch.setattr(Recorder, "finish", lambda *_: True)
+
+
+def settled(graph: Graph) -> RunRecord:
+    bury_runs(graph.storage)
+    (record,) = settle(graph)
+    assert (record.outcome, journal.open_journals(graph.storage), settle(graph)) == (RunOutcome.INTERRUPTED, (), ())
+    assert the_run(graph).work == record.work
+    return record
+
+
+def test_a_run_leaves_no_journal_and_its_audit_has_a_start_and_an_end(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
+    assert not list(Path(graph.uri, journal.RUNS_DIR).glob("*/*"))
+    started, applied = audit_log.read(graph.storage)
+    assert (started.event, applied.event, started.digest) == (STARTED, AuditEvent.APPLIED, applied.digest)
+    assert started.run == applied.run == history.read_runs(graph)[0].run_id
+
+
+@pytest.mark.usefixtures("unrecorded")
+def test_an_optimize_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    before = {e.table_key: e.version for e in graph.state().entries}
+    assert cli("optimize --quiet", graph.uri).code == 0
+    record = settled(graph)
+    after = {e.table_key: e.version for e in graph.state().entries}
+    tables = {t.table_key: t for t in record.tables}
+    assert {key for key, table in tables.items() if table.stages} == {k for k in after if after[k] != before[k]}
+    knows = tables["edge:Knows"]
+    assert (knows.outcome, knows.before.version, knows.after.version) == (
+        RunOutcome.INTERRUPTED,
+        before["edge:Knows"],
+        after["edge:Knows"],
+    )
+    assert (knows.work.fragments_removed, knows.work.fragments_added, knows.work.bytes_rewritten > 0) == (3, 1, True)
+
+
+@pytest.mark.usefixtures("unrecorded")
+def test_a_cleanup_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, written_branches=1, **SMALL)
+    graph.manifest().branches.delete(graph.branches()[0])
+    had, size = versions(graph), stored(graph)
+    done = cli("cleanup --keep 1 --confirm --json", graph.uri).json
+    record = settled(graph)
+    assert record.work.versions_removed == had - versions(graph) == done["versions_removed"] > 0
+    assert record.work.bytes_reclaimed == size - stored(graph)
+    assert done["orphaned_forks_removed"]
+    assert audit(graph) == [STARTED, INTERRUPTED]
+    assert f"{had - versions(graph)} versions and " in audit_log.read(graph.storage)[-1].detail
+
+
+@pytest.mark.usefixtures("unrecorded")
+def test_files_that_were_removed_moved_or_purged_are_told_by_the_graph(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    size = sum(Path(graph.uri, path).stat().st_size for path in plant(graph))
+    moved = cli("orphans --confirm --quarantine --json", graph.uri).json
+    record = settled(graph)
+    assert (record.work.files_removed, record.work.bytes_reclaimed) == (8, 0), "what is only moved is not reclaimed"
+    assert audit(graph) == [STARTED, INTERRUPTED]
+    assert cli(f"orphans --purge {moved['quarantine_id']} --confirm", graph.uri).code == 0
+    bury_runs(graph.storage)
+    (purged,) = settle(graph)
+    assert (purged.work.files_removed, purged.work.bytes_reclaimed) == (8, size)
+    assert audit(graph) == [STARTED, INTERRUPTED, STARTED, INTERRUPTED]
+    assert "purged: 8 files" in audit_log.read(graph.storage)[-1].detail
+
+
+@pytest.mark.usefixtures("unrecorded")
+def test_rows_that_expired_are_counted_in_what_is_left(cli: Cli, tmp_path: Path) -> None:
+    root = items(tmp_path, [1, 2, 60, 61])
+    words = "expire-rows --table table:items --property at --older-than 30d --max-share 1 --confirm"
+    assert cli(words, str(root)).code == 0
+    record = settled(opened(root))
+    assert ids(root) == [0, 1]
+    assert [(t.table_key, t.stages) for t in record.tables] == [(ITEMS, ("expire-rows",))]
+    assert "2 rows and 0 edges deleted" in audit_log.read(opened(root).storage)[-1].detail
+
+
+def test_a_run_that_never_got_to_its_effect_did_nothing(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    run = RecordedRun(graph, header(), Snapshot())
+    entry = entry_of(graph, PERSON)
+    table = {"table_key": PERSON, "version": entry.version}
+    run.begins(Unit(name="1", stage="optimize", **table))
+    run.begins(Unit(name="2", stage="cleanup", table_path=entry.path, versions=(1,), digest="sha256:1", **table))
+    run.begins(Unit(name="3", stage="recover", **table))
+    record = settled(graph)
+    (only,) = record.tables
+    assert (only.outcome, only.stages, only.reason) == (RunOutcome.INTERRUPTED, (), "interrupted")
+    assert (record.work.versions_removed, record.work.bytes_reclaimed) == (0, 0)
+
+
+def test_what_cannot_be_told_is_said_and_holds_up_nothing(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    run = RecordedRun(graph, header(), Snapshot())
+    run.begins(Unit(name="cleanup of node:Gone", stage="cleanup", table_key="node:Gone", table_path="nodes/gone"))
+    record = settled(graph)
+    assert "what cleanup of node:Gone had done before it was interrupted could not be told" in record.errors[1]
+
+
+def test_a_run_at_work_is_left_alone_and_shown(cli: Cli, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    run = RecordedRun(graph, header(verb="cleanup"), Snapshot())
+    run.begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+    assert settle(graph) == ()
+    assert [(u.header.verb, u.at_work, u.units) for u in unsettled(graph)] == [("cleanup", True, 1)]
+    assert "cleanup of ada@host since" in cli("history", graph.uri).out
+    assert cli("history --json", graph.uri).json["unsettled"][0]["at_work"] is True
+    assert cli("optimize", graph.uri).code == 0
+    assert [r.header.verb for r in history.read_runs(graph)] == ["optimize"]
+
+
+def test_a_later_process_of_the_same_number_is_another_one(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    run = RecordedRun(graph, header(), Snapshot())
+    run.begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+    (open_,) = journal.open_journals(graph.storage)
+    assert open_.may_be_alive
+    assert not replace(open_, intent=replace(open_.intent, process_started="1")).may_be_alive
+    elsewhere = replace(open_, intent=replace(open_.intent, machine="elsewhere"))
+    assert elsewhere.may_be_alive
+    assert not replace(elsewhere, changed_at=1.0).may_be_alive
+
+
+def test_whoever_may_not_write_sees_what_is_not_recorded(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_graph: Graph) -> Any:
+        raise StorageError("permission denied")
+
+    graph = demo_graph(**SMALL)
+    RecordedRun(graph, header(), Snapshot()).begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+    bury_runs(graph.storage)
+    monkeypatch.setattr("omnigraph_ops.cli.recording.settle", denied)
+    shown = cli("history", graph.uri)
+    assert (shown.code, "interrupted; the next command that writes to the graph records it" in shown.out) == (0, True)
+    assert "warning: a run that was interrupted could not be recorded: permission denied" in shown.err
+
+
+@pytest.mark.parametrize("command", ["history", "audit", "recover", "optimize --quiet"])
+def test_the_next_command_records_what_was_cut_off(cli: Cli, demo_graph: DemoGraph, command: str) -> None:
+    graph = demo_graph(**SMALL)
+    run = RecordedRun(graph, header("cli/cut/off"), Snapshot())
+    run.begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+    bury_runs(graph.storage)
+    assert cli(command, graph.uri).code == 0
+    assert history.read_run(graph, "cli/cut/off") is not None
+    assert journal.open_journals(graph.storage) == ()
+
+
+def test_recover_of_the_library_records_what_was_cut_off(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    RecordedRun(graph, header(), Snapshot()).begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+    bury_runs(graph.storage)
+    recover(graph)
+    assert the_run(graph).outcome is RunOutcome.INTERRUPTED
+
+
+@pytest.mark.parametrize("verb", ["cleanup --keep 1 --confirm", "orphans --confirm", "repair --confirm"])
+def test_without_the_first_entry_of_the_audit_log_nothing_is_removed(
+    cli: Cli, demo_graph: DemoGraph, verb: str
+) -> None:
+    graph = demo_graph(drift_tables=("edge:Knows",) if verb.startswith("repair") else (), **SMALL)
+    plant(graph)
+    age(graph.uri)
+    Path(graph.uri, AUDIT_DIR).parent.mkdir(exist_ok=True)
+    Path(graph.uri, AUDIT_DIR).write_text("a file where a folder belongs")
+    before = {path for path in tree_of(graph.uri) if "__maintenance" not in path}
+    pins = graph.state().entries
+    done = cli(verb, graph.uri)
+    assert done.code == 1
+    assert "the audit log could not be written, so nothing was removed or published" in done.out + done.err
+    assert {path for path in tree_of(graph.uri) if "__maintenance" not in path} == before
+    assert graph.state().entries == pins
+
+
+def test_without_the_last_entry_the_report_is_printed_and_the_next_command_adds_it(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, real = demo_graph(**SMALL), audit_log.append
+
+    def full(storage: Any, event: AuditEvent, **fields: Any) -> Any:
+        if event is not STARTED:
+            raise StorageError("no space left")
+        return real(storage, event, **fields)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_log, "append", full)
+        done = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert (done.code, done.json["versions_removed"] > 0) == (1, True)
+    assert "Error: the last entry of the audit log could not be written: no space left" in done.err
+    assert the_run(graph).outcome is RunOutcome.SUCCEEDED
+    bury_runs(graph.storage)
+    assert cli("recover", graph.uri).code == 0
+    assert audit(graph) == [STARTED, AuditEvent.APPLIED]
+    assert [r.outcome for r in history.read_runs(graph)][1:] == [RunOutcome.SUCCEEDED], "its record is as it was"
+
+
+def test_a_record_that_the_history_did_not_take_is_added_later_as_it_was(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+
+    def full(*_: object) -> None:
+        raise LanceFailure("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HistoryTable, "append", full)
+        assert cli("optimize --quiet", graph.uri).code == 0
+    assert history.read_runs(graph) == ()
+    bury_runs(graph.storage)
+    (record,) = settle(graph)
+    assert (record.outcome, the_run(graph).outcome) == (RunOutcome.SUCCEEDED, RunOutcome.SUCCEEDED)
+    assert the_run(graph).after.score is not None
+
+
+def test_a_surprise_in_one_table_keeps_the_results_of_the_others(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, real = demo_graph(loads=3, rows=12, node_types=2), optimize_run._optimize
+
+    def surprised(graph: Graph, executor: Any, work: Any, progress: Any) -> Any:
+        if work.table_key == PERSON:
+            raise ZeroDivisionError("a bug")
+        return real(graph, executor, work, progress)
+
+    monkeypatch.setattr(optimize_run, "_optimize", surprised)
+    before = {e.table_key: e.version for e in graph.state().entries}
+    assert "unexpected ZeroDivisionError: a bug" in cli("optimize --quiet", graph.uri).err
+    moved = {e.table_key for e in graph.state().entries if e.version != before[e.table_key]}
+    run = the_run(graph)
+    assert (run.outcome, {t.table_key for t in run.tables if t.stages}) == (RunOutcome.FAILED, moved)
+    assert run.errors == ("a bug",)
+
+
+def test_a_table_that_fails_after_its_first_unit_keeps_what_was_published(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+    monkeypatch.setenv("OMNIGRAPH_OPS_SMALL_TABLE_BYTES", "0")
+    before = entry_of(graph, PERSON).version
+
+    def fails(*_: object) -> None:
+        raise LanceFailure("the disk is full")
+
+    monkeypatch.setattr(table_run.TableRun, "_rewrite_round", fails)
+    done = cli(f"optimize --quiet --json --table {PERSON}", graph.uri)
+    (stats,) = done.json["tables"]
+    assert (stats["error"], stats["committed"], done.code) == ("the disk is full", True, 1)
+    assert stats["published_version"] == entry_of(graph, PERSON).version > before
+    (only,) = the_run(graph).tables
+    assert (only.outcome, only.stages) == (RunOutcome.FAILED, ("optimize",))
+
+
+def test_a_cleanup_that_fails_half_way_says_what_is_gone(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, real = demo_graph(**SMALL), apply.remove_versions
+
+    def half(dataset: Any, doomed: Any, **options: Any) -> Any:
+        real(dataset, doomed[:2], **options)
+        raise LanceFailure("the store is away")
+
+    monkeypatch.setattr(apply, "remove_versions", half)
+    had = versions(graph)
+    done = cli("cleanup --keep 1 --confirm --json", graph.uri)
+    assert done.code == 1
+    rows = [t for t in done.json["tables"] if t["error"]]
+    assert {t["error"] for t in rows} == {"the store is away"}
+    assert sum(t["old_versions_removed"] for t in rows) == had - versions(graph) == 2 * len(rows) > 0
+    assert the_run(graph).work.versions_removed == had - versions(graph)
+
+
+def test_no_secret_gets_into_a_journal(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "correct-horse")
+    graph = demo_graph(**SMALL)
+    RecordedRun(graph, header(), Snapshot()).begins(Unit(name="correct-horse", stage="optimize"))
+    (file,) = Path(graph.uri, journal.RUNS_DIR).glob("*/000000.json")
+    assert "correct-horse" not in file.read_text()
+    assert json.loads(file.read_text())["unit"]["name"] == "***"
+
+
+def test_a_damaged_file_of_a_journal_is_left_out(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    run = RecordedRun(graph, header(), Snapshot())
+    unit = Unit(name="1", stage="optimize", table_key=PERSON)
+    run.begins(unit)
+    folder = next(Path(graph.uri, journal.RUNS_DIR).iterdir())
+    (folder / "000001.json").write_text("{")
+    (open_,) = journal.open_journals(open_graph(graph.uri).storage)
+    assert open_.units == (UnitRecord(unit=unit),)
+    (folder / "intent.json").write_text("{")
+    assert journal.open_journals(graph.storage) == ()
