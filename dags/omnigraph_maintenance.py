@@ -11,12 +11,13 @@
 | `apply_repair` | after `approve_repair` | publishes existing versions |
 | `plan_cleanup` | lists the old versions that may go | reads |
 | `cleanup_table` | after `approve_cleanup` | **destroys** |
-| `report` | what happened; red when anything failed | reads |
+| `report` | what happened; red when anything failed or was not approved | reads |
 
 **Approvals** appear under *Required Actions*. Reject, or no answer within 20 hours of the run's start,
-skips only that step. An approval covers exactly the plan that was shown: if the graph moved since, the
+skips only that step, and the run ends red as *unapproved*. An approval covers exactly the plan that was shown: if the graph moved since, the
 step refuses. To approve in advance, trigger by hand with `confirm_repair` or `confirm_cleanup`, or give
-`standing_approval` its bounds; whatever is outside the bounds still waits for a person.
+`standing_approval` its bounds; whatever is outside the bounds still waits for a person. Where the graph names approvers,
+only their answers count. A run that is cleared asks anew.
 
 **Which graph**: the param `graph`, else the Airflow Variable `omnigraph_graph`, else the environment
 variable `OMNIGRAPH_GRAPH`.

@@ -38,7 +38,7 @@ def recover_verb(args: argparse.Namespace) -> int:
     grace = float(args.grace) if args.grace is not None else None
     report = recover(open_target(args), grace_seconds=grace)
     emit(args, report, render.recover_text(report))
-    return report.status.exit_code
+    return 0 if report.status.is_settled else report.status.exit_code
 
 
 def audit_verb(args: argparse.Namespace) -> int:

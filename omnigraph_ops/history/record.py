@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.history.parts import parts_of
@@ -12,6 +12,7 @@ from omnigraph_ops.history.results import RunResults
 from omnigraph_ops.history.tables import table_record
 from omnigraph_ops.models import SparedFile
 from omnigraph_ops.models.history import (
+    Answer,
     Measured,
     RunHeader,
     RunOutcome,
@@ -34,7 +35,7 @@ def record_of(header: RunHeader, results: RunResults) -> RunRecord:
         ended_at_us=ended_at_us,
         outcome=RunOutcome.INTERRUPTED
         if results.interruption is not None
-        else outcome_of(failed=bool(errors), did_anything=results.did_anything),
+        else outcome_of(results, failed=bool(errors)),
         errors=errors,
         attention=results.attention,
         notes=_notes(results),
@@ -47,11 +48,13 @@ def record_of(header: RunHeader, results: RunResults) -> RunRecord:
     )
 
 
-def outcome_of(*, failed: bool, did_anything: bool) -> RunOutcome:
-    """What came of a whole, or of a table, that nobody interrupted: a failure outweighs what was done. Pure."""
+def outcome_of(results: RunResults, *, failed: bool) -> RunOutcome:
+    """What came of a run that nobody interrupted: the worst outweighs what was done. Pure."""
     if failed:
         return RunOutcome.FAILED
-    return RunOutcome.SUCCEEDED if did_anything else RunOutcome.NOTHING_TO_DO
+    if any(decision.answer is not Answer.APPROVED for decision in results.decisions):
+        return RunOutcome.UNAPPROVED
+    return RunOutcome.SUCCEEDED if results.did_anything else RunOutcome.NOTHING_TO_DO
 
 
 def _errors(results: RunResults, tables: Iterable[TableRecord]) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ def _notes(results: RunResults) -> tuple[str, ...]:
 
 def _counts(tables: Iterable[TableRecord]) -> TableCounts:
     found = Counter(t.outcome for t in tables)
-    return TableCounts(**{outcome.value: found[outcome] for outcome in RunOutcome})
+    return TableCounts(**{field.name: found[RunOutcome(field.name)] for field in fields(TableCounts)})
 
 
 def _graph_before(results: RunResults, tables: Iterable[TableRecord]) -> Measured:

@@ -16,6 +16,8 @@ class RunOutcome(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     """A signal or the end of its process ended it; what it had done until then is in the record."""
+    UNAPPROVED = "unapproved"
+    """Nothing failed, and what somebody was asked about was not done: it was rejected, or nobody answered."""
     NOTHING_TO_DO = "nothing_to_do"
     """Nothing was done: there was no work, or what there was waits; the reason says which."""
 

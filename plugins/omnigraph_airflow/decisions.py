@@ -51,6 +51,11 @@ class Decision:
         return AuditEvent.APPROVED if self.approved else AuditEvent.REJECTED
 
 
+def unanswered(digest: str) -> Decision:
+    """What became of a question whose task ended without an answer, whoever ended it. Pure."""
+    return Decision(chosen_options=(), digest=digest, decided_by="nobody", timed_out=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How much an approval given in advance covers."""

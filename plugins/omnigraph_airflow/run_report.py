@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_airflow.run_facts import RunFacts
 from omnigraph_airflow.run_failures import failed
 from omnigraph_airflow.run_record import results_of
@@ -36,8 +36,10 @@ class RunReport:
 
     graph: str
     outcome: str
-    """`succeeded`, `failed` or `nothing_to_do`."""
+    """`succeeded`, `failed`, `unapproved` or `nothing_to_do`."""
     failed: tuple[str, ...]
+    unapproved: tuple[str, ...]
+    """What was not done because it was rejected or nobody answered, a sentence each."""
     attention: tuple[str, ...]
     markdown: str
 
@@ -48,11 +50,13 @@ def build(facts: RunFacts) -> RunReport:
 
     broken = failed(facts)
     attention = _attention(facts)
-    outcome = outcome_of(failed=bool(broken), did_anything=results_of(facts).did_anything).value
+    outcome = outcome_of(results_of(facts), failed=bool(broken)).value
+    unapproved = tuple(_unapproved(facts))
     sections = [
         f"# Maintenance of {prose(facts.graph)}",
         f"Outcome: **{outcome.replace('_', ' ')}**",
         *_list("Failed", broken),
+        *_list("Not approved", unapproved),
         *_list("Needs attention", attention),
         *_sections(facts),
     ]
@@ -60,6 +64,7 @@ def build(facts: RunFacts) -> RunReport:
         graph=facts.graph,
         outcome=outcome,
         failed=broken,
+        unapproved=unapproved,
         attention=attention,
         markdown="\n".join(sections),
     )
@@ -107,6 +112,12 @@ def _attention(facts: RunFacts) -> tuple[str, ...]:
         unknown = len(facts.orphans_plan.unknown)
         lines += [f"{unknown} unknown file(s) lie in the graph; they are never removed"] if unknown else []
     return tuple(lines)
+
+
+def _unapproved(facts: RunFacts) -> Iterator[str]:
+    for stage, decision in facts.decisions.items():
+        if not decision.approved:
+            yield f"{stage} was not done: {refusal(decision, decision.digest)}"
 
 
 def _drifted(facts: RunFacts) -> Iterator[str]:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops import history
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.models.history import RunOutcome
 from tests.support.rows import tree_of
 from tests.support.runs import Finished
 from tests.support.templates import Templates
@@ -108,9 +110,12 @@ def test_reject_skips_only_the_repair(dag: Any, answer_hitl: Answer, graph: Path
     answer_hitl("approve_repair", "Reject")
     answer_hitl("approve_cleanup", "Approve")
     night = run_night(dag, graph)
-    assert night.state == "success", night.tasks
     assert night.of("apply_repair") == ["skipped"]
     assert set(night.of("cleanup_table")) == {"success"}
+    assert (night.state, night.report["outcome"]) == ("failed", "unapproved"), "Airflow knows no third colour"
+    assert night.report["unapproved"] == ["repair was not done: Anonymous answered Reject"]
+    (record,) = history.read_runs(open_graph(str(graph)))
+    assert record.outcome is RunOutcome.UNAPPROVED
     assert drifted(graph) == [DRIFTED]
     assert any(DRIFTED in line for line in night.report["attention"])
 

@@ -47,7 +47,9 @@ def test_confirm_alone_asks(dags: Any, tmp_path: Path, answer_hitl: Answer, opti
     root = items(tmp_path / "data", [1, 2, 60])
     seen = answer_hitl("approve_row_retention", option)
     done = run(dags, root, confirm=True)
-    assert done.state == "success"
+    assert (done.state, done.report["outcome"]) == {"Approve": ("success", "succeeded")}.get(
+        option, ("failed", "unapproved")
+    )
     assert "1 of 3" in seen[0]["body"]
     assert ids(root) == left
 

@@ -199,7 +199,7 @@ def test_a_rejected_cleanup_is_no_success_and_names_the_decision() -> None:
     other = replace(planned, table_key="node:B", versions=(), refused="it is damaged")
     run = made(cleanup_plan=cleanup_plan(planned, other), decisions=(decision,))
     first, second = run.tables
-    assert (run.outcome, first.outcome, first.reason) == (NOTHING, NOTHING, "cleanup rejected")
+    assert (run.outcome, first.outcome, first.reason) == (RunOutcome.UNAPPROVED, NOTHING, "cleanup rejected")
     assert (first.decisions, second.decisions) == ((decision,), ())
     assert (second.reason, first.before.version) == ("it is damaged", 9)
 

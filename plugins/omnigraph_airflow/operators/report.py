@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow import consent
 from omnigraph_airflow.consent import question_of
-from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow.decisions import Decision, unanswered
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.maintained import update_of
@@ -54,7 +54,7 @@ class ReportOperator(BaseOperator):
     """Collects what every stage left, logs it as Markdown, keeps it as XCom `report` and in the graph's history.
 
     Runs always (`all_done`) and is the only leaf of the DAG, so it decides the run's state: it fails
-    when any task or table failed.
+    when any task or table failed, and when what somebody was asked about was rejected or not answered.
 
     :param graph: path or URI of the graph (templated).
     """
@@ -77,8 +77,8 @@ class ReportOperator(BaseOperator):
         context["ti"].xcom_push(key=REPORT, value=serde.to_json(report))
         if graph is not None:
             self._keep(context, graph, facts, report)
-        if report.failed:
-            raise AirflowFailException("; ".join(report.failed))
+        if report.failed or report.unapproved:
+            raise AirflowFailException("; ".join((*report.failed, *report.unapproved)))
         self._update_assets(context, graph, facts, report)
 
     def _update_assets(self, context: Context, graph: Graph | None, facts: RunFacts, report: RunReport) -> None:
@@ -178,8 +178,8 @@ def _decisions(context: Context, graph: Graph | None, stages: Sequence[Stage]) -
         if stage.approval_task is not None:
             question = question_of(context, stage.approval_task)
             kept = consent.read(graph.storage, question)
-            if kept is not None and kept.question == question and kept.decision is not None:
-                found[stage.name] = kept.decision
+            if kept is not None and kept.question == question:
+                found[stage.name] = kept.decision or unanswered(kept.digest)
     return found
 
 

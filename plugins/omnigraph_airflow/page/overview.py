@@ -18,7 +18,7 @@ from omnigraph_ops.models.history import RunOutcome, RunRecord
 
 MOST_SECONDS = 6.0
 """How long a page waits for graphs; those that are slower say so."""
-_BAD = frozenset({RunOutcome.FAILED, RunOutcome.INTERRUPTED})
+_BAD = frozenset({RunOutcome.FAILED, RunOutcome.INTERRUPTED, RunOutcome.UNAPPROVED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
