@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import types
@@ -58,6 +59,8 @@ def adopt(environment: dict[str, str]) -> None:
 
 def main() -> None:
     """Answer requests until standard input ends. Writes."""
+    # A service that is stopped signals all of its processes: this one ends with its parent, not before.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Only answers may go to the parent, whatever a native library prints.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -194,6 +194,9 @@ def test_whoever_aborts_does_not_wait_for_every_thread() -> None:
     free.set()
 
 
-def test_a_text_index_that_is_being_written_does_not_hear_ctrl_c() -> None:
-    child = process_of(home_of(None) / text_release(6))._child
-    assert os.getpgid(child.pid) != os.getpgid(0)
+def test_a_text_index_that_is_being_written_does_not_hear_the_signals() -> None:
+    process = process_of(home_of(None) / text_release(6))
+    assert os.getpgid(process._child.pid) != os.getpgid(0)
+    process._child.terminate()
+    time.sleep(0.5)
+    assert process.alive, "SIGTERM to all processes of a service is for the parent, too"

@@ -15,7 +15,7 @@ from omnigraph_airflow.run_report import build
 
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.models import CleanupStats, OptimizeReport, TableStats
-from omnigraph_ops.models.history import Answer, Measured, RunOutcome, Work
+from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work
 from tests.support.history import header, record
 
 BROKEN = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", error="a file is missing"),))
@@ -106,6 +106,12 @@ def test_what_nobody_knows_is_not_sent() -> None:
     assert "health_score" not in metrics.gauges(run)
     assert metrics.gauges(run)["fragments"] == 3
     assert metrics.counters(run) == {"runs_succeeded": 1}
+
+
+def test_an_interrupted_run_is_counted_as_that() -> None:
+    run = record(outcome=RunOutcome.INTERRUPTED, counts=TableCounts(interrupted=2), work=Work())
+    assert metrics.counters(run) == {"runs_interrupted": 1}
+    assert metrics.gauges(run)["tables_interrupted"] == 2
 
 
 def test_metrics_that_cannot_be_sent_are_a_warning(

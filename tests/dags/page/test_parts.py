@@ -145,16 +145,20 @@ def test_an_address_of_airflow_holds_whatever_a_run_is_called() -> None:
     assert asked.path == "/dags/omnigraph_repair/runs/a%2Fb%3Fc%23d%20e/tasks/approve_repair/required_actions"
 
 
+WORST_FIRST = ["gone", "failed", "interrupted", "asks", "poor", "fine"]
+
+
 def test_the_worst_graph_comes_first() -> None:
-    failed = record(outcome=RunOutcome.FAILED)
+    failed, ended = record(outcome=RunOutcome.FAILED), record(outcome=RunOutcome.INTERRUPTED)
     rows = [
         row("fine", score=99),
         row("poor", score=12),
         row("asks", questions=(question("x"),)),
         row("failed", last=failed),
+        row("interrupted", last=ended),
         row("gone", problem="there is nothing"),
     ]
-    assert [r.graph.name for r in sorted(rows, key=lambda r: r.badness)] == ["gone", "failed", "asks", "poor", "fine"]
+    assert [r.graph.name for r in sorted(rows, key=lambda r: r.badness)] == WORST_FIRST
 
 
 def test_a_run_that_failed_without_a_report_is_no_success() -> None:
