@@ -13,9 +13,9 @@
 | `cleanup_table` | after `approve_cleanup` | **destroys** |
 | `report` | what happened; red when anything failed or was not approved | reads |
 
-**Approvals** appear under *Required Actions*. Reject, or no answer within 20 hours of the run's start,
-skips only that step, and the run ends red as *unapproved*. An approval covers exactly the plan that was shown: if the graph moved since, the
-step refuses. To approve in advance, trigger by hand with `confirm_repair` or `confirm_cleanup`, or give
+**Approvals** appear under *Required Actions*. Reject, or no answer within 20 hours of the run's start, skips only that
+step, and the run ends red as *unapproved*. An approval covers exactly the plan that was shown: if the graph moved since,
+the step refuses. To approve in advance, trigger by hand with `confirm_repair` or `confirm_cleanup`, or give
 `standing_approval` its bounds; whatever is outside the bounds still waits for a person. Where the graph names approvers,
 only their answers count. A run that is cleared asks anew.
 
