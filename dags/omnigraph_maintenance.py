@@ -14,9 +14,9 @@
 | `report` | what happened; red when anything failed or was not approved | reads |
 
 **Approvals** appear under *Required Actions*. Reject, or no answer within 20 hours of the run's start, skips only that
-step, and the run ends red as *unapproved*. An approval covers exactly the plan that was shown: if the graph moved since,
+step, and the run ends red as *unapproved*. An approval covers exactly the plan that was shown: if the graph moved,
 the step refuses. To approve in advance, trigger by hand with `confirm_repair` or `confirm_cleanup`, or give
-`standing_approval` its bounds; whatever is outside the bounds still waits for a person. Where the graph names approvers,
+`standing_approval` its bounds; whatever is outside the bounds still waits for a person. Where a graph has approvers,
 only their answers count. A run that is cleared asks anew.
 
 **Which graph**: the param `graph`, else the Airflow Variable `omnigraph_graph`, else the environment
