@@ -41,7 +41,7 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
         print(f"Error: {error}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
-        left = "nothing was changed" if signals.nothing_began else _PENDING
+        left = "the graph was not changed" if signals.nothing_began else _PENDING
         print(f"Interrupted; {left}", file=sys.stderr)
         return signals.code
     except BrokenPipeError:

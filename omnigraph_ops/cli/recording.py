@@ -129,7 +129,7 @@ class Recorder:
     def finish(self, error: BaseException | None) -> bool:
         """Record the run, if there is a graph to record it in; False when the audit log lacks its end. Writes."""
         graph, run = self._graph, self._run
-        if graph is None or run is None or isinstance(error, _NO_RUN):
+        if graph is None or run is None or (isinstance(error, _NO_RUN) and not run.began):
             return True
         self._signals.closing()
         at_work = frozenset(record.unit.table_key for record in run.records if record.result is None)

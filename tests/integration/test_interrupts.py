@@ -112,7 +112,8 @@ def test_an_optimize_that_is_stopped_says_which_tables_it_left(demo_graph: DemoG
     run = history.read_run(graph, listed.run_id)
     assert run is not None
     assert {t.reason for t in run.tables if not t.stages} == {"interrupted"}
-    assert len([t for t in run.tables if t.stages]) == 1
+    # None, if the first one was waiting for its window.
+    assert len([t for t in run.tables if t.stages]) <= 1
 
 
 def test_work_that_waits_stops_at_once(demo_graph: DemoGraph) -> None:
@@ -156,7 +157,7 @@ def test_before_anything_began_a_signal_ends_it_there(
     graph = demo_graph(**SMALL)
     monkeypatch.setattr("omnigraph_ops.cli.cleanup_verb.plan_cleanup", interrupted)
     ended = cli("cleanup --keep 1 --confirm", graph.uri)
-    assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; nothing was changed")
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; the graph was not changed")
     assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED
 
 

@@ -16,7 +16,7 @@ from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.edges.history_table import HistoryTable
 from omnigraph_ops.edges.lance_cleanup import existing_versions
 from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.history.results import Snapshot
 from omnigraph_ops.models.history import RunOutcome, RunRecord
@@ -303,6 +303,21 @@ def test_a_surprise_in_one_table_keeps_the_results_of_the_others(
     run = the_run(graph)
     assert (run.outcome, {t.table_key for t in run.tables if t.stages}) == (RunOutcome.FAILED, moved)
     assert run.errors == ("a bug",)
+
+
+def test_an_error_of_the_input_after_the_first_unit_is_part_of_the_record(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(**SMALL)
+
+    def late(graph: Graph, **_: Any) -> Any:
+        graph.run.begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
+        raise InvalidInput("a setting is wrong")
+
+    monkeypatch.setattr("omnigraph_ops.cli.verbs.recover", late)
+    assert cli("recover", graph.uri).code == 1
+    assert (the_run(graph).outcome, the_run(graph).errors) == (RunOutcome.FAILED, ("a setting is wrong",))
+    assert journal.open_journals(graph.storage) == ()
 
 
 def test_a_table_that_fails_after_its_first_unit_keeps_what_was_published(
