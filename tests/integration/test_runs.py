@@ -125,7 +125,7 @@ def test_a_cleanup_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph: D
 def test_files_that_were_removed_moved_or_purged_are_told_by_the_graph(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     size = sum(Path(graph.uri, path).stat().st_size for path in plant(graph))
-    moved = cli("orphans --confirm --quarantine --json", graph.uri).json
+    moved = cli("orphans --older-than 7d --confirm --quarantine --json", graph.uri).json
     record = settled(graph)
     assert (record.work.files_removed, record.work.bytes_reclaimed) == (8, 0), "what is only moved is not reclaimed"
     assert audit(graph) == [STARTED, INTERRUPTED]
@@ -228,7 +228,9 @@ def test_recover_of_the_library_records_what_was_cut_off(demo_graph: DemoGraph) 
     assert the_run(graph).outcome is RunOutcome.INTERRUPTED
 
 
-@pytest.mark.parametrize("verb", ["cleanup --keep 1 --confirm", "orphans --confirm", "repair --confirm"])
+@pytest.mark.parametrize(
+    "verb", ["cleanup --keep 1 --confirm", "orphans --older-than 7d --confirm", "repair --confirm"]
+)
 def test_without_the_first_entry_of_the_audit_log_nothing_is_removed(
     cli: Cli, demo_graph: DemoGraph, verb: str
 ) -> None:
