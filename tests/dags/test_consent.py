@@ -326,3 +326,14 @@ def test_a_task_that_is_killed_half_way_says_what_it_removed(
     *_, start, end = audit_log.read(graph.storage)
     assert (str(start.event), str(end.event)) == ("started", "interrupted")
     assert re.search(r"[1-9]\d* versions of \S+ removed", end.detail), end.detail
+
+
+def test_all_questions_of_a_run_share_one_deadline(graph: Graph) -> None:
+    """Counted from the start of the run, so that together they cannot reach into the next night."""
+    waits = []
+    for minutes in (0, 50, 90):
+        attempt = Attempt(graph)
+        attempt.context["dag_run"].start_date = datetime.now(UTC) - timedelta(minutes=minutes)
+        attempt.ask()
+        waits.append(round(attempt.task.response_timeout.total_seconds() / 60))
+    assert waits == [60, 10, 5]
