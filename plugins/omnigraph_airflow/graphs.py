@@ -73,17 +73,31 @@ def is_name(graph: str) -> bool:
 def approvers_of(root: str) -> tuple[str, ...]:
     """Who may answer about the graph that lies there, however it was addressed; empty: everybody. Reads.
 
+    Of a folder of datasets and of a dataset in it, both lists count.
+
     Raises:
-        InvalidInput: the file describes no such graph without a fault, so it may be the one that is at fault.
+        InvalidInput: the file describes no such graph without a fault, so it may be the one that is at fault; or nobody
+            is in all lists that count.
     """
     reading = read_graphs_file()
     if reading is None:
         return ()
     place = real_place(root)
-    found = [entry for entry in reading.graphs if real_place(entry.root) == place]
+    found = [entry for entry in reading.graphs if _overlap(real_place(entry.root), place)]
     if reading.problems and not found:
         raise _undescribed(reading, f"graph at {root}, so nobody knows who may approve")
-    return tuple(dict.fromkeys(name for entry in found for name in entry.approvals.approvers))
+    lists = [entry.approvals.approvers for entry in found if entry.approvals.approvers]
+    everywhere = tuple(
+        dict.fromkeys(name for names in lists for name in names if all(name in other for other in lists))
+    )
+    if lists and not everywhere:
+        raise _undescribed(reading, f"user who may approve at {root}: the graphs that overlap it have nobody in common")
+    return everywhere
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two places are the same, or one lies in the other. Pure."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def real_place(root: str) -> str:

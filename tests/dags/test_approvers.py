@@ -13,6 +13,7 @@ import pytest
 from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.cleanup import plan_cleanup
 from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
 from tests.support.runs import Instance
@@ -133,6 +134,24 @@ def test_a_symbolic_link_leads_to_the_same_approvers(
     list_graphs(tmp_path, monkeypatch, tmp_path / "link")
     assert approvers_of(str(place)) == ("ana",)
     assert approvers_of(str(tmp_path / "elsewhere")) == ()
+
+
+def test_a_dataset_of_a_listed_folder_has_its_approvers_and_the_other_way_round(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.graphs import approvers_of
+
+    list_graphs(tmp_path, monkeypatch, place)
+    assert approvers_of(f"{place}/items.lance") == approvers_of(str(place.parent)) == ("ana",)
+    assert approvers_of(f"{place}2") == ()
+    listed = tmp_path / "graphs.yaml"
+    two = "  items: {target: PLACE/items.lance, approvals: {approvers: [bob, BOTH]}}\n".replace("PLACE", str(place))
+    text = listed.read_text()
+    listed.write_text(text.replace("[ana]", "[ana, cem]") + two.replace("BOTH", "cem"))
+    assert approvers_of(f"{place}/items.lance") == ("cem",)
+    listed.write_text(text + two.replace(", BOTH", ""))
+    with pytest.raises(InvalidInput, match="have nobody in common"):
+        approvers_of(f"{place}/items.lance")
 
 
 def test_a_run_by_the_clock_has_the_standing_approval_of_the_file(ask: Callable[..., Any]) -> None:
