@@ -8,6 +8,7 @@ run on the database know of each other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -183,8 +184,9 @@ def _refuse_parts(storage: Storage) -> None:
     whole, tree, _ = root.rpartition("/tree/")
     if tree and is_dataset(storage.at(whole), ""):
         raise NotAGraph(f"{root} is a branch of the dataset {whole}; give the dataset")
-    folder = root.rpartition("/")[0]
-    for place in (folder, folder.rpartition("/")[0]):
+    real = root if root.startswith("s3:") else os.path.realpath(root)
+    folders = {path.rpartition("/")[0] for path in (root, real)}
+    for place in sorted(folders | {folder.rpartition("/")[0] for folder in folders}):
         if place not in {"", "s3:", _NO_BUCKET} and _graph_traces(storage.at(place)):
             raise NotAGraph(f"{root} is a part of the graph {place}; give the graph")
 

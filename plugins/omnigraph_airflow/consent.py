@@ -29,11 +29,13 @@ _KEPT_US = 30 * 86_400 * 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which question: one task of one run, as often as the run was cleared."""
+    """Which question: one task of one run, as it was started and as often as it was cleared."""
 
     dag_id: str
     run_id: str
     task_id: str
+    started: str = ""
+    """Tells the run from a later one of the same id."""
     cleared: int = 0
 
     @property
@@ -45,7 +47,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """A question about a plan and, once there is one, its answer."""
+    """A question about a plan and, once there is one, its answer; of a task that plans, which plan it made."""
 
     question: Question
     attempt: str
@@ -58,12 +60,19 @@ class Consent:
 
 def question_of(context: Context, task_id: str) -> Question:
     """The question of a task in the run of this context. Pure."""
+    run = context["dag_run"]
     return Question(
         dag_id=context["ti"].dag_id,
         run_id=context["run_id"],
         task_id=task_id,
-        cleared=context["dag_run"].clear_number or 0,
+        started=run.start_date.isoformat() if run.start_date else "",
+        cleared=run.clear_number or 0,
     )
+
+
+def about(context: Context, question: Question, digest: str) -> Consent:
+    """What the task of this context asks, or makes, now. Reads the clock."""
+    return Consent(question=question, attempt=str(context["ti"].id), digest=digest, asked_at_us=now_us())
 
 
 def keep(storage: Storage, consent: Consent) -> None:

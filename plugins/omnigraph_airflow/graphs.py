@@ -84,7 +84,7 @@ def approvers_of(root: str) -> tuple[str, ...]:
         return ()
     place = real_place(root)
     found = [entry for entry in reading.graphs if _overlap(real_place(entry.root), place)]
-    if reading.problems and not found:
+    if reading.problems and not (found and all(entry.approvals.approvers for entry in found)):
         raise _undescribed(reading, f"graph at {root}, so nobody knows who may approve")
     lists = [entry.approvals.approvers for entry in found if entry.approvals.approvers]
     everywhere = tuple(

@@ -8,15 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import lance
+import pyarrow as pa
 import pytest
 
-from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops import audit_log
 from omnigraph_ops.cleanup import plan_cleanup
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
-from tests.support.runs import Instance
+from tests.support.runs import Instance, planned
 from tests.support.templates import Templates
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
@@ -47,12 +49,12 @@ def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
     list_graphs(tmp_path, monkeypatch, place)
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: self.assigned_users)
     graph = open_graph(str(place))
-    ref = serde.to_json(sealed.store(graph.storage, plan_cleanup(graph, RetentionPolicy(keep_versions=1))))
+    made = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
 
     def go(user: str, run_type: str = "manual", instance: Any = None, **said: Any) -> Any:
         instance = instance or Instance("approve_cleanup")
         task = ApproveCleanupOperator(
-            task_id="approve_cleanup", plan=ref, answer_within=timedelta(hours=1), within=WITHIN, **said
+            task_id="approve_cleanup", plan=None, answer_within=timedelta(hours=1), within=WITHIN, **said
         )
         task.graph = str(place)
         run = SimpleNamespace(
@@ -60,7 +62,9 @@ def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
         )
         upstream = SimpleNamespace(upstream_task_ids={"plan_cleanup"})
         dag = SimpleNamespace(dag_id="omnigraph_cleanup")
-        return task.execute({"ti": instance, "dag_run": run, "run_id": "r", "task": upstream, "dag": dag})
+        context: Any = {"ti": instance, "dag_run": run, "run_id": "r", "task": upstream, "dag": dag}
+        task.plan = planned(context, graph, made)
+        return task.execute(context)
 
     return go
 
@@ -114,6 +118,27 @@ def test_a_file_at_fault_does_not_make_everybody_an_approver(
     with pytest.raises(AirflowFailException, match=r"so nobody knows who may approve; it has faults, first .*yaml:\d"):
         ask("eve", confirmed=True, instance=instance)
     assert "nobody knows who may approve" in instance.pushed["failure"][0]["message"]
+
+
+def test_a_fault_may_hide_that_a_place_has_approvers(ask: Callable[..., Any], place: Path, tmp_path: Path) -> None:
+    """The entry at fault may be about the same place as one that names nobody."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    (tmp_path / "graphs.yaml").write_text(
+        FAULTS["two entries"].replace("[ana]}}", "[ana]}, keep: 3}").replace("PLACE", str(place))
+    )
+    with pytest.raises(AirflowFailException, match="so nobody knows who may approve"):
+        ask("eve", confirmed=True)
+
+
+def test_one_dataset_that_is_listed_has_its_approvers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of plain Lance lies in the folder around its dataset."""
+    from omnigraph_airflow.graphs import approvers_of
+
+    lance.write_dataset(pa.table({"n": [1]}), str(tmp_path / "plain" / "y.lance"))
+    list_graphs(tmp_path, monkeypatch, tmp_path / "plain" / "y.lance")
+    for address in (tmp_path / "plain" / "y.lance", tmp_path / "plain"):
+        assert approvers_of(open_graph(str(address)).target) == ("ana",)
 
 
 def test_a_fault_elsewhere_in_the_file_changes_nothing(ask: Callable[..., Any], tmp_path: Path) -> None:

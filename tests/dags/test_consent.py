@@ -21,9 +21,10 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models import RepairPreview, RetentionPolicy
 from tests.conftest import DemoGraph
-from tests.support.runs import Instance
+from tests.support.runs import Instance, planned
+from tests.support.tables import PERSON
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 TASK = "approve_cleanup"
@@ -48,14 +49,14 @@ def _no_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
 class Attempt:
     """One attempt of the approving task in one run, `cleared` so many times."""
 
-    def __init__(self, graph: Graph, *, cleared: int = 0, number: int = 1, **said: Any) -> None:
+    def __init__(self, graph: Graph, *, plan: Any = None, cleared: int = 0, number: int = 1, **said: Any) -> None:
         from omnigraph_airflow.operators.approve import ApproveCleanupOperator
 
-        self.plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+        self.plan = plan or plan_cleanup(graph, RetentionPolicy(keep_versions=1))
         self.graph = graph
         self.task = ApproveCleanupOperator(
             task_id=TASK,
-            plan=serde.to_json(sealed.store(graph.storage, self.plan)),
+            plan=None,
             answer_within=timedelta(hours=1),
             graph=graph.uri,
             within=WITHIN,
@@ -73,6 +74,7 @@ class Attempt:
             "task": SimpleNamespace(upstream_task_ids={"plan_cleanup"}),
             "dag": SimpleNamespace(dag_id=instance.dag_id),
         }
+        self.task.plan = planned(self.context, graph, self.plan)
 
     def ask(self) -> Any:
         return self.task.execute(self.context)
@@ -196,8 +198,7 @@ def test_a_repeated_task_keeps_what_was_confirmed_about_the_same_plan_only(
 
     first = Attempt(graph, confirmed=True)
     assert first.ask() == APPROVED
-    same = Attempt(graph, confirmed=True, number=2)
-    same.task.plan = first.task.plan
+    same = Attempt(graph, plan=first.plan, confirmed=True, number=2)
     assert same.ask() == APPROVED
     other = Attempt(graph, confirmed=True, number=2)
     monkeypatch.setattr(ask, "shown_text", lambda _id, task: task.body)
@@ -209,7 +210,7 @@ def test_an_answer_does_not_outlive_a_clear(graph: Graph) -> None:
     attempt.ask()
     attempt.answer("ana")
     attempt.context["dag_run"].clear_number = 1
-    with pytest.raises(ApprovalMissing, match="the run was cleared since approve_cleanup was answered"):
+    with pytest.raises(ApprovalMissing, match="the run was cleared or made anew since approve_cleanup was answered"):
         attempt.allowed()
 
 
@@ -231,17 +232,16 @@ def test_nobody_is_asked_with_the_text_of_an_earlier_plan(graph: Graph, monkeypa
     monkeypatch.setattr(ask, "shown_text", lambda *_: shown)
     with pytest.raises(AirflowFailException, match="nothing was done; trigger a new run to be asked"):
         Attempt(graph, cleared=1, number=2).ask()
-    again = Attempt(graph, cleared=1, number=2)
-    again.task.plan = first.task.plan
+    again = Attempt(graph, plan=first.plan, cleared=1, number=2)
     assert again.ask() == ASKED
 
 
 def test_an_answer_to_an_attempt_that_is_over_counts_for_nothing(graph: Graph) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    old, new = Attempt(graph), Attempt(graph, cleared=1)
+    old = Attempt(graph)
     old.ask()
-    new.ask()
+    Attempt(graph, cleared=1).ask()
     with pytest.raises(AirflowFailException, match="not in the graph any more"):
         old.answer("ana")
 
@@ -337,3 +337,56 @@ def test_all_questions_of_a_run_share_one_deadline(graph: Graph) -> None:
         attempt.ask()
         waits.append(round(attempt.task.response_timeout.total_seconds() / 60))
     assert waits == [60, 10, 5]
+
+
+@pytest.mark.parametrize("standing", [None, {"max_versions": 10_000, "max_bytes": 2**40}])
+def test_a_plan_that_an_xcom_slips_in_is_not_the_runs(graph: Graph, standing: Any) -> None:
+    """A preview with a harder policy keeps its plan in the graph, too."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    attempt = Attempt(graph, confirmed=True, standing=standing)
+    attempt.context["dag_run"].run_type = "scheduled" if standing else "manual"
+    hard = sealed.store(graph.storage, plan_cleanup(graph, RetentionPolicy(keep_versions=1), tables=(PERSON,)))
+    attempt.task.plan = {**attempt.task.plan, **serde.to_json(hard)}
+    with pytest.raises(AirflowFailException, match="was not made by this run; nothing was done"):
+        attempt.ask()
+    task, _ = cleaning(attempt)
+    with pytest.raises(AirflowFailException, match="was not made by this run; nothing was done"):
+        task.execute(attempt.context)
+
+
+def test_a_run_of_the_same_id_inherits_no_answer(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    attempt.ask()
+    attempt.answer("ana")
+    attempt.allowed()
+    attempt.context["dag_run"].start_date += timedelta(seconds=1)
+    with pytest.raises(ApprovalMissing, match="cleared or made anew since"):
+        attempt.allowed()
+
+
+def test_a_confirmation_that_names_a_digest_is_about_no_other_plan(graph: Graph) -> None:
+    assert Attempt(graph, confirmed=True, digest="sha256:" + "0" * 64).ask() == ASKED
+    attempt = Attempt(graph, confirmed=True)
+    attempt.context["run_id"] = "another run"
+    attempt.task.plan = planned(attempt.context, graph, attempt.plan)
+    attempt.task.within, attempt.task.digest = None, f" {attempt.plan.digest} "
+    assert attempt.ask() == APPROVED
+
+
+def test_a_standing_repair_is_for_runs_that_nobody_starts(graph: Graph) -> None:
+    from omnigraph_airflow.operators.approve import ApproveRepairOperator
+
+    preview = RepairPreview(uri=graph.uri, stamp=6, planned_at_us=0, expires_at_us=1, rows=(), digest="")
+    task = ApproveRepairOperator(task_id="approve_repair", plan=None, answer_within=timedelta(hours=1), standing=True)
+    assert task.in_advance(preview, confirmed=False, by="eve") is None
+    assert task.in_advance(preview, confirmed=False, by=None) == "the standing approval"
+
+
+def test_an_answer_whose_form_airflow_refuses_is_none(graph: Graph) -> None:
+    attempt = Attempt(graph)
+    attempt.ask()
+    with pytest.raises(Exception, match="not in"):
+        attempt.answer("ana", "Approve everything")
+    with pytest.raises(ApprovalMissing, match="keeps no answer"):
+        attempt.allowed()

@@ -79,6 +79,7 @@ class Run:
     dag_id: str = "a_dag"
     xcoms: dict[tuple[str, str], Any] = field(default_factory=dict)
     by: str = "ann"
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def execute(self, operator: Any) -> Outcome:
         """Execute the operator as Airflow's worker would, and keep what it returns. Writes."""
@@ -113,9 +114,7 @@ class Run:
         return self.xcoms[task_id, key]
 
     def _context(self, operator: Any) -> Any:
-        run = SimpleNamespace(
-            run_type="manual", start_date=datetime.now(UTC), triggering_user_name=self.by, clear_number=0
-        )
+        run = SimpleNamespace(run_type="manual", start_date=self.started, triggering_user_name=self.by, clear_number=0)
         instance = _Instance(self, operator.task_id)
         return {
             "ti": instance,

@@ -29,6 +29,13 @@ class Instance:
         return self.pushed.get(key) if task_ids == self.task_id else None
 
 
+def planned(context: Any, graph: Graph, plan: Any) -> Any:
+    """What the planning task of that run leaves, plan kept and noted. Writes."""
+    from omnigraph_airflow.operators.base import keep_plan
+
+    return keep_plan({**context, "ti": Instance("plan_cleanup")}, graph, plan)  # type: ignore[typeddict-item]
+
+
 class Finished:
     """One finished run: task states by id and index, and the report it left."""
 

@@ -52,7 +52,7 @@ class ApplyApprovedOperator(OmnigraphOperator, Generic[P, R]):
         raise NotImplementedError
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        plan = kept_plan(graph, self.plan_type, self.plan)
+        plan = kept_plan(context, graph, self.plan_type, self.plan)
         decision = approved(context, graph.storage, self.approval, plan.digest, what=self.what)
         with audited(context, graph, decision, verb=self.verb) as run:
             report = self.apply(graph, plan, decision)

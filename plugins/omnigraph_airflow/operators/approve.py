@@ -23,7 +23,7 @@ class ApproveRepairOperator(ApprovePlanOperator[RepairPreview]):
     The form carries a switch, off by default, that also publishes drift which is not verified maintenance.
 
     :param force: what the switch starts from (templated).
-    :param standing: verified maintenance is approved in advance, whoever started the run.
+    :param standing: verified maintenance is approved in advance, in runs that nobody starts.
     """
 
     verb = "repair"
@@ -39,7 +39,7 @@ class ApproveRepairOperator(ApprovePlanOperator[RepairPreview]):
         return None if plan.drifted else "no table has drifted: nothing to repair"
 
     def in_advance(self, plan: RepairPreview, *, confirmed: bool, by: str | None) -> str | None:
-        return decisions.repair_in_advance(plan, confirmed=confirmed, standing=self.standing, by=by)
+        return decisions.repair_in_advance(plan, confirmed=confirmed, standing=self.standing and by is None, by=by)
 
     def describe(self, plan: RepairPreview, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         self.params[FORCE] = bool(self.force)
@@ -50,7 +50,7 @@ class ApproveRepairOperator(ApprovePlanOperator[RepairPreview]):
 
     def forced(self, answers: Mapping[str, Any]) -> bool:
         """The switch as the person left it; an answer without the form keeps where it started. Pure."""
-        return bool(answers.get(FORCE, self.force))
+        return answers.get(FORCE, self.force) is True
 
 
 class ApproveCleanupOperator(ApprovePlanOperator[CleanupPlan]):

@@ -52,7 +52,7 @@ def approved(context: Context, storage: Storage, approval: str, digest: str, *, 
     decision = kept.decision if kept else None
     why = decisions.refusal(decision, digest)
     if why is None and kept is not None and kept.question != question:
-        why = f"the run was cleared since {approval} was answered; clear that task, too, to be asked again"
+        why = f"the run was cleared or made anew since {approval} was answered; clear that task, too, to be asked again"
     if decision is None or why:
         raise ApprovalMissing(f"{what} refused: {why}")
     return decision
@@ -126,6 +126,9 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         """Record the answer before the base class skips what was rejected. Writes."""
         with failures_told(context):
             with airflow_errors():
+                # What the base class would refuse only afterwards is no answer.
+                self.validate_chosen_options(event.get("chosen_options") or [])
+                self.validate_params_input(event.get("params_input") or {})
                 decision = self._answer(context, OmnigraphHook(self.graph).get_conn(), event)
             answer = [decisions.APPROVE if decision.approved else decisions.REJECT]
             return super().execute_complete(context, {**event, "chosen_options": answer})
@@ -153,16 +156,25 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
 
     def _void(self, graph: Graph, user_id: str) -> str:
         """Why this user's answer does not count, although Airflow took it; empty: it counts. Reads."""
-        may = self.named_approvers or approvers_of(graph.uri)
+        may = self._who_may(graph)
         return f"{user_id} is not among those who may approve any more" if may and user_id not in may else ""
+
+    def _who_may(self, graph: Graph) -> tuple[str, ...]:
+        """Who may answer, by the DAG and by the graphs file as it is now; empty: everybody. Reads."""
+        listed = approvers_of(graph.target)
+        if not (listed and self.named_approvers):
+            return listed or self.named_approvers
+        both = tuple(name for name in self.named_approvers if name in listed)
+        if not both:
+            raise ApprovalMissing(f"nobody may approve at {graph.target}: the DAG and the graphs file name others")
+        return both
 
     def _decide(self, context: Context) -> dict[str, Any] | None:
         """The approval that was given in advance; else None, with the question ready to be asked. Writes."""
         graph = OmnigraphHook(self.graph).get_conn()
-        if not self.approvers:
-            self.approvers = approvers_of(graph.uri)
-            self.assigned_users = _users(self.approvers)
-        plan = kept_plan(graph, self.plan_type, self.plan)
+        self.approvers = self._who_may(graph)
+        self.assigned_users = _users(self.approvers)
+        plan = kept_plan(context, graph, self.plan_type, self.plan)
         why_not = self.nothing_to_do(plan)
         if why_not:
             raise AirflowSkipException(why_not)
@@ -170,7 +182,7 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         earlier = consent.read(graph.storage, question)
         # What a form said was about the plan of its moment: of a run that was cleared, or planned again, it is no more.
         first = not question.cleared and (earlier is None or earlier.digest == plan.digest)
-        asked = Consent(question=question, attempt=str(context["ti"].id), digest=plan.digest, asked_at_us=now_us())
+        asked = consent.about(context, question, plan.digest)
         confirmed = self._confirmed(context, plan) and first
         who = self._approved_by(context, plan, confirmed=confirmed, first=first)
         if who:
@@ -209,7 +221,10 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
 
     def _approved_by(self, context: Context, plan: P, *, confirmed: bool, first: bool) -> str | None:
         """Who approved this plan before it was made, in the params of the run or in the graphs file. Pure."""
-        if confirmed and self.digest == plan.digest:
+        named = self.digest.strip() if self.digest else None
+        if confirmed and named and named != plan.digest:
+            return None
+        if confirmed and named:
             return f"{triggered_by(context)}, who named the digest"
         by_itself = run_type(context) in BY_ITSELF
         if not by_itself and not (first and self.may_approve(context)):

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
 
+from omnigraph_airflow import consent
+from omnigraph_airflow.consent import question_of
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_options import frozen_since
 from omnigraph_ops import sealed, serde
+from omnigraph_ops.errors import ApprovalMissing
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,6 +31,7 @@ _NO_FAILURES = (AirflowSkipException, DownstreamTasksSkipped, AirflowRescheduleE
 RETURNED = "return_value"
 FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
+_PLANNED_BY = "planned_by"
 SKIPPED = "skipped"
 """XCom key under which a task that plans nothing says why, for the report."""
 
@@ -133,19 +137,32 @@ def pull_one(context: Context, cls: type[T], task_id: str) -> T | None:
     return None if value is None else serde.from_json(cls, value)
 
 
-def keep_plan(graph: Graph, plan: sealed.P) -> Any:
-    """Keep a plan in the graph; the XCom carries its name only, whatever its size. Writes."""
-    return to_xcom(sealed.store(graph.storage, plan))
+def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:
+    """Keep a plan in the graph, and that this task made it; the XCom carries its name only. Writes."""
+    task_id = context["ti"].task_id
+    consent.keep(graph.storage, consent.about(context, question_of(context, task_id), plan.digest))
+    return {**to_xcom(sealed.store(graph.storage, plan)), _PLANNED_BY: task_id}
 
 
-def kept_plan(graph: Graph, cls: type[sealed.P], ref: Any) -> sealed.P:
-    """The plan that an XCom names; `StalePlan` when it is gone or not for this graph. Reads."""
-    return _plan_of(graph, cls, serde.from_json(sealed.PlanRef, ref).digest)
+def kept_plan(context: Context, graph: Graph, cls: type[sealed.P], ref: Any) -> sealed.P:
+    """The plan that an XCom names, if a task of this run made it. Reads.
+
+    Raises:
+        StalePlan: it is gone, or not for this graph.
+        ApprovalMissing: the XCom names a plan that the graph does not know of this run.
+    """
+    digest = serde.from_json(sealed.PlanRef, ref).digest
+    made = consent.read(graph.storage, question_of(context, str(ref.get(_PLANNED_BY))))
+    if made is None or made.digest != digest:
+        raise ApprovalMissing(
+            f"the plan {digest} was not made by this run; nothing was done; its XCom was changed: trigger a new run"
+        )
+    return _plan_of(graph, cls, digest)
 
 
 def approved_plan(graph: Graph, cls: type[sealed.P], digest: str | None) -> sealed.P | None:
     """The plan that the run's `digest` names, to be carried out as it is; None when none is named. Reads."""
-    return _plan_of(graph, cls, digest) if digest else None
+    return _plan_of(graph, cls, digest.strip()) if digest else None
 
 
 def _plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:

@@ -96,7 +96,7 @@ class PlanCleanupOperator(OmnigraphOperator):
         plan = approved_plan(graph, CleanupPlan, self.digest) or plan_cleanup(
             graph, self._policy(), tables=tuple(self.tables or ())
         )
-        context["ti"].xcom_push(key=PLAN, value=keep_plan(graph, plan))
+        context["ti"].xcom_push(key=PLAN, value=keep_plan(context, graph, plan))
         for line in render.cleanup_plan_text(plan).splitlines():
             self.log.info(line)
         files = [f for table in plan.tables for f in table.files]
@@ -139,7 +139,7 @@ class CleanupTablesOperator(LotOperator):
         self.approval = approval
 
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
-        self._approved = kept_plan(graph, CleanupPlan, self.plan)
+        self._approved = kept_plan(context, graph, CleanupPlan, self.plan)
         decision = approved(
             context, graph.storage, self.approval, self._approved.digest, what=f"cleanup of {self.label}"
         )

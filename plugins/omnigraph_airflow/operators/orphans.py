@@ -50,7 +50,7 @@ class PlanOrphansOperator(OmnigraphOperator):
         for line in texts.plan_text(plan).splitlines():
             self.log.info(line)
         log_files(self.log, plan.files)
-        return keep_plan(graph, plan)
+        return keep_plan(context, graph, plan)
 
 
 class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):

@@ -57,7 +57,7 @@ class PreviewRepairOperator(OmnigraphOperator):
         report = RepairReport(uri=preview.uri, confirm=False, force=False, manifest_version=None, tables=preview.rows)
         for line in render.repair_text(report).splitlines():
             self.log.info(line)
-        return keep_plan(graph, preview)
+        return keep_plan(context, graph, preview)
 
 
 class ApplyRepairOperator(ApplyApprovedOperator[RepairPreview, RepairReport]):

@@ -60,7 +60,7 @@ class PlanRowRetentionOperator(OmnigraphOperator):
         )
         for line in texts.plan_text(plan).splitlines():
             self.log.info(line)
-        return keep_plan(graph, plan)
+        return keep_plan(context, graph, plan)
 
 
 class ApproveRowRetentionOperator(ApprovePlanOperator[RowRetentionPlan]):
