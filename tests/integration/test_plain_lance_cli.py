@@ -76,11 +76,16 @@ def whole_graph(demo_graph: DemoGraph) -> Graph:
     return demo_graph(loads=2, rows=8, node_types=1)
 
 
-def test_a_table_of_a_graph_is_not_maintained_alone(whole_graph: Graph) -> None:
+def test_a_table_of_a_graph_is_not_maintained_alone(whole_graph: Graph, tmp_path: Path) -> None:
     entries = whole_graph.state().entries
     for path in (*(e.path for e in entries), "__manifest"):
         with pytest.raises(NotAGraph, match="is a part of the graph"):
             open_graph(f"{whole_graph.uri}/{path}")
+        link = tmp_path / "elsewhere" / f"{path.replace('/', '-')}.lance"
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(Path(whole_graph.uri, path))
+        with pytest.raises(NotAGraph, match="is a part of the graph"):
+            open_graph(str(link))
 
 
 @pytest.mark.parametrize("stamp", [3, 6])
