@@ -243,7 +243,7 @@ class Recorder:
 def settled(graph: Graph) -> None:
     """Record the runs that were cut off, as far as that can be done now. Writes."""
     try:
-        settle(graph)
+        settle(graph, warn=_warn)
     except OpsError as error:
         _warn(f"a run that was interrupted could not be recorded: {error}")
 

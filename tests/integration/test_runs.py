@@ -197,7 +197,7 @@ def test_a_later_process_of_the_same_number_is_another_one(demo_graph: DemoGraph
 def test_whoever_may_not_write_sees_what_is_not_recorded(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(_graph: Graph) -> Any:
+    def denied(*_: object, **_named: object) -> Any:
         raise StorageError("permission denied")
 
     graph = demo_graph(**SMALL)
