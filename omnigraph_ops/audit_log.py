@@ -23,6 +23,8 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
 _TIME_OF_ULID = 10
 """Characters of a ULID that tell its millisecond."""
+_CLOCK_STEP_US = 86_400 * 1_000_000
+"""A clock may be set back while a run is at work: an entry of it is at most so much older than its start."""
 
 
 class AuditEvent(StrEnum):
@@ -98,8 +100,8 @@ def started(storage: Storage, *, verb: str, actor: str, digest: str, run: str | 
 
 
 def is_open(storage: Storage, *, run: str, since_us: int) -> bool:
-    """Whether the log says that a run started, and not how it ended. Reads what is no older than the run."""
-    first = new_ulid(since_us)[:_TIME_OF_ULID]
+    """Whether the log says that a run started, and not how it ended. Reads what is at most a day older than the run."""
+    first = new_ulid(max(0, since_us - _CLOCK_STEP_US))[:_TIME_OF_ULID]
     names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json") and name[:_TIME_OF_ULID] >= first]
     events = {entry.event for entry in _entries(storage, names) if entry.run == run}
     return AuditEvent.STARTED in events and not events & ENDS

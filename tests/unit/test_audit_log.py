@@ -49,6 +49,12 @@ def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) ->
     assert not audit_log.is_open(storage, run="r1", since_us=since)
 
 
+def test_a_start_is_found_although_the_clock_was_set_back_after_the_run_began(tmp_path: Path) -> None:
+    storage, hours_us = Storage(str(tmp_path)), 23 * 3600 * 10**6
+    audit_log.started(storage, run="r1", verb="cleanup", actor="ann", digest="sha256:1")
+    assert audit_log.is_open(storage, run="r1", since_us=now_us() + hours_us)
+
+
 def test_a_start_that_cannot_be_logged_says_that_nothing_was_done(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path / "file"))
     (tmp_path / "file").write_text("no folder")
