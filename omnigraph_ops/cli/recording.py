@@ -11,6 +11,7 @@ from typing import Any
 
 from omnigraph_ops import __version__, audit_log, history
 from omnigraph_ops.cli.signals import Signals
+from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.errors import (
     ApprovalMissing,
     InvalidInput,
@@ -72,7 +73,8 @@ def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     except BaseException as error:
         recorder.finish(error)
         raise
-    return code if recorder.finish(None) else max(code, 1)
+    complete = recorder.finish(None)
+    return code if complete and recorder.printed else max(code, 1)
 
 
 def opened(args: argparse.Namespace, graph: Graph) -> None:
@@ -85,6 +87,19 @@ def note(args: argparse.Namespace, value: object) -> None:
     """Hand the recorder a plan or a report of the verb. Pure."""
     recorder: Recorder = args.recorder
     recorder.note(value)
+
+
+def unprinted(args: argparse.Namespace, error: OSError) -> None:
+    """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
+    recorder: Recorder = args.recorder
+    recorder.printed = False
+    if writes(args) or not isinstance(error, BrokenPipeError):
+        print(
+            f"Error: the report could not be printed: {reason_of(error)}; what was done stands and is "
+            "recorded as usual; `omnigraph-ops history` shows it",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def writes(args: argparse.Namespace) -> bool:
@@ -108,6 +123,8 @@ class Recorder:
         self._graph: Graph | None = None
         self._run: RecordedRun | None = None
         self._results = RunResults()
+        self.printed = True
+        """Whether stdout took all that was printed."""
 
     def opened(self, graph: Graph) -> None:
         """The graph is open: record the runs that were cut off, then look at its versions. Writes."""
