@@ -122,14 +122,15 @@ def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
 
 
 def text(log: AuditLog) -> str:
-    """The log for a terminal, a line per entry. Pure."""
+    """The log for a terminal, a line per entry; what could move its cursor is escaped. Pure."""
+    # Its package imports Lance, which takes a second: not for the DAG files, which import this module.
+    from omnigraph_ops.evidence.readable import safe
+
     lines = [f"audit {log.uri} — {len(log.entries)} entries"]
     for entry in log.entries:
         run = f" in {entry.run}" if entry.run else ""
-        lines.append(
-            f"  {moment(entry.at_us)}  {entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} "
-            f"[{entry.digest}]"
-        )
+        said = f"{entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} [{entry.digest}]"
+        lines.append(f"  {moment(entry.at_us)}  {safe(said)}")
     return "\n".join(lines)
 
 
