@@ -170,8 +170,18 @@ class Recorder:
         kept = self._keep(graph, run, results)
         audited = self._audit(graph, run, results, error)
         if kept and audited:
-            run.settled()
+            self._drop_journal(run)
         return audited
+
+    def _drop_journal(self, run: RecordedRun) -> None:
+        """Remove the journal; one that stays changes nothing about the run, which is recorded. Writes."""
+        try:
+            run.settled()
+        except OpsError as problem:
+            _warn(
+                f"the run is recorded, but its journal could not be removed: {problem}; the next command that "
+                "writes to the graph removes it"
+            )
 
     def _ended(self, error: BaseException | None) -> RunResults:
         if not isinstance(error, Exception):
