@@ -23,6 +23,8 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
 _TIME_OF_ULID = 10
 """Characters of a ULID that tell its millisecond."""
+_CLOCK_STEP_US = 86_400 * 1_000_000
+"""A clock may be set back while a run is at work: an entry of it is at most so much older than its start."""
 
 
 class AuditEvent(StrEnum):
@@ -98,8 +100,8 @@ def started(storage: Storage, *, verb: str, actor: str, digest: str, run: str | 
 
 
 def is_open(storage: Storage, *, run: str, since_us: int) -> bool:
-    """Whether the log says that a run started, and not how it ended. Reads what is no older than the run."""
-    first = new_ulid(since_us)[:_TIME_OF_ULID]
+    """Whether the log says that a run started, and not how it ended. Reads what is at most a day older than the run."""
+    first = new_ulid(max(0, since_us - _CLOCK_STEP_US))[:_TIME_OF_ULID]
     names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json") and name[:_TIME_OF_ULID] >= first]
     events = {entry.event for entry in _entries(storage, names) if entry.run == run}
     return AuditEvent.STARTED in events and not events & ENDS
@@ -120,14 +122,15 @@ def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
 
 
 def text(log: AuditLog) -> str:
-    """The log for a terminal, a line per entry. Pure."""
+    """The log for a terminal, a line per entry; what could move its cursor is escaped. Pure."""
+    # Its package imports Lance, which takes a second: not for the DAG files, which import this module.
+    from omnigraph_ops.evidence.readable import safe
+
     lines = [f"audit {log.uri} — {len(log.entries)} entries"]
     for entry in log.entries:
         run = f" in {entry.run}" if entry.run else ""
-        lines.append(
-            f"  {moment(entry.at_us)}  {entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} "
-            f"[{entry.digest}]"
-        )
+        said = f"{entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} [{entry.digest}]"
+        lines.append(f"  {moment(entry.at_us)}  {safe(said)}")
     return "\n".join(lines)
 
 

@@ -271,9 +271,11 @@ def this_machine() -> str:
 
 
 def _process_exists(pid: int) -> bool:
+    if pid < 1:
+        return False  # no process: to `kill` it is a group of them
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

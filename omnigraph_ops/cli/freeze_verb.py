@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from omnigraph_ops import audit_log, serde
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
-from omnigraph_ops.cli.output import emit, open_target, progress
+from omnigraph_ops.cli.output import emit, open_target, progress, say
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.freeze.checksums import listed, with_checksums
 from omnigraph_ops.freeze.files import cut_files
@@ -52,7 +52,7 @@ def files_verb(args: argparse.Namespace) -> int:
         )
     found = listed(graph, freeze.freeze_id, files)
     if args.format == "json" and not args.json:
-        print(serde.dumps(found), flush=True)
+        say(args, serde.dumps(found))
     else:
         emit(args, found, files_csv(found) if args.format == "csv" else files_text(found))
     return 0

@@ -6,7 +6,7 @@ import argparse
 
 from omnigraph_ops import history, serde
 from omnigraph_ops.cli import recording
-from omnigraph_ops.cli.output import open_target
+from omnigraph_ops.cli.output import open_target, say
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
@@ -30,7 +30,7 @@ def history_verb(args: argparse.Namespace) -> int:
     graph = open_target(args)
     recording.settled(graph)
     shown = _read(args, graph)
-    print(_rendered(shown, "json" if args.json else args.format))
+    say(args, _rendered(shown, "json" if args.json else args.format))
     return 0
 
 

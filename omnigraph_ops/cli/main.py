@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
-from omnigraph_ops.cli.parser import build_parser
+# Everything else is imported when the signals are handled: until then Ctrl-C is a traceback.
 from omnigraph_ops.cli.signals import Signals
-from omnigraph_ops.edges.faults import first_line
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.settings_reference import misspelled_settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None, signals: Signals) -> int:
     try:
+        from omnigraph_ops.cli.parser import build_parser
+        from omnigraph_ops.settings_reference import misspelled_settings
+
         arguments = build_parser().parse_args(argv)
         for line in misspelled_settings():
             print(f"warning: {line}", file=sys.stderr)
@@ -36,6 +36,7 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
         from omnigraph_ops.cli.recording import recorded
         from omnigraph_ops.cli.verbs import VERBS
 
+        signals.imported()
         code = recorded(arguments, VERBS[arguments.verb], signals)
     except OpsError as error:
         print(f"Error: {error}", file=sys.stderr)
@@ -61,6 +62,10 @@ _PENDING = "run `omnigraph-ops check` to see whether anything is pending"
 
 
 def _unexpected(error: BaseException) -> int:
+    import traceback
+
+    from omnigraph_ops.edges.faults import first_line
+
     if os.environ.get("OMNIGRAPH_OPS_TRACEBACK"):
         traceback.print_exception(error)
     print(

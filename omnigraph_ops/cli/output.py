@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable
 
@@ -38,4 +39,14 @@ def progress(args: argparse.Namespace) -> Callable[[str], None] | None:
 def emit(args: argparse.Namespace, value: object, text: str) -> None:
     """Print a result on stdout in the chosen form. Writes to stdout."""
     recording.note(args, value)
-    print(serde.dumps(value) if args.json else text, flush=True)
+    say(args, serde.dumps(value) if args.json else text)
+
+
+def say(args: argparse.Namespace, text: str) -> None:
+    """Print on stdout; where that fails, what was done stands and only the exit code changes. Writes to stdout."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # The interpreter flushes stdout once more at its end, which would fail again.
+        sys.stdout = io.StringIO()
+        recording.unprinted(args, error)

@@ -13,7 +13,7 @@ from omnigraph_ops.cli.freeze_options import add_fence_options, add_freeze_verbs
 from omnigraph_ops.cli.orphans_options import add_orphans_options
 from omnigraph_ops.cli.retention_options import add_retention_options
 from omnigraph_ops.cli.text_indexer_options import add_text_indexer
-from omnigraph_ops.cli.values import Parser, address, count, seconds
+from omnigraph_ops.cli.values import Parser, address, count, positive, seconds
 
 _VERBS = """\
 verbs, in the order of a night:
@@ -230,7 +230,7 @@ def _history(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     parser = _verb(verbs, "history", "Show the runs of this graph, newest first, one of them, or one table. Reads.")
     _tables(parser)
     parser.add_argument("--run", metavar="ID", help="the whole report of this run")
-    parser.add_argument("--last", type=count, metavar="N", help="only the newest N (default 20)")
+    parser.add_argument("--last", type=positive, metavar="N", help="only the newest N (default 20)")
     parser.add_argument(
         "--since", type=seconds, metavar="DURATION", help="only runs that began less than this ago, e.g. 30d"
     )

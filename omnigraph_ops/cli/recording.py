@@ -11,6 +11,7 @@ from typing import Any
 
 from omnigraph_ops import __version__, audit_log, history
 from omnigraph_ops.cli.signals import Signals
+from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.errors import (
     ApprovalMissing,
     InvalidInput,
@@ -72,7 +73,8 @@ def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     except BaseException as error:
         recorder.finish(error)
         raise
-    return code if recorder.finish(None) else max(code, 1)
+    complete = recorder.finish(None)
+    return code if complete and recorder.printed else max(code, 1)
 
 
 def opened(args: argparse.Namespace, graph: Graph) -> None:
@@ -85,6 +87,19 @@ def note(args: argparse.Namespace, value: object) -> None:
     """Hand the recorder a plan or a report of the verb. Pure."""
     recorder: Recorder = args.recorder
     recorder.note(value)
+
+
+def unprinted(args: argparse.Namespace, error: OSError) -> None:
+    """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
+    recorder: Recorder = args.recorder
+    recorder.printed = False
+    if writes(args) or not isinstance(error, BrokenPipeError):
+        print(
+            f"Error: the report could not be printed: {reason_of(error)}; what was done stands and is "
+            "recorded as usual; `omnigraph-ops history` shows it",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def writes(args: argparse.Namespace) -> bool:
@@ -108,6 +123,8 @@ class Recorder:
         self._graph: Graph | None = None
         self._run: RecordedRun | None = None
         self._results = RunResults()
+        self.printed = True
+        """Whether stdout took all that was printed."""
 
     def opened(self, graph: Graph) -> None:
         """The graph is open: record the runs that were cut off, then look at its versions. Writes."""
@@ -153,8 +170,18 @@ class Recorder:
         kept = self._keep(graph, run, results)
         audited = self._audit(graph, run, results, error)
         if kept and audited:
-            run.settled()
+            self._drop_journal(run)
         return audited
+
+    def _drop_journal(self, run: RecordedRun) -> None:
+        """Remove the journal; one that stays changes nothing about the run, which is recorded. Writes."""
+        try:
+            run.settled()
+        except OpsError as problem:
+            _warn(
+                f"the run is recorded, but its journal could not be removed: {problem}; the next command that "
+                "writes to the graph removes it"
+            )
 
     def _ended(self, error: BaseException | None) -> RunResults:
         if not isinstance(error, Exception):
@@ -243,7 +270,7 @@ class Recorder:
 def settled(graph: Graph) -> None:
     """Record the runs that were cut off, as far as that can be done now. Writes."""
     try:
-        settle(graph)
+        settle(graph, warn=_warn)
     except OpsError as error:
         _warn(f"a run that was interrupted could not be recorded: {error}")
 

@@ -25,7 +25,7 @@ class Signals:
     def __init__(self, *, own_process: bool) -> None:
         self._own_process, self._count, self._first = own_process, 0, 0
         self._run: RecordedRun | None = None
-        self._closing = False
+        self._closing, self._importing = False, own_process
         self.interrupted = False
         """Whether a signal came before the run was at its end."""
 
@@ -43,6 +43,10 @@ class Signals:
     def nothing_began(self) -> bool:
         """Whether a run that writes was ended before its first effect."""
         return self._run is not None and not self._run.began
+
+    def imported(self) -> None:
+        """All modules are there: from now on a signal goes the way of exceptions."""
+        self._importing = False
 
     def watch(self, run: RecordedRun) -> None:
         """Stop this run at its next unit instead of ending it anywhere."""
@@ -82,6 +86,10 @@ class Signals:
     def _on(self, number: int, _frame: object) -> None:
         self._count += 1
         self._first = self._first or number
+        if self._importing:
+            # Modules written in C turn an exception in the middle of their import into anything.
+            _say("Interrupted; nothing was done")
+            os._exit(self.code)
         if self._count > 2 and self._own_process:
             os._exit(self.code)
         if self._count == 1 and self._run is not None and self._run.began:

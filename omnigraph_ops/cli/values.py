@@ -20,6 +20,10 @@ _LIMIT = 2**32
 class Parser(argparse.ArgumentParser):
     """Refuses a command line with `UsageError`, in one sentence like every other error."""
 
+    def __init__(self, **named: Any) -> None:
+        # A part of an option's name is none: `--conf` must not be the consent that `--confirm` is.
+        super().__init__(**named, allow_abbrev=False)
+
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""
         raise UsageError(f"{message}; nothing was done; `{self.prog} --help` lists what it takes")

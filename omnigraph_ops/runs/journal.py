@@ -7,18 +7,20 @@ Deleting the folder loses the record of runs that were cut off and harms nothing
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from omnigraph_ops import serde
+from omnigraph_ops.edges.faults import first_line
 from omnigraph_ops.edges.inventory import files_in, folders_in, remove_files
 from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.lease import is_running, this_machine
@@ -29,6 +31,7 @@ RUNS_DIR = f"{MAINTENANCE_DIR}/runs"
 _INTENT, _RECORD = "intent.json", "record.json"
 _UNIT = re.compile(r".*/\d{6,}\.json")
 T = TypeVar("T")
+Warn = Callable[[str], None]
 _DEAD_AFTER_SECONDS = 86_400.0
 """A journal of another machine, whose processes nobody can ask, that did not change for so long is of a dead one."""
 
@@ -93,10 +96,33 @@ def remove(storage: Storage, journal_id: str) -> None:
     storage.delete_tree(folder)
 
 
-def open_journals(storage: Storage) -> tuple[Journal, ...]:
-    """Every journal that is there, oldest first; one without a readable intent is left out. Reads."""
-    ids = (folder.rpartition("/")[2] for folder in sorted(folders_in(storage, RUNS_DIR)))
-    return tuple(found for name in ids if is_ulid(name) and (found := _read(storage, name)) is not None)
+def silent(_text: str) -> None:
+    """Drop a warning. Pure."""
+
+
+def open_journals(storage: Storage, *, warn: Warn = silent) -> tuple[Journal, ...]:
+    """Every journal that can be read, oldest first; `warn` gets one sentence for each of the others. Reads."""
+    found: list[Journal | None] = []
+    for folder in sorted(folders_in(storage, RUNS_DIR)):
+        journal_id = folder.rpartition("/")[2]
+        if is_ulid(journal_id):
+            with isolated(journal_id, warn):
+                found.append(_read(storage, journal_id))
+    return tuple(one for one in found if one is not None)
+
+
+@contextlib.contextmanager
+def isolated(journal_id: str, warn: Warn) -> Iterator[None]:
+    """Turn whatever one journal makes fail in the block into one warning. Pure."""
+    try:
+        yield
+    except Exception as error:
+        # Not only errors of ours: the files may hold anything, and no journal may stop the work on the graph.
+        reason = str(error) if isinstance(error, OpsError) else f"{type(error).__name__}: {first_line(error)}"
+        warn(
+            f"the run of the journal {_folder(journal_id)} could not be recorded: {reason}; the journal stays and "
+            "stops no work, and the next command tries again; delete that folder to give up the record of the run"
+        )
 
 
 def start_of(pid: int) -> str:
@@ -111,9 +137,10 @@ def start_of(pid: int) -> str:
 def _read(storage: Storage, journal_id: str) -> Journal | None:
     folder = _folder(journal_id)
     stored = files_in(storage, folder)
-    intent = _load(storage, RunIntent, f"{folder}/{_INTENT}")
-    if intent is None:
-        return None
+    try:
+        intent = serde.from_json(RunIntent, storage.read(f"{folder}/{_INTENT}"))
+    except FileNotFoundError:
+        return None  # it is being written, or removed
     units = (_load(storage, UnitRecord, path) for path in sorted(f.path for f in stored if _UNIT.fullmatch(f.path)))
     return Journal(
         journal_id=journal_id,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from omnigraph_ops import audit_log, history
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.errors import LeaseHeld, OpsError
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.history.results import Interruption, RunResults, Snapshot, StageFailure
@@ -15,7 +15,7 @@ from omnigraph_ops.lease import LeasePlace, committer_lease
 from omnigraph_ops.models.history import Measured, RunOutcome, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import UnitRecord, UnitResult
 from omnigraph_ops.runs import journal, told
-from omnigraph_ops.runs.journal import RUNS_DIR, Journal
+from omnigraph_ops.runs.journal import RUNS_DIR, Journal, Warn
 from omnigraph_ops.runs.results import audit_end, with_units
 
 _TURN = LeasePlace(path=f"{RUNS_DIR}/lease", name="the lease of whoever records interrupted runs")
@@ -23,16 +23,17 @@ _REASON = "interrupted: its process ended before it was recorded"
 _ENDS = {RunOutcome.FAILED: AuditEvent.FAILED, RunOutcome.INTERRUPTED: AuditEvent.INTERRUPTED}
 
 
-def settle(graph: Graph) -> tuple[RunRecord, ...]:
+def settle(graph: Graph, *, warn: Warn = journal.silent) -> tuple[RunRecord, ...]:
     """Write the record and the end of the audit entry of every run that was cut off; the records. Writes.
 
     Before anything else writes to the graph: what a run had begun is told by the graph as it left it. A run whose
-    process may be alive is left alone, and so is everything while another process settles.
+    process may be alive is left alone, and so is everything while another process settles. A journal that cannot be
+    settled stays for the next time, `warn` gets one sentence about it, and the others are settled.
 
     Raises:
-        OpsError: something could not be read or written; what is not settled stays for the next time.
+        OpsError: the journals could not be listed, or the lease of whoever settles could not be taken.
     """
-    if not any(not found.may_be_alive for found in journal.open_journals(graph.storage)):
+    if all(found.may_be_alive for found in journal.open_journals(graph.storage, warn=warn)):
         return ()
     ttl = graph.settings.lease_ttl_seconds
     with (
@@ -40,7 +41,11 @@ def settle(graph: Graph) -> tuple[RunRecord, ...]:
         committer_lease(graph.storage, purpose="record interrupted runs", ttl_seconds=ttl, wait_seconds=0, place=_TURN),
     ):
         dead = [found for found in journal.open_journals(graph.storage) if not found.may_be_alive]
-        return tuple(_settle(graph, found) for found in dead)
+        records: list[RunRecord] = []
+        for found in dead:
+            with journal.isolated(found.journal_id, warn):
+                records.append(_settle(graph, found))
+        return tuple(records)
     return ()
 
 
@@ -52,6 +57,9 @@ def unsettled(graph: Graph) -> tuple[UnsettledRun, ...]:
 
 def _settle(graph: Graph, found: Journal) -> RunRecord:
     """The record first, then the audit log, the journal last: killed in between, the next one goes on. Writes."""
+    unknown = {record.unit.stage for record in found.units} - told.STAGES
+    if unknown:
+        raise InvalidInput(f"this release does not know the stage {', '.join(map(repr, sorted(unknown)))}")
     header = found.intent.header
     record = history.read_run(graph, header.run_id)
     results = _results(graph, found)

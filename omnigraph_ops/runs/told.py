@@ -181,3 +181,5 @@ _BY_STAGE: dict[str, Callable[[Graph, Unit], UnitValue | None]] = {
     "recover": _recovered,
     "expire-rows": _expired,
 }
+STAGES = frozenset(_BY_STAGE)
+"""The stages whose units can be told."""

@@ -23,7 +23,7 @@ from omnigraph_ops.spark.executor import SparkExecutor
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rewrite the one table below each root; the seconds of each go to `--result`. Writes."""
-    parser = argparse.ArgumentParser(prog="measure.py", description="Time rewrites on Spark.")
+    parser = argparse.ArgumentParser(prog="measure.py", description="Time rewrites on Spark.", allow_abbrev=False)
     parser.add_argument("--result", required=True, help="where the seconds go, as JSON")
     parser.add_argument("roots", nargs="+")
     arguments = parser.parse_args(argv)

@@ -75,7 +75,9 @@ def write_outcome(uri: str | None, outcome: SubmitOutcome) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rewrite_table.py", description="Optimize one table on Spark.")
+    parser = argparse.ArgumentParser(
+        prog="rewrite_table.py", description="Optimize one table on Spark.", allow_abbrev=False
+    )
     parser.add_argument("--graph", required=True, help="path or s3:// URI, as every executor reaches it")
     parser.add_argument("--table", required=True, help="table key, e.g. node:Person")
     parser.add_argument("--result-uri", help="where the outcome goes, as JSON; default: standard output")

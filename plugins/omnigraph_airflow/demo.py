@@ -49,7 +49,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make demo", description="A night of maintenance, in Airflow.")
+    parser = argparse.ArgumentParser(
+        prog="make demo", description="A night of maintenance, in Airflow.", allow_abbrev=False
+    )
     parser.add_argument("--no-ui", action="store_true", help="stop by itself when the night is over")
     parser.add_argument("--home", type=Path, default=PROJECT / ".demo", help="where everything is put")
     parser.add_argument("--port", type=int, default=8080, help="of the UI; another one if it is taken")

@@ -7,18 +7,26 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops import history
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.history.results import Snapshot
 from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.optimize import optimize_table, plan_optimize
 from omnigraph_ops.recovery import check
+from omnigraph_ops.runs.recorded import RecordedRun
 from tests.conftest import DemoGraph
+from tests.support.history import header
 from tests.support.kills import AFTER, BEFORE, kill_at
-from tests.support.operators import disk_of
+from tests.support.leases import bury_runs
+from tests.support.operators import Run, disk_of
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
 from tests.support.sidecars import audit_rows
+from tests.support.stages import operator
 from tests.support.tables import PERSON
 from tests.support.writers import entry_of
 
@@ -92,3 +100,36 @@ def test_beside_a_schema_apply_a_run_is_red_and_the_graph_untouched(
     assert (done.state, done.of("check_recovery")) == ("failed", ["failed"])
     assert done.report["failed"][0].startswith("check_recovery: the schema-apply lock is held: wait for the schema")
     assert first.changed(disk_of(graph.uri)) == set()
+
+
+def killed_cleanup(graph: Graph) -> None:
+    """Leave the journal of a run of the shell that was killed before its first removal. Writes."""
+    entry = entry_of(graph, PERSON)
+    doomed = tuple(range(1, entry.version))
+    unit = Unit(name="1", stage="cleanup", table_key=PERSON, table_path=entry.path, versions=doomed)
+    RecordedRun(graph, header("cli/killed"), Snapshot()).begins(unit)
+    bury_runs(graph.storage)
+
+
+def test_what_a_run_removes_is_not_booked_to_a_run_of_the_shell_that_was_killed_before(
+    dags: Any, demo_graph: DemoGraph
+) -> None:
+    graph = demo_graph(loads=3, rows=12, node_types=1)
+    killed_cleanup(graph)
+    conf = {"graph": graph.uri, "confirm": True, "keep": 1, "older_than": None}
+    done = Finished(dags["omnigraph_cleanup"].test(run_conf=conf))
+    assert done.of("check_recovery") == ["success"]
+    killed = next(run for run in history.read_runs(graph) if run.run_id == "cli/killed")
+    assert killed.work.versions_removed == 0
+
+
+def test_a_run_of_the_shell_that_cannot_be_recorded_stops_no_check(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **_named: object) -> None:
+        raise StorageError("permission denied")
+
+    graph = demo_graph(loads=3, rows=12, node_types=1)
+    monkeypatch.setattr("omnigraph_ops.runs.settle.settle", denied)
+    run = Run(graph)
+    assert run.execute(operator(run, "check_recovery")).state == "success"

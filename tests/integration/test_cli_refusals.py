@@ -45,6 +45,14 @@ def test_what_is_no_graph_is_left_alone(cli: Cli, tmp_path: Path, verb: str, kin
     assert tree_of(tmp_path) == tree
 
 
+@pytest.mark.parametrize("words", ["cleanup --keep 1 --conf", "repair --conf", "optimize --max-byte 1", "check --js"])
+def test_a_part_of_an_option_is_not_that_option(cli: Cli, demo_graph: DemoGraph, words: str) -> None:
+    graph = demo_graph(**SMALL)
+    tree = tree_of(graph.uri)
+    assert_refused(cli(words, graph.uri), "unrecognized arguments", code=2)
+    assert tree_of(graph.uri) == tree
+
+
 @pytest.mark.parametrize("stamp_text", ["1", "2", "4", "5", "7", "banana", ""])
 def test_other_generations_are_refused_with_what_to_do(cli: Cli, demo_graph: DemoGraph, stamp_text: str) -> None:
     graph = demo_graph(**SMALL)

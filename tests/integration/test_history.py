@@ -348,6 +348,7 @@ def test_the_verb_shows_runs_one_run_and_a_table(cli: Cli, demo_graph: DemoGraph
     assert len(cli("history --since 1d --format markdown", graph.uri).out.splitlines()) == 10
     assert cli("history --format html", graph.uri).out.startswith("<!doctype html>")
     assert_refused(cli("history --run nothing", graph.uri), "has no run 'nothing'")
+    assert_refused(cli("history --last 0", graph.uri), "--last: '0' is not a whole number of at least 1", code=2)
     assert_refused(cli("history --last 1 --run x", graph.uri), "leave --table, --last and --since out", code=2)
     assert_refused(cli("history --since banana", graph.uri), "unknown duration unit", code=2)
 

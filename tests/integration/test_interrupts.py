@@ -49,6 +49,20 @@ table_run.plan_tasks = slow
 sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
+_WHILE_IMPORTING = """
+import os, signal, sys
+
+module, number = sys.argv.pop(1), signal.Signals[sys.argv.pop(1)]
+
+class Sender:
+    def find_spec(self, name, *_):
+        if name == module:
+            os.kill(os.getpid(), number)
+
+sys.meta_path.insert(0, Sender())
+from omnigraph_ops.cli import main
+sys.exit(main())
+"""
 
 
 @contextmanager
@@ -146,6 +160,17 @@ def test_more_signals_abort_work_that_nothing_can_stop(demo_graph: DemoGraph, pr
     assert err.count("Finishing ") == 1
     (record,) = settle(open_graph(graph.uri))
     assert (record.outcome, record.counts.succeeded) == (RunOutcome.INTERRUPTED, 0)
+
+
+@pytest.mark.parametrize("module", ["omnigraph_ops.cli.parser", "lance", "omnigraph_ops.cli.verbs"])
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_modules_are_imported_is_one_sentence(
+    demo_graph: DemoGraph, module: str, number: str, code: int
+) -> None:
+    graph = demo_graph(**SMALL)
+    with running("-c", _WHILE_IMPORTING, module, number, "cleanup", graph.uri, "--keep", "3", "--confirm") as process:
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (code, "", "Interrupted; nothing was done\n")
 
 
 def test_before_anything_began_a_signal_ends_it_there(

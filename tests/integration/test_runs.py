@@ -197,7 +197,7 @@ def test_a_later_process_of_the_same_number_is_another_one(demo_graph: DemoGraph
 def test_whoever_may_not_write_sees_what_is_not_recorded(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def denied(_graph: Graph) -> Any:
+    def denied(*_: object, **_named: object) -> Any:
         raise StorageError("permission denied")
 
     graph = demo_graph(**SMALL)
@@ -268,6 +268,24 @@ def test_without_the_last_entry_the_report_is_printed_and_the_next_command_adds_
     assert cli("recover", graph.uri).code == 0
     assert audit(graph) == [STARTED, AuditEvent.APPLIED]
     assert [r.outcome for r in history.read_runs(graph)][1:] == [RunOutcome.SUCCEEDED], "its record is as it was"
+
+
+def test_a_journal_that_cannot_be_removed_makes_no_failed_run(
+    cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise StorageError("permission denied")
+
+    graph = demo_graph(**SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "remove", denied)
+        done = cli("cleanup --keep 3 --confirm", graph.uri)
+    assert (done.code, "Error" in done.err) == (0, False)
+    assert "warning: the run is recorded, but its journal could not be removed: permission denied" in done.err
+    bury_runs(graph.storage)
+    assert cli("history", graph.uri).code == 0
+    assert journal.open_journals(graph.storage) == ()
+    assert (the_run(graph).outcome, audit(graph)) == (RunOutcome.SUCCEEDED, [STARTED, AuditEvent.APPLIED])
 
 
 def test_a_record_that_the_history_did_not_take_is_added_later_as_it_was(

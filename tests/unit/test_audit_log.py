@@ -38,6 +38,15 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
     assert "repair   applied     c: " in text.splitlines()[3]
 
 
+def test_what_an_entry_says_cannot_move_a_cursor_or_begin_a_line(tmp_path: Path) -> None:
+    entry = audit_log.append(
+        Storage(str(tmp_path)), AuditEvent.APPLIED, verb="cleanup", actor="a\n\x1b[2J", digest="d", detail="\r\u202e"
+    )
+    shown = audit_log.text(audit_log.AuditLog(uri="/g", entries=(entry,)))
+    assert len(shown.splitlines()) == 2
+    assert shown.splitlines()[1].endswith(r"applied     a\n\x1b[2J: \r\u202e [d]")
+
+
 def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) -> None:
     storage, since = Storage(str(tmp_path)), now_us()
     about = {"verb": "cleanup", "actor": "ann", "digest": "sha256:1"}
@@ -47,6 +56,12 @@ def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) ->
     assert not audit_log.is_open(storage, run="r2", since_us=since)
     audit_log.append(storage, AuditEvent.INTERRUPTED, run="r1", **about)
     assert not audit_log.is_open(storage, run="r1", since_us=since)
+
+
+def test_a_start_is_found_although_the_clock_was_set_back_after_the_run_began(tmp_path: Path) -> None:
+    storage, hours_us = Storage(str(tmp_path)), 23 * 3600 * 10**6
+    audit_log.started(storage, run="r1", verb="cleanup", actor="ann", digest="sha256:1")
+    assert audit_log.is_open(storage, run="r1", since_us=now_us() + hours_us)
 
 
 def test_a_start_that_cannot_be_logged_says_that_nothing_was_done(tmp_path: Path) -> None:

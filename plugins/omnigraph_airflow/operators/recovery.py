@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
-from omnigraph_ops.errors import RecoveryPending, TransientError
+from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models import CheckReport, CheckStatus, RecoveryOutcome
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
         from omnigraph_ops import recovery
         from omnigraph_ops.fence import drop_stale_fence
 
+        self._record_shell_runs(graph)
         if drop_stale_fence(graph):
             self.log.info("lifted the fence of a run that was killed")
         report, outcomes = recovery.check(graph), tuple[RecoveryOutcome, ...]()
@@ -44,6 +45,15 @@ class CheckRecoveryOperator(OmnigraphOperator):
         for line in report.advice:
             self.log.info(line)
         return to_xcom(report)
+
+    def _record_shell_runs(self, graph: Graph) -> None:
+        """Record the runs of the shell that were cut off, while the graph is as they left it. Writes."""
+        from omnigraph_ops.runs.settle import settle
+
+        try:
+            settle(graph, warn=self.log.warning)
+        except OpsError as error:
+            self.log.warning("runs of the shell that were interrupted could not be recorded: %s", error)
 
 
 def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome]) -> None:

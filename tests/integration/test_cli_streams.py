@@ -1,0 +1,69 @@
+"""What stdout does not take changes the exit code, and nothing of what was done and recorded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from omnigraph_ops import audit_log, history
+from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.runs.journal import open_journals
+from tests.conftest import DemoGraph
+
+SMALL = {"loads": 3, "rows": 12, "node_types": 1}
+
+
+@contextmanager
+def _full() -> Iterator[int]:
+    stream = os.open("/dev/full", os.O_WRONLY)
+    yield stream
+    os.close(stream)
+
+
+@contextmanager
+def _broken_pipe() -> Iterator[int]:
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+STREAMS = {"full": (_full, "No space left on device"), "broken pipe": (_broken_pipe, "Broken pipe")}
+
+
+def run(graph: Graph, stdout: int, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "omnigraph_ops", words[0], graph.uri, *words[1:], "--quiet"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize(("stream", "why"), STREAMS.values(), ids=STREAMS)
+def test_a_report_that_cannot_be_printed_makes_no_failed_run(
+    demo_graph: DemoGraph, stream: Callable[[], AbstractContextManager[int]], why: str
+) -> None:
+    graph = demo_graph(**SMALL)
+    with stream() as stdout:
+        done = run(graph, stdout, "cleanup", "--keep", "3", "--confirm")
+    assert done.returncode == 1
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"Error: the report could not be printed: {why}")
+    (record,) = history.read_runs(graph)
+    assert (record.outcome, record.work.versions_removed > 0) == (RunOutcome.SUCCEEDED, True)
+    assert [entry.event for entry in audit_log.read(graph.storage)] == [AuditEvent.STARTED, AuditEvent.APPLIED]
+    assert open_journals(graph.storage) == ()
+
+
+@pytest.mark.parametrize("words", [("check",), ("history",), ("history", "--format", "json")])
+def test_a_command_that_reads_ends_without_a_word_for_a_closed_pipe(
+    demo_graph: DemoGraph, words: tuple[str, ...]
+) -> None:
+    with _broken_pipe() as stdout:
+        done = run(demo_graph(**SMALL), stdout, *words)
+    assert (done.returncode, done.stderr) == (1, "")
