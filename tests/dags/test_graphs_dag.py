@@ -278,9 +278,15 @@ def asset_events(name: str) -> list[dict[str, Any]]:
         return [dict(event.extra) for event in session.scalars(query)]
 
 
-def test_a_night_of_one_graph_under_standing_approvals(parse: Parse, graph: Path, tmp_path: Path) -> None:
+def test_a_night_of_one_graph_under_standing_approvals(
+    parse: Parse, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.operators import ask
+
     from omnigraph_ops.graph import open_graph
 
+    # `dag.test()` knows runs of people only, who have no standing approval of a repair.
+    monkeypatch.setattr(ask, "run_type", lambda _context: "scheduled")
     dag = parse(file_for(tmp_path)).dags[PREFIX + "people"]
     night = Finished(dag.test())
     assert night.state == "success", night.tasks
@@ -295,6 +301,7 @@ def test_a_night_of_one_graph_under_standing_approvals(parse: Parse, graph: Path
 def test_a_person_may_still_say_otherwise_for_one_run(
     parse: Parse, graph: Path, tmp_path: Path, answer_hitl: Callable[..., Any]
 ) -> None:
+    answer_hitl("approve_repair", "Approve")
     answer_hitl("approve_cleanup", "Reject")
     heard = tmp_path / "heard"
     text = file_for(tmp_path).replace(
@@ -304,7 +311,9 @@ def test_a_person_may_still_say_otherwise_for_one_run(
     night = Finished(dag.test(run_conf={"standing_approval": None, "quiet_seconds": 0}))
     assert (night.state, night.report["outcome"]) == ("failed", "unapproved"), night.tasks
     assert set(night.of("cleanup_table")) == {"skipped"}
-    assert heard.read_text() == f"{PREFIX}people\n"
+    assert heard.read_text() == f"{PREFIX}people\n" * 2, (
+        "the repair, too, is asked about in a run that a person started"
+    )
 
 
 def test_trouble_is_told_by_the_dag_processor(parse: Parse, tmp_path: Path) -> None:
