@@ -11,7 +11,6 @@ from typing import Any
 
 from omnigraph_ops import __version__, audit_log, history
 from omnigraph_ops.cli.signals import Signals
-from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.errors import (
     ApprovalMissing,
     InvalidInput,
@@ -95,7 +94,7 @@ def unprinted(args: argparse.Namespace, error: OSError) -> None:
     recorder.printed = False
     if writes(args) or not isinstance(error, BrokenPipeError):
         print(
-            f"Error: the report could not be printed: {reason_of(error)}; what was done stands and is "
+            f"Error: the report could not be printed: {error.strerror or error}; what was done stands and is "
             "recorded as usual; `omnigraph-ops history` shows it",
             file=sys.stderr,
             flush=True,

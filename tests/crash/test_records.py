@@ -29,7 +29,7 @@ from tests.support.orphans import age, plant
 from tests.support.rows import rows_everywhere
 
 pytestmark = pytest.mark.crash
-KILLS = int(os.environ.get("OMNIGRAPH_RECORD_KILLS", "24"))
+KILLS = int(os.environ.get("OMNIGRAPH_RECORD_KILLS", "12"))
 """Over all verbs and both stamps."""
 PERSON = "node:Person"
 SPEC = DemoSpec(node_types=1, loads=3, rows=12, deletes=2, updates=3)

@@ -15,15 +15,16 @@ import pytest
 from omnigraph_airflow import consent
 from omnigraph_airflow.consent import Consent, Question
 
-from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops import audit_log, history, sealed, serde
 from omnigraph_ops.cleanup import plan_cleanup
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models import RepairPreview, RetentionPolicy
+from omnigraph_ops.models.history import RunOutcome
 from tests.conftest import DemoGraph
-from tests.support.runs import Instance, planned
+from tests.support.runs import Finished, Instance, planned
 from tests.support.tables import PERSON
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
@@ -254,6 +255,23 @@ def test_a_consent_that_is_damaged_or_of_another_question_allows_nothing(graph: 
         graph.storage.write(question.path, content)
         with pytest.raises(ApprovalMissing, match=why):
             attempt.allowed()
+
+
+def test_a_damaged_consent_stops_the_removal_and_not_the_report(
+    dags: Any, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = consent.keep
+
+    def damaged(storage: Storage, kept: Consent) -> None:
+        real(storage, kept)
+        storage.write(kept.question.path, b"{")
+
+    monkeypatch.setattr(consent, "keep", damaged)
+    conf = {"graph": graph.uri, "confirm": True, "keep": 1, "older_than": None}
+    done = Finished(dags["omnigraph_cleanup"].test(run_conf=conf))
+    assert done.report["failed"]
+    assert all(f.startswith("cleanup_table ") and "is damaged" in f for f in done.report["failed"])
+    assert {run.outcome for run in history.read_runs(graph)} == {RunOutcome.FAILED}
 
 
 def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:

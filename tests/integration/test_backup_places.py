@@ -40,9 +40,9 @@ def test_a_uri_without_a_bucket_is_not_a_local_folder(
     graph = demo_graph(**SMALL)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
-    assert_refused(cli("backup", graph.uri, target), "bucket")
-    assert_refused(cli("verify", f"{target}/01ARZ3NDEKTSV4RRFFQ69G5FAV"), "")
-    assert_refused(cli("backups", target), "bucket")
+    assert_refused(cli("backup", graph.uri, target), "bucket", code=2)
+    assert_refused(cli("verify", f"{target}/01ARZ3NDEKTSV4RRFFQ69G5FAV"), "", code=2)
+    assert_refused(cli("backups", target), "bucket", code=2)
     assert sorted(tmp_path.iterdir()) == before
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow import consent
-from omnigraph_airflow.consent import question_of
+from omnigraph_airflow.consent import Consent, Question, question_of
 from omnigraph_airflow.decisions import Decision, unanswered
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from omnigraph_ops.models.history import RunRecord
 
 REPORT = "report"
+_log = logging.getLogger(__name__)
 
 
 class ReportOperator(BaseOperator):
@@ -177,10 +179,19 @@ def _decisions(context: Context, graph: Graph | None, stages: Sequence[Stage]) -
     for stage in stages:
         if stage.approval_task is not None:
             question = question_of(context, stage.approval_task)
-            kept = consent.read(graph.storage, question)
+            kept = _kept_consent(graph, question)
             if kept is not None and kept.question == question:
                 found[stage.name] = kept.decision or unanswered(kept.digest)
     return found
+
+
+def _kept_consent(graph: Graph, question: Question) -> Consent | None:
+    """The consent to a question; None where it cannot be read, with a warning: a report is due all the same. Reads."""
+    try:
+        return consent.read(graph.storage, question)
+    except OpsError as error:
+        _log.warning("The report lacks the answer of %s: %s", question.task_id, error)
+        return None
 
 
 def _skipped(context: Context, stages: Sequence[Stage]) -> dict[str, str]:
