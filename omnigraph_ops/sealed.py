@@ -55,7 +55,7 @@ class PlanRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expiry:
-    """The one field of any plan that the sweep needs."""
+    """The one field of any kept file that the sweep needs."""
 
     expires_at_us: int
 
@@ -99,7 +99,7 @@ def verify(plan: Sealable, *, uri: str, consequence: str) -> None:
 def store(storage: Storage, plan: Sealable) -> PlanRef:
     """Keep a plan in the graph and return its name; drops long expired ones. Writes."""
     path = plan_path(plan.digest)
-    _sweep(storage)
+    sweep(storage, PLANS_DIR)
     storage.write(path, serde.dumps(plan).encode())
     return PlanRef(uri=plan.uri, digest=plan.digest, path=path, expires_at_us=plan.expires_at_us)
 
@@ -129,12 +129,13 @@ def plan_path(digest: str) -> str:
     return f"{PLANS_DIR}/{digest.removeprefix('sha256:')}.json"
 
 
-def _sweep(storage: Storage) -> None:
-    """Drop plans that expired long ago; one that cannot be read stays for a person. Destroys plans."""
-    for name in storage.list(PLANS_DIR):
+def sweep(storage: Storage, folder: str) -> None:
+    """Drop the files of a folder that expired long ago; one that cannot be read stays for a person. Destroys files."""
+    for name in storage.list(folder):
+        path = f"{folder}/{name}"
         try:
-            kept = serde.from_json(_Expiry, storage.read(f"{PLANS_DIR}/{name}"))
+            kept = serde.from_json(_Expiry, storage.read(path))
         except (FileNotFoundError, InvalidInput):
             continue
         if now_us() > kept.expires_at_us + _KEPT_AFTER_EXPIRY_US and clock_problem(storage) is None:
-            storage.delete(f"{PLANS_DIR}/{name}")
+            storage.delete(path)

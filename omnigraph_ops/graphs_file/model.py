@@ -25,6 +25,7 @@ from omnigraph_ops.graphs_file.kinds import (
     Timezone,
 )
 from omnigraph_ops.graphs_file.overrides import SettingsOverrides
+from omnigraph_ops.models.cleanup import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.optimize import RewritePolicy
 
 
@@ -82,6 +83,24 @@ class Retention(Block):
         if self.expiry is None and not counted:
             raise ValueError("one of keep, older_than or expiry is needed")
         return self
+
+    @property
+    def policy(self) -> RetentionPolicy:
+        """The same as cleanup takes it. Pure."""
+        said = self.expiry
+        return RetentionPolicy(
+            keep_versions=self.keep,
+            older_than_secs=None if self.older_than is None else parse_duration(self.older_than),
+            between_pins=self.between_pins,
+            expiry=None
+            if said is None
+            else SnapshotExpiry(
+                retain_min=said.retain_min,
+                retain_max=said.retain_max,
+                time_retained_secs=parse_duration(said.time_retained),
+                expire_limit=said.expire_limit,
+            ),
+        )
 
 
 class StandingCleanup(Block):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from omnigraph_ops.edges.storage import Storage
 
 CONSENTS_DIR = f"{MAINTENANCE_DIR}/consents"
-_KEPT_US = 30 * 86_400 * 1_000_000
-"""Longer than any plan may be applied, so that a consent outlives what it is about."""
+_VALID_US = 23 * 86_400 * 1_000_000
+"""Longer than any plan may be applied; with the week after which `sealed.sweep` drops it, thirty days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Consent:
     """Id of the task instance that asked; a cleared or repeated task has another one."""
     digest: str
     """Of the plan that the question shows."""
-    asked_at_us: int
+    expires_at_us: int
     decision: Decision | None = None
 
 
@@ -72,12 +72,11 @@ def question_of(context: Context, task_id: str) -> Question:
 
 def about(context: Context, question: Question, digest: str) -> Consent:
     """What the task of this context asks, or makes, now. Reads the clock."""
-    return Consent(question=question, attempt=str(context["ti"].id), digest=digest, asked_at_us=now_us())
+    return Consent(question=question, attempt=str(context["ti"].id), digest=digest, expires_at_us=now_us() + _VALID_US)
 
 
 def keep(storage: Storage, consent: Consent) -> None:
-    """Keep a consent instead of an earlier one to the same question; drops very old ones. Writes."""
-    _sweep(storage)
+    """Keep a consent instead of an earlier one to the same question. Writes."""
     storage.write(consent.question.path, serde.dumps(consent).encode())
 
 
@@ -97,14 +96,3 @@ def read(storage: Storage, question: Question) -> Consent | None:
     if (asked.dag_id, asked.run_id, asked.task_id) != (question.dag_id, question.run_id, question.task_id):
         raise ApprovalMissing(f"{question.path} is about another question; nothing was done; trigger a new run")
     return found
-
-
-def _sweep(storage: Storage) -> None:
-    for name in storage.list(CONSENTS_DIR):
-        path = f"{CONSENTS_DIR}/{name}"
-        try:
-            old = serde.from_json(Consent, storage.read(path)).asked_at_us < now_us() - _KEPT_US
-        except (FileNotFoundError, InvalidInput):
-            continue  # what cannot be read is for a person
-        if old:
-            storage.delete(path)

@@ -20,7 +20,6 @@ from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.graphs_file import GraphEntry, Notifier
 from omnigraph_ops.graphs_file.kinds import hours_of
 from omnigraph_ops.graphs_file.model import Retention, span
-from omnigraph_ops.models import SnapshotExpiry
 from omnigraph_ops.sizes import parse_bytes
 
 NEVER_ON_SPARK = 2**62
@@ -116,13 +115,7 @@ def _defaults(entry: GraphEntry) -> dict[str, Any]:
 
 
 def _retention(retention: Retention) -> dict[str, Any]:
-    said = retention.expiry
-    expiry = said and SnapshotExpiry(
-        retain_min=said.retain_min,
-        retain_max=said.retain_max,
-        time_retained_secs=parse_duration(said.time_retained),
-        expire_limit=said.expire_limit,
-    )
+    expiry = retention.policy.expiry
     return {
         "keep": retention.keep,
         "older_than": retention.older_than,

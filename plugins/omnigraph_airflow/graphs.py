@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnigraph_ops.graphs_file import GraphEntry, Reading
-    from omnigraph_ops.graphs_file.model import Retention
 
 VARIABLE = "omnigraph_graphs_file"
 ENVIRONMENT = "OMNIGRAPH_GRAPHS_FILE"
@@ -52,17 +51,11 @@ def graphs_offered() -> Mapping[str, str]:
 
     A broken file offers those that it describes well.
     """
+    from omnigraph_ops.approval import policy_text
+
     reading = read_graphs_file()
     entries = () if reading is None else reading.graphs
-    return {entry.name: f"`{entry.place}`, nights {_cleaned(entry.retention)}" for entry in entries}
-
-
-def _cleaned(retention: Retention) -> str:
-    """A policy of the graphs file as a phrase. Pure."""
-    if (expiry := retention.expiry) is not None:
-        return f"expire snapshots older than {expiry.time_retained} down to {expiry.retain_min}"
-    kept = [] if retention.keep is None else [f"keep {retention.keep} versions"]
-    return " and ".join([*kept, *([] if retention.older_than is None else [f"keep {retention.older_than}"])])
+    return {entry.name: f"`{entry.place}`; its nights: {policy_text(entry.retention.policy)}" for entry in entries}
 
 
 def is_name(graph: str) -> bool:

@@ -55,7 +55,7 @@ class RunFacts:
     optimize: OptimizeReport | None = None
     preview: RepairPreview | None = None
     drift: tuple[DriftFinding, ...] | None = None
-    """Tables that are ahead of what is published now; None: nobody could look."""
+    """Tables that are ahead of what is published now; None: nobody looked, or could."""
     repair: RepairReport | None = None
     cleanup_plan: CleanupPlan | None = None
     cleanup: tuple[CleanupStats, ...] = ()

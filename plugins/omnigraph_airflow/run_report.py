@@ -127,7 +127,7 @@ def _drifted(facts: RunFacts) -> Iterator[str]:
         for key, row in previewed.items():
             yield f"{key} was drifted when it was previewed ({row.manifest_version} → {row.lance_head_version})"
         return
-    for table in facts.drift if facts.preview else ():
+    for table in facts.drift:
         known = previewed.get(table.table_key)
         called = f", {known.classification}" if known and known.lance_head_version == table.lance_head_version else ""
         yield f"{table.table_key} is drifted ({table.manifest_version} → {table.lance_head_version}{called})"

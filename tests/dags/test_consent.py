@@ -20,7 +20,6 @@ from omnigraph_ops.cleanup import plan_cleanup
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models import RepairPreview, RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
 from tests.conftest import DemoGraph
@@ -250,7 +249,7 @@ def test_an_answer_to_an_attempt_that_is_over_counts_for_nothing(graph: Graph) -
 def test_a_consent_that_is_damaged_or_of_another_question_allows_nothing(graph: Graph) -> None:
     attempt = Attempt(graph)
     question = Question(dag_id=attempt.context["ti"].dag_id, run_id="a run", task_id=TASK)
-    other = Consent(question=replace(question, run_id="other"), attempt="", digest="", asked_at_us=0)
+    other = Consent(question=replace(question, run_id="other"), attempt="", digest="", expires_at_us=0)
     for content, why in ((b"{", "is damaged"), (serde.dumps(other).encode(), "about another question")):
         graph.storage.write(question.path, content)
         with pytest.raises(ApprovalMissing, match=why):
@@ -276,14 +275,13 @@ def test_a_damaged_consent_stops_the_removal_and_not_the_report(
 
 
 def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:
-    old = Question(dag_id="d", run_id="old", task_id=TASK)
-    consent.keep(
-        graph.storage, Consent(question=old, attempt="", digest="", asked_at_us=now_us() - 31 * 86_400 * 10**6)
-    )
-    young = replace(old, run_id="young")
-    consent.keep(graph.storage, Consent(question=young, attempt="", digest="", asked_at_us=now_us()))
-    assert consent.read(graph.storage, old) is None
-    assert consent.read(graph.storage, young) is not None
+    young = consent.about(Attempt(graph).context, Question(dag_id="d", run_id="young", task_id=TASK), "")
+    old = replace(young, question=replace(young.question, run_id="old"))
+    consent.keep(graph.storage, young)
+    consent.keep(graph.storage, replace(old, expires_at_us=old.expires_at_us - 31 * 86_400 * 10**6))
+    Attempt(graph)  # which plans
+    assert consent.read(graph.storage, old.question) is None
+    assert consent.read(graph.storage, young.question) is not None
 
 
 def cleaning(attempt: Attempt) -> Any:

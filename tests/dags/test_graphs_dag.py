@@ -341,7 +341,9 @@ def test_trouble_is_told_by_the_dag_processor(parse: Parse, tmp_path: Path) -> N
 def test_a_manual_dag_takes_the_name(parse: Parse, graph: Path, tmp_path: Path) -> None:
     dags = parse(file_for(tmp_path)).dags
     dag = dags["omnigraph_repair"]
-    assert dag.params.get_param("graph").schema["enum"] == [None, "people"]
+    shown = dag.params.get_param("graph").schema
+    assert shown["enum"] == [None, "people"]
+    assert f"- `people`: `{graph}`; its nights: keep the newest" in shown["description_md"]
     run = Finished(dag.test(run_conf={"graph": "people"}))
     assert run.state == "success", run.tasks
     assert run.of("preview_repair") == ["success"]

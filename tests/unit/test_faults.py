@@ -57,7 +57,7 @@ def test_no_message_of_lance_names_its_source(tmp_path: Path) -> None:
     ("text", "line"),
     [
         (
-            "LanceError(IO): disk on fire, /home/runner/work/lance/lance/rust/lance/src/io/commit.rs:123:45",
+            "LanceError(IO): disk on fire, /build/lance/rust/lance/src/io/commit.rs:123:45",
             "disk on fire",
         ),
         ("External error: LanceError(IO): a, /rustc/48a2/library/core/src/result.rs:1899:29, /x/y.rs:1:2", "a"),

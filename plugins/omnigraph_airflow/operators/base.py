@@ -138,8 +138,9 @@ def pull_one(context: Context, cls: type[T], task_id: str) -> T | None:
 
 
 def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:
-    """Keep a plan in the graph, and that this task made it; the XCom carries its name only. Writes."""
+    """Keep a plan in the graph, and that this task made it; the XCom carries its name only. Drops old ones. Writes."""
     task_id = context["ti"].task_id
+    sealed.sweep(graph.storage, consent.CONSENTS_DIR)
     consent.keep(graph.storage, consent.about(context, question_of(context, task_id), plan.digest))
     return {**to_xcom(sealed.store(graph.storage, plan)), _PLANNED_BY: task_id}
 

@@ -122,6 +122,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     context = {**context, "ti": _OfThisAttempt(ti, states)}  # type: ignore[typeddict-item]
     removed = [*pull_list(context, "cleanup_table"), *pull_list(context, "cleanup_table", DONE)]
     failures = tuple(f for task in tasks for f in pull_all(context, Failure, task, FAILURE))
+    preview = _kept(context, graph, RepairPreview, "preview_repair")
     return RunFacts(
         graph=target,
         stages=frozenset(stage.name for stage in stages),
@@ -131,8 +132,8 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         decisions=_decisions(context, graph, stages),
         optimize_plan=pull_one(context, OptimizePlan, "plan_optimize"),
         optimize=pull_one(context, OptimizeReport, "summarize"),
-        preview=_kept(context, graph, RepairPreview, "preview_repair"),
-        drift=_drift(graph),
+        preview=preview,
+        drift=_drift(graph) if preview else None,
         repair=pull_one(context, RepairReport, "apply_repair"),
         cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", PLAN),
         cleanup=tuple(serde.from_json(CleanupStats, s) for s in removed if isinstance(s, dict)),
