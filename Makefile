@@ -121,7 +121,7 @@ $(DRIVERS): stack/requirements.txt $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r stack/requirements.txt
 	@touch $@
 
-$(STAMP): requirements.txt pyproject.toml omnigraph_ops/edges/text_indexer.py
+$(STAMP): requirements.txt pyproject.toml omnigraph_ops/lance/text_indexer.py
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer was not found; name one: make install PYTHON=..." >&2; exit 1; fi
 	@echo "[1/4] $(VENV) with $$($(PYTHON) --version)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
-from omnigraph_ops.edges.lance_tables import (
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
+from omnigraph_ops.lance.tables import (
     build_index,
     commit_results,
     execute_task,

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
 from omnigraph_ops.rewrites.journal import attempts, open_journals

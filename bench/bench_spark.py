@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from omnigraph_ops.edges.java import spark_environment
+from omnigraph_ops.spark.java import spark_environment
 
 os.environ |= spark_environment()
 
@@ -24,8 +24,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.edges.lance_tables import plan_tasks
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.lance.tables import plan_tasks
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
 from omnigraph_ops.rewrites.adopt import begin
 from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome

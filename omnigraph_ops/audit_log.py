@@ -15,10 +15,10 @@ from enum import StrEnum
 
 from omnigraph_ops import serde
 from omnigraph_ops.durations import moment
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.storage.store import Storage
 
 AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
 _TIME_OF_ULID = 10

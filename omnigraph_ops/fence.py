@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_gateway import BranchRef
-from omnigraph_ops.edges.store_clock import clock_problem
+from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.lease import is_running, process_name, this_machine, working_holder
 
 INTERNAL_COMPACTION = "compact internal tables"

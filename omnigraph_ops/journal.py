@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph_ops import serde
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.storage.store import Storage
 
 JOURNAL_DIR = f"{MAINTENANCE_DIR}/operations"
 

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omnigraph_ops import serde
-from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.edges.store_check import refuse_unsafe_store
+from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.storage.store import Storage
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph

@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from omnigraph_ops.content import wrong_content
-from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.content import wrong_content
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import UnitWindow
 from omnigraph_ops.window import UnitResult

@@ -16,10 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from omnigraph_ops import journal, serde
-from omnigraph_ops.content import other_rows
-from omnigraph_ops.edges.inventory import Stored, look_again, remove_files, remove_folder
-from omnigraph_ops.edges.lance_commits import Change, Draft
-from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
 from omnigraph_ops.errors import (
     CorruptGraph,
     DriftFound,
@@ -42,9 +38,13 @@ from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_side
 from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lance.commits import Change, Draft
+from omnigraph_ops.lance.content import other_rows
+from omnigraph_ops.lance.gateway import Dataset, live_rows
 from omnigraph_ops.lease import LeaseKeeper, committer_turn, process_name
 from omnigraph_ops.models import UnitWindow
 from omnigraph_ops.pace import Patience, pace_of
+from omnigraph_ops.storage.inventory import Stored, look_again, remove_files, remove_folder
 
 _ATTEMPTS = 5
 

@@ -8,10 +8,10 @@ import time
 
 from omnigraph_ops import serde
 from omnigraph_ops.backup.places import JOURNAL
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.models.backup import JournalledFile, JournalledFiles
+from omnigraph_ops.storage.store import Storage
 
 _BATCH_FILES = 200
 _BATCH_SECONDS = 5.0

@@ -8,10 +8,10 @@ from omnigraph_ops.backup.claim import backup_ids
 from omnigraph_ops.backup.places import place_of, uri_of
 from omnigraph_ops.backup.plan import tally
 from omnigraph_ops.backup.records import is_finished, read_record, read_start
-from omnigraph_ops.edges.options import AMBIENT, StoreAccess
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models.backup import BackupList, BackupState, ListedBackup
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
 
 
 def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:

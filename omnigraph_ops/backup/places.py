@@ -6,12 +6,12 @@ import contextlib
 import os
 import re
 
-from omnigraph_ops.edges.options import AMBIENT, StoreAccess
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import MANIFEST_DIR
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.storage.location import locate
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
 
 RECORD = "backup.json"
 STARTED = "started.json"

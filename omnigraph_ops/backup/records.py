@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.backup.places import RECORD, STARTED, uri_of
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import BackupRecord, BackupStart
+from omnigraph_ops.storage.store import Storage
 
 
 def write_record(destination: Storage, record: BackupRecord) -> BackupRecord:

@@ -18,10 +18,6 @@ from omnigraph_ops.backup.plan import tally
 from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.rows import compare_rows
 from omnigraph_ops.backup.take import present_files
-from omnigraph_ops.edges.copying import Expected, copy_file, copy_within, is_half_written
-from omnigraph_ops.edges.inventory import below_folder, remove_files
-from omnigraph_ops.edges.options import AMBIENT, StoreAccess
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.freeze.checksums import checksum_of
 from omnigraph_ops.freeze.roots import rename_roots
@@ -33,6 +29,10 @@ from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.recovery import check
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
+from omnigraph_ops.storage.inventory import below_folder, remove_files
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
 
 NOTE = f"{MAINTENANCE_DIR}/restoring.json"
 _TURN = LeasePlace(path=f"{MAINTENANCE_DIR}/restore-turn", name="the restore")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph_ops.edges.lance_gateway import live_rows
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.models.backup import BackupRecord, FileProblem, RowCount
 from omnigraph_ops.models.freeze import FrozenCut, PinRole
 from omnigraph_ops.parallel import in_parallel

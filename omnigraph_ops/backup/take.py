@@ -22,9 +22,6 @@ from omnigraph_ops.backup.plan import CopyPlan, Earlier, plan_copy, tally
 from omnigraph_ops.backup.records import read_record, write_record, write_start
 from omnigraph_ops.backup.rows import rows_of_cut
 from omnigraph_ops.backup.transfer import Transfer, Transferred
-from omnigraph_ops.edges.inventory import below_folder
-from omnigraph_ops.edges.options import AMBIENT, StoreAccess
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.freeze.files import cut_files
 from omnigraph_ops.freeze.roots import below_root, recorded_roots
@@ -32,6 +29,9 @@ from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, BackupReport, BackupStart, RecordedRoot
 from omnigraph_ops.models.freeze import CutFile, Freeze
+from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
 
 R = TypeVar("R")
 

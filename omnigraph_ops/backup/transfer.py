@@ -10,14 +10,14 @@ from omnigraph_ops.backup.journal import Journal
 from omnigraph_ops.backup.pace import Meter, Pace
 from omnigraph_ops.backup.places import stored_at
 from omnigraph_ops.backup.plan import CopyPlan
-from omnigraph_ops.edges.copying import Expected, copy_file, copy_within, link_file
-from omnigraph_ops.edges.inventory import remove_files
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.freeze.checksums import checksum_of
 from omnigraph_ops.models.backup import JournalledFile
 from omnigraph_ops.models.freeze import CutFile
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, link_file
+from omnigraph_ops.storage.inventory import remove_files
+from omnigraph_ops.storage.store import Storage
 
 R = TypeVar("R")
 

@@ -10,15 +10,15 @@ from omnigraph_ops.backup.places import backup_of, stored_at, uri_of
 from omnigraph_ops.backup.plan import IMMUTABLE, tally
 from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.take import present_files
-from omnigraph_ops.edges.copying import is_half_written
-from omnigraph_ops.edges.inventory import OpsFault, look_again
-from omnigraph_ops.edges.options import AMBIENT, StoreAccess
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.freeze.checksums import checksum_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, VerifyReport
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.storage.copying import is_half_written
+from omnigraph_ops.storage.inventory import OpsFault, look_again
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
 
 _WORKERS = 8
 

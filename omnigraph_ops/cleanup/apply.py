@@ -11,14 +11,14 @@ from omnigraph_ops.cleanup.plan import files_to_go, refusal
 from omnigraph_ops.cleanup.policy import removable
 from omnigraph_ops.cleanup.protect import protect
 from omnigraph_ops.cleanup.view import GraphView, look
-from omnigraph_ops.edges.lance_cleanup import existing_versions, remove_versions
-from omnigraph_ops.edges.store_clock import refuse_wrong_clock
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lance.cleanup import existing_versions, remove_versions
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import (
     CleanupPlan,

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from omnigraph_ops.cleanup.view import GraphView
-from omnigraph_ops.edges.lance_cleanup import files_of_branch
-from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.cleanup import files_of_branch
+from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.models import OrphanedFork, PlannedFile
 
 

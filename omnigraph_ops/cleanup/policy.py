@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from omnigraph_ops.cleanup.protect import Protection
 from omnigraph_ops.durations import duration
-from omnigraph_ops.edges.lance_cleanup import VersionFacts
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput
+from omnigraph_ops.lance.cleanup import VersionFacts
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 

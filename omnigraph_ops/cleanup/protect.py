@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from omnigraph_ops.cleanup.view import GraphView
-from omnigraph_ops.edges.lance_cleanup import branch_base_paths
-from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.cleanup import branch_base_paths
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.models import ProtectedVersion
 
 

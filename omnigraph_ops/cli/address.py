@@ -6,7 +6,7 @@ import argparse
 
 from omnigraph_ops.cli.values import address
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.storage.location import locate
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:

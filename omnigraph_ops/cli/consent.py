@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.errors import ApprovalMissing, UsageError
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.storage.location import locate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ import sys
 from dataclasses import replace
 
 from omnigraph_ops import render
+from omnigraph_ops.cli.airflow_api import queue_run
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.durations import duration
-from omnigraph_ops.edges.airflow_api import queue_run
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.health import health

@@ -17,7 +17,6 @@ from omnigraph_ops.durations import duration, parse_duration
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.location import locate
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import (
     apply_orphans,
@@ -29,6 +28,7 @@ from omnigraph_ops.orphans import (
     texts,
 )
 from omnigraph_ops.sealed import verify
+from omnigraph_ops.storage.location import locate
 
 
 def orphans_verb(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.graph.graph import Graph, open_graph
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.storage.location import locate
 
 
 def echo_target(args: argparse.Namespace, target: str) -> None:

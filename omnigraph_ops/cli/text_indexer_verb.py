@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 from omnigraph_ops.cli.output import emit, progress
-from omnigraph_ops.edges.text_indexer import RELEASES, home_of, install
+from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install
 from omnigraph_ops.settings import Settings
 
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn, TypeVar
 
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput, UsageError
-from omnigraph_ops.graph.location import locate
 from omnigraph_ops.sizes import parse_bytes
+from omnigraph_ops.storage.location import locate
 from omnigraph_ops.suggest import did_you_mean
 
 V = TypeVar("V")

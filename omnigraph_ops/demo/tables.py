@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from omnigraph_ops.demo.contract import DemoTable
 from omnigraph_ops.demo.schema import DemoType
-from omnigraph_ops.edges.text_index_process import process_of
-from omnigraph_ops.edges.text_indexer import home_of, is_installed
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.lance.text_index_process import process_of
+from omnigraph_ops.lance.text_indexer import home_of, is_installed
 
 Dataset = Any
 """A `lance.LanceDataset`; the package publishes no types."""

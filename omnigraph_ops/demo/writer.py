@@ -19,7 +19,7 @@ from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_s
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.ids import encode_ulid
 from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.storage.location import locate
 
 _DOMAIN_MS = 1_795_000_000_000
 _WRITTEN_TABLE = "node:Person"

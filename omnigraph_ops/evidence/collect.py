@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.evidence.branches import BranchView, branch_evidence, branch_views
 from omnigraph_ops.evidence.consequences import if_not_published, if_published
@@ -24,6 +23,7 @@ from omnigraph_ops.evidence.versions import version_evidence
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import History
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import DriftEvidence, EvidenceTier, TierCost
 
 T = TypeVar("T")

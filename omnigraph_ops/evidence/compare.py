@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from omnigraph_ops.edges.lance_evidence import ColumnFacts, ColumnHashes, FragmentPrint, RowIds, RowVersions
+from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, FragmentPrint, RowIds, RowVersions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.edges.lance_tables import IndexFacts, index_facts
 from omnigraph_ops.evidence.sides import Side, Sides
+from omnigraph_ops.lance.tables import IndexFacts, index_facts
 from omnigraph_ops.models import Coverage, IndexEvidence
 
 

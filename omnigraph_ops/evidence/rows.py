@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from omnigraph_ops.edges.lance_evidence import RowIds, column_hashes, row_versions, rows_by_id
 from omnigraph_ops.evidence.compare import ColumnPair, RowDiff, diff_column, diff_rows
 from omnigraph_ops.evidence.cost import SHOWN_PER_CHANGE
 from omnigraph_ops.evidence.readable import is_blob_description, readable, short
 from omnigraph_ops.evidence.sides import Side, Sides
+from omnigraph_ops.lance.evidence import RowIds, column_hashes, row_versions, rows_by_id
 from omnigraph_ops.models import ColumnEvidence, RowChange, ShownRow, ShownValue
 
 MAX_COLUMNS = 20

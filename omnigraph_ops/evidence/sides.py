@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from omnigraph_ops.edges.lance_evidence import ColumnFacts, FragmentPrint, column_facts, fragment_prints
-from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
 from omnigraph_ops.evidence.compare import ColumnPair, column_pairs, identical_fragments
+from omnigraph_ops.lance.evidence import ColumnFacts, FragmentPrint, column_facts, fragment_prints
+from omnigraph_ops.lance.gateway import Dataset, live_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

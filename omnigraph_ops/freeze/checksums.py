@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from omnigraph_ops.edges.copying import Pacing
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.freeze import CutFile, CutFiles, ListedFile
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.storage.copying import Pacing
+from omnigraph_ops.storage.store import Storage
 
 Progress = Callable[[int, int], None]
 """Takes how many files are done, of how many."""

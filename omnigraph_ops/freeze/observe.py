@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
 from omnigraph_ops.errors import InvalidInput, RecoveryPending
 from omnigraph_ops.freeze.pins import Chain, Subject, dataset_pins
 from omnigraph_ops.graph.contract import staging_files
@@ -22,6 +21,7 @@ from omnigraph_ops.graph.layout import (
     version_path,
 )
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
 from omnigraph_ops.models.freeze import FrozenBranch, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.parallel import in_parallel

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.freeze.text import age_text, at
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.holds import Hold, freezes, is_active
+from omnigraph_ops.storage.store import Storage
 
 
 def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:

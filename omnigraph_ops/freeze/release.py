@@ -8,18 +8,18 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from omnigraph_ops.edges.inventory import folders_in
-from omnigraph_ops.edges.lance_errors import DatasetMissing
-from omnigraph_ops.edges.lance_tags import delete_tag
-from omnigraph_ops.edges.store_clock import clock_problem
+from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, StorageError
 from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
 from omnigraph_ops.freeze.refuse import active_freezes
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.holds import Hold, freezes, is_active, read_hold, release_hold, write_hold
+from omnigraph_ops.lance.errors import DatasetMissing
+from omnigraph_ops.lance.tags import delete_tag
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import UnfreezeReport
+from omnigraph_ops.storage.inventory import folders_in
 
 TagsByFreeze = dict[str, list[tuple[str, str]]]
 """Freeze to the (dataset path, tag name) of its tags."""

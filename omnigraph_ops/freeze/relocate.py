@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from omnigraph_ops.freeze.roots import below_root, rename_roots
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.location import locate
 from omnigraph_ops.models.freeze import CutFile, RelocatedFile
+from omnigraph_ops.storage.location import locate
 
 
 def relocation(graph: Graph, files: Iterable[CutFile], new_root: str) -> Iterator[RelocatedFile]:

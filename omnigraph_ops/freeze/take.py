@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from omnigraph_ops import audit_log
-from omnigraph_ops.edges.lance_errors import DatasetMissing
-from omnigraph_ops.edges.lance_tags import create_tag
 from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict
 from omnigraph_ops.freeze.names import contract_folder
 from omnigraph_ops.freeze.observe import Look, observe_cut
@@ -24,6 +22,8 @@ from omnigraph_ops.freeze.release import end_freeze, sweep_ended_here
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.holds import FreezeTerms, HeldVersion, Hold, HoldKind, is_active, place_hold, read_hold, write_hold
+from omnigraph_ops.lance.errors import DatasetMissing
+from omnigraph_ops.lance.tags import create_tag
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
 from omnigraph_ops.parallel import in_parallel

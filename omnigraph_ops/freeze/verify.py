@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.edges.lance_errors import DatasetMissing
 from omnigraph_ops.freeze.names import contract_folder
 from omnigraph_ops.freeze.observe import stored_manifest
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.lance.errors import DatasetMissing
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenPin
 from omnigraph_ops.parallel import in_parallel
 

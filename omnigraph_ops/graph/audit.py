@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import RECOVERIES_DIR
 from omnigraph_ops.graph.rows import RECOVERIES_SCHEMA
 from omnigraph_ops.graph.sidecars import Sidecar
+from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset
 
 ROLLED_FORWARD = "RolledForward"
 ROLLED_BACK = "RolledBack"

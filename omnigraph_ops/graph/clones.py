@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_gateway import LanceGateway, base_roots
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import is_elsewhere, locate
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import LanceGateway, base_roots
+from omnigraph_ops.storage.location import is_elsewhere, locate
 
 
 def reads_files_of(lance: LanceGateway, uri: str, other: str) -> str | None:

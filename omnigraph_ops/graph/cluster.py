@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from omnigraph_ops.edges.options import AMBIENT, StoreAccess
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import graph_root, locate
+from omnigraph_ops.storage.location import graph_root, locate
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
 
 _STATE = "__cluster/state.json"
 

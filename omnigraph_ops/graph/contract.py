@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ContractError
 from omnigraph_ops.graph.catalog import Catalog, Property, TableSpec
 from omnigraph_ops.graph.layout import (
@@ -19,6 +18,7 @@ from omnigraph_ops.graph.layout import (
     SCHEMA_STATE_FILE,
     STAGING_SUFFIX,
 )
+from omnigraph_ops.storage.store import Storage
 
 # A JSON string is kept whole; white space outside of strings goes. Number tokens stay as written,
 # which a parse and re-print in another language would not guarantee.

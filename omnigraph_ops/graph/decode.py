@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.location import GraphLocation, checked_table_path
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.storage.location import GraphLocation, checked_table_path
 
 Row = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from omnigraph_ops.edges.lance_commits import Change, Draft, drafted
-from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import highest_fragment_id, name_after, read_manifest
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.commits import Change, Draft, drafted
+from omnigraph_ops.lance.gateway import Dataset
 
 
 @contextlib.contextmanager

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from omnigraph_ops.edges.inventory import Stored, walk
-from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset, LanceGateway
-from omnigraph_ops.edges.options import AMBIENT, StoreAccess
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.catalog import Catalog
 from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, SCHEMA_APPLY_LOCK, STAMP_KEY, version_path
-from omnigraph_ops.graph.location import is_table_path, locate
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway
 from omnigraph_ops.runs.watch import Run
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.inventory import Stored, walk
+from omnigraph_ops.storage.location import is_table_path, locate
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
 
 _FORMATS: dict[int, type[Stamp3] | type[Stamp6]] = {3: Stamp3, 6: Stamp6}
 

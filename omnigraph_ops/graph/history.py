@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, VersionRecord, version_record
+from omnigraph_ops.storage.store import Storage
 
 # Operations that change no row: all that a maintenance unit may commit under its sidecar.
 CONTENT_PRESERVING = frozenset({"UpdateConfig", "CreateIndex", "ReserveFragments", "Rewrite"})

@@ -23,10 +23,10 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from omnigraph_ops.edges.lance_commits import Manifest
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import manifest_file_name, old_manifest_file_name, version_path
+from omnigraph_ops.lance.commits import Manifest
+from omnigraph_ops.storage.store import Storage
 
 T = TypeVar("T")
 _FOOTER = struct.Struct("<QHH4s")

@@ -12,10 +12,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-from omnigraph_ops.edges.inventory import Stored, below_folder, files_in, folders_in
-from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure
-from omnigraph_ops.edges.lance_gateway import BranchRef, Dataset, LanceGateway
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import NotAGraph, StalePlan
 from omnigraph_ops.graph.clones import reads_files_of
 from omnigraph_ops.graph.graph import Graph
@@ -23,8 +19,12 @@ from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILE
 from omnigraph_ops.graph.plain_format import PlainCatalog, PlainFormat, spec_of_schema, table_key_of
 from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
+from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.inventory import Stored, below_folder, files_in, folders_in
+from omnigraph_ops.storage.store import Storage
 
 _SUFFIX = ".lance"
 _NO_BUCKET = "s3:/"

@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph.catalog import Catalog, Property, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.graph.text_indexes import TextWriter
 from omnigraph_ops.models import IndexBuild
+from omnigraph_ops.storage.store import Storage
 
 PLAIN_STAMP = 0
 """In plans and reports: no generation of a graph."""

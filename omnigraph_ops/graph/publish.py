@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_errors import CommitContention, LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
 from omnigraph_ops.errors import OutcomeUnknown, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
@@ -14,6 +12,8 @@ from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.rows import VersionMetadata
 from omnigraph_ops.graph.stamp import Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.lance.errors import CommitContention, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset, live_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 
 from omnigraph_ops import serde
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.catalog import TableIdentity
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import RECOVERY_DIR
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.storage.store import Storage
 
 WRITER_KINDS = frozenset({"Mutation", "Load", "SchemaApply", "BranchMerge", "EnsureIndices", "Optimize"})
 

@@ -6,8 +6,8 @@ import os
 
 from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.location import GraphLocation, locate
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.storage.location import GraphLocation, locate
 
 
 def engine_root(graph: Graph, entry: TableEntry) -> str:

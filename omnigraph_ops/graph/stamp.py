@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from omnigraph_ops.edges.lance_gateway import LanceGateway
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.catalog import Catalog
-from omnigraph_ops.graph.location import GraphLocation
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.graph.text_indexes import TextWriter
+from omnigraph_ops.lance.gateway import LanceGateway
+from omnigraph_ops.storage.location import GraphLocation
+from omnigraph_ops.storage.store import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph_ops.edges.lance_commits import appended_rows, drafted
-from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, PublishConflict
 from omnigraph_ops.graph.catalog import Catalog, TableSpec
 from omnigraph_ops.graph.contract import parse_properties, read_catalog
@@ -38,6 +34,10 @@ from omnigraph_ops.graph.rows import (
 from omnigraph_ops.graph.stamp import GraphContext, Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.graph.text_indexes import Analyser, TextWriter
+from omnigraph_ops.lance.commits import appended_rows, drafted
+from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.storage.store import Storage
 
 
 def version_object_id(table_key: str, version: int) -> str:

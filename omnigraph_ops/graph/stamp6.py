@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.catalog import Catalog, TableIdentity, TableSpec
 from omnigraph_ops.graph.contract import parse_properties, read_catalog
@@ -34,6 +33,7 @@ from omnigraph_ops.graph.rows import (
 from omnigraph_ops.graph.stamp import GraphContext, Lineage
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.graph.text_indexes import Analyser, TextWriter
+from omnigraph_ops.storage.store import Storage
 
 _IDENTITY = ("stable_table_id", "table_incarnation_id")
 

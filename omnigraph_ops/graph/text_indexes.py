@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import (
     field_numbers,
@@ -24,6 +22,8 @@ from omnigraph_ops.graph.lance_manifest import (
     writer_of,
 )
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
+from omnigraph_ops.storage.store import Storage
 
 CERTIFICATE = "omnigraph_fts_compat.json"
 """File of a segment by which the engine from 0.10 on accepts it."""

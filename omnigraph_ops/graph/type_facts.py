@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ContractError
 from omnigraph_ops.graph.layout import SCHEMA_IR_FILE
+from omnigraph_ops.storage.store import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

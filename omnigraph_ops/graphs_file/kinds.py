@@ -12,10 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJso
 
 from omnigraph_ops.durations import DURATION, duration, parse_duration
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import graph_root, locate
 from omnigraph_ops.graphs_file.cron import check_cron
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.sizes import parse_bytes
+from omnigraph_ops.storage.location import graph_root, locate
 
 NAME = r"[a-z][a-z0-9_-]{0,63}"
 """What a graph may be called: it becomes part of DAG ids, asset URIs and links. Templates make numbers of digits."""

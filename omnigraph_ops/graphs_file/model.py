@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
 from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.graph.location import graph_root, locate
 from omnigraph_ops.graphs_file.kinds import (
     Age,
     AssetUri,
@@ -27,6 +26,7 @@ from omnigraph_ops.graphs_file.kinds import (
 from omnigraph_ops.graphs_file.overrides import SettingsOverrides
 from omnigraph_ops.models.cleanup import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.optimize import RewritePolicy
+from omnigraph_ops.storage.location import graph_root, locate
 
 
 class Block(BaseModel):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_tables import TableFacts
 from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.lance.tables import TableFacts
 from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.optimize.shares import part, parts_of, shares_of
 

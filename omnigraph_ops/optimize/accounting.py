@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_tables import fragment_facts
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.tables import fragment_facts
 from omnigraph_ops.models import TableStats, amplification
 from omnigraph_ops.optimize.ingest import bytes_since, record_run
 from omnigraph_ops.optimize.units import Effort, written_indexes

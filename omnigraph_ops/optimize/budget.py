@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
@@ -23,6 +22,7 @@ from omnigraph_ops.optimize.units import Room
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.rewrites.journal import REWRITES_DIR, table_path_of
 from omnigraph_ops.sizes import human_bytes, parse_bytes
+from omnigraph_ops.storage.inventory import folders_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

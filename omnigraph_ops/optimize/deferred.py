@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rewrites import RewriteMetrics
-from omnigraph_ops.edges.lance_tables import commit_results, fold_index, index_facts
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rewrites import RewriteMetrics
+from omnigraph_ops.lance.tables import commit_results, fold_index, index_facts
 
 
 def commit_rewrites(

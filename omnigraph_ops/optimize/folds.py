@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import IndexFold, RewritePolicy
 from omnigraph_ops.optimize.tiers import RewriteRules, kept_apart, live_rows
 

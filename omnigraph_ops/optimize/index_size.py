@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import IndexBuild, IndexFold
 from omnigraph_ops.optimize.tiers import live_rows
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
-from omnigraph_ops.edges.text_index_process import begin, process_of
-from omnigraph_ops.edges.text_indexer import COMMAND, home_of, is_installed
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.lance.errors import LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
+from omnigraph_ops.lance.text_index_process import begin, process_of
+from omnigraph_ops.lance.text_indexer import COMMAND, home_of, is_installed
 from omnigraph_ops.models import TablePlan
 
 Progress = Callable[[str], None]

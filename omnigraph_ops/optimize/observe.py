@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import column_bytes, has_values, table_facts
 from omnigraph_ops.errors import CorruptGraph, UnknownTable
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.tables import column_bytes, has_values, table_facts
 from omnigraph_ops.models import IndexBuild
 from omnigraph_ops.optimize.auto import thresholds_of
 from omnigraph_ops.optimize.deferred import refuse_deferral

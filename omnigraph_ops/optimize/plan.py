@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from omnigraph_ops.edges.lance_tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import (
     Decision,
     Executor,

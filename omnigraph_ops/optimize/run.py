@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from omnigraph_ops.edges.lance_errors import CommitConflict
 from omnigraph_ops.errors import DriftFound, OpsError, RecoveryPending, StalePlan
 from omnigraph_ops.freeze.refuse import active_freezes, why_frozen
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.models import (
     Decision,
     OptimizePlan,

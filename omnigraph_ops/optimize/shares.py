@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.edges.lance_tables import TableFacts
 from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.lance.tables import TableFacts
 from omnigraph_ops.models import HealthPart
 from omnigraph_ops.optimize.folds import uncovered_rows
 from omnigraph_ops.optimize.task_size import counted

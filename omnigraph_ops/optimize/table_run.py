@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from omnigraph_ops.edges.lance_commits import Change, ConfigRemoval, RewriteChange
-from omnigraph_ops.edges.lance_errors import CommitConflict, LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset, auto_cleanup_keys
-from omnigraph_ops.edges.lance_rewrites import current, metrics_of, rebased
-from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
 from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.drafts import drafts_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.graph.text_indexes import older_texts
 from omnigraph_ops.holds import HeldVersion, Hold, plan_hold
+from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
+from omnigraph_ops.lance.errors import CommitConflict, LanceFailure
+from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import TablePlan, UnitWindow
 from omnigraph_ops.optimize.deferred import commit_rewrites

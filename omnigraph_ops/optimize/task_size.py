@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts
+from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.optimize.tiers import mostly_deleted
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from omnigraph_ops.edges.lance_tables import IndexFacts, TableFacts, index_type_of
-from omnigraph_ops.edges.text_indexer import COMMAND
 from omnigraph_ops.graph.text_indexes import Analyser, TextIndex, TextWriter
+from omnigraph_ops.lance.tables import IndexFacts, TableFacts, index_type_of
+from omnigraph_ops.lance.text_indexer import COMMAND
 from omnigraph_ops.models import IndexBuild, IndexFold, PendingIndex
 
 INVERTED = "INVERTED"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph_ops.edges.lance_tables import TableFacts, index_type_of
-from omnigraph_ops.edges.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.graph.text_indexes import certifying_engine, text_indexes
+from omnigraph_ops.lance.tables import TableFacts, index_type_of
+from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.optimize.folds import index_folds
 from omnigraph_ops.optimize.text_plan import INVERTED, TextState, foreign_texts
 

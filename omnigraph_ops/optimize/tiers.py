@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts
+from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts
 from omnigraph_ops.models import RewritePolicy
 
 # Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.

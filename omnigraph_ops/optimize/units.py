@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rewrites import RewriteMetrics
-from omnigraph_ops.edges.lance_tables import (
-    build_index,
-    fold_index,
-    index_facts,
-    index_type_of,
-)
+from omnigraph_ops.lance.errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rewrites import RewriteMetrics
+from omnigraph_ops.lance.tables import build_index, fold_index, index_facts, index_type_of
 from omnigraph_ops.models import IndexBuild, IndexFold, TablePlan
 from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.plain_unit import Guard

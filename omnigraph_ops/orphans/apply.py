@@ -9,17 +9,7 @@ from dataclasses import dataclass, field
 
 from omnigraph_ops import sealed
 from omnigraph_ops.cleanup.view import look
-from omnigraph_ops.edges.inventory import (
-    BULK,
-    OpsFault,
-    Stored,
-    below_folder,
-    look_again,
-    move_files,
-    remove_files,
-    remove_folder,
-)
-from omnigraph_ops.edges.store_clock import refuse_wrong_clock
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
@@ -33,6 +23,16 @@ from omnigraph_ops.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.orphans.references import branch_names
 from omnigraph_ops.orphans.survey import Survey, check_age, survey
 from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.storage.inventory import (
+    BULK,
+    OpsFault,
+    Stored,
+    below_folder,
+    look_again,
+    move_files,
+    remove_files,
+    remove_folder,
+)
 
 _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS, ROOT_FILES
-from omnigraph_ops.graph.location import is_table_path
+from omnigraph_ops.storage.location import is_table_path
 
 _PROBE = re.compile(r"__create_if_absent_probe_[0-9A-Z]{26}")
 _BRANCH_SEGMENT = re.compile(r"[\w.-]+")

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from omnigraph_ops.edges.inventory import Stored
-from omnigraph_ops.edges.parquet_rows import parquet_rows
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.storage.inventory import Stored
+from omnigraph_ops.storage.parquet_rows import parquet_rows
 
 _PATH, _SIZE = ("path", "key"), ("size",)
 _TIME = ("last_modified", "lastmodifieddate", "last_modified_date", "lastmodified")

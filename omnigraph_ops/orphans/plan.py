@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from omnigraph_ops import sealed
-from omnigraph_ops.edges.inventory import Stored, look_again
-from omnigraph_ops.edges.store_clock import refuse_wrong_clock_unwritten
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
@@ -17,6 +16,7 @@ from omnigraph_ops.models import OrphanFile, OrphanGroup, OrphanKind, OrphansPla
 from omnigraph_ops.orphans.listing import Inventory
 from omnigraph_ops.orphans.retained import reasons_to_keep
 from omnigraph_ops.orphans.survey import Sorted, Survey, check_age, survey
+from omnigraph_ops.storage.inventory import Stored, look_again
 
 Say = Callable[[str], None]
 DEFAULT_AGE_SECONDS = 7 * 86_400

@@ -10,18 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 from omnigraph_ops import serde
-from omnigraph_ops.edges.inventory import (
-    BULK,
-    Stored,
-    below_folder,
-    files_in,
-    folders_in,
-    look_again,
-    move_files,
-    remove_files,
-    remove_folder,
-)
-from omnigraph_ops.edges.store_clock import refuse_wrong_clock
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
@@ -39,6 +28,17 @@ from omnigraph_ops.models import (
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.orphans.classify import QUARANTINE_DIR
 from omnigraph_ops.orphans.layout import is_plain
+from omnigraph_ops.storage.inventory import (
+    BULK,
+    Stored,
+    below_folder,
+    files_in,
+    folders_in,
+    look_again,
+    move_files,
+    remove_files,
+    remove_folder,
+)
 
 _RECORD = "quarantine.json"
 Say = Callable[[str], None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from omnigraph_ops.cleanup.view import GraphView, look
-from omnigraph_ops.edges.inventory import Stored
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
@@ -16,6 +15,7 @@ from omnigraph_ops.orphans.classify import Judge, Standing
 from omnigraph_ops.orphans.references import read_references
 from omnigraph_ops.orphans.retained import live_tables
 from omnigraph_ops.rewrites.journal import named_files
+from omnigraph_ops.storage.inventory import Stored
 
 SHORTEST_AGE_SECONDS = 3600
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.content import wrong_content
-from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
@@ -13,6 +11,8 @@ from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.spelling import chosen_root
 from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.lance.content import wrong_content
+from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
 from omnigraph_ops.recovery.classify import PinState, classify
 from omnigraph_ops.recovery.leftover import left_by_us

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 
 from omnigraph_ops import journal
-from omnigraph_ops.edges.inventory import folders_in
-from omnigraph_ops.edges.store_clock import clock_problem
+from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import CorruptGraph, LeaseHeld
 from omnigraph_ops.freeze.release import sweep_ended_here
 from omnigraph_ops.graph.graph import Graph
@@ -21,6 +20,7 @@ from omnigraph_ops.optimize.indexes import CLONES_DIR
 from omnigraph_ops.removals import REMOVALS_DIR, sweep_removals
 from omnigraph_ops.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.rewrites.settle import sweep_rewrites
+from omnigraph_ops.storage.inventory import folders_in
 
 # A younger temporary file may be a write in flight, whatever the grace period is.
 _SWEPT_AFTER_SECONDS = 60.0

@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from omnigraph_ops import journal
-from omnigraph_ops.edges.store_clock import clock_problem
+from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import LeaseHeld, OperatorNeeded, OpsError
 from omnigraph_ops.fence import drop_stale_fence
 from omnigraph_ops.freeze.refuse import refuse_frozen

@@ -12,9 +12,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
-from omnigraph_ops.content import other_rows
-from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY, drafted, restored
-from omnigraph_ops.edges.lance_gateway import live_rows
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
@@ -24,6 +21,9 @@ from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_m
 from omnigraph_ops.graph.publish import publish, version_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
+from omnigraph_ops.lance.content import other_rows
+from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from omnigraph_ops.edges.engine_cli import EngineCli, engine_cli, require_stamp
-from omnigraph_ops.edges.store_clock import refuse_wrong_clock
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.engine.binary import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
-from omnigraph_ops.edges.lance_rows import Keys, touching
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.graph.type_facts import TypeFacts
+from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.lance.rows import Keys, touching
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.suggest import unknown_table
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.engine_cli import EngineCli
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rows import clock_of, expired_rows, keys_below
-from omnigraph_ops.edges.store_clock import refuse_wrong_clock_unwritten
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock_unwritten
+from omnigraph_ops.engine.binary import EngineCli
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.graph.type_facts import TypeFacts, read_type_facts
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rows import clock_of, expired_rows, keys_below
 from omnigraph_ops.models.retention import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.optimize.observe import spec_of
 from omnigraph_ops.parallel import in_parallel

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.edges.engine_cli import EngineRelease
+from omnigraph_ops.engine.binary import EngineRelease
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.graph.type_facts import TypeFacts

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rewrites import (
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rewrites import (
     Current,
     Sources,
     copying,
@@ -18,10 +21,7 @@ from omnigraph_ops.edges.lance_rewrites import (
     source_bytes,
     task_sources,
 )
-from omnigraph_ops.edges.lance_tables import RewriteTask
-from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.ids import new_ulid, now_us
-from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.tables import RewriteTask
 from omnigraph_ops.lease import process_name
 from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.rewrites import journal

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph_ops.edges.inventory import OpsFault, look_again, remove_files
 from omnigraph_ops.errors import LeaseHeld, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.holds import HoldKind, active_holds
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.rewrites.journal import FinishedTask, MadeFile
+from omnigraph_ops.storage.inventory import OpsFault, look_again, remove_files
 
 
 def reclaim(graph: Graph, table_path: str, finished: Iterable[FinishedTask], keeper: LeaseKeeper) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.edges.lance_rewrites import Sources
+from omnigraph_ops.lance.rewrites import Sources
 
 
 class Fate(StrEnum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 
-from omnigraph_ops.edges.inventory import folders_in
 from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
@@ -15,6 +14,7 @@ from omnigraph_ops.rewrites.adopt import Progress, adopt
 from omnigraph_ops.rewrites.claim import rewrite_lease
 from omnigraph_ops.rewrites.journal import Attempt, FinishedTask
 from omnigraph_ops.rewrites.reclaim import reclaim
+from omnigraph_ops.storage.inventory import folders_in
 
 
 def end(

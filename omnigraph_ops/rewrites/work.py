@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from omnigraph_ops.edges.inventory import files_in
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rewrites import TaskLimits, limited, result_files, with_sizes
-from omnigraph_ops.edges.lance_tables import execute_task
-from omnigraph_ops.edges.options import s3fs_options
-from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rewrites import TaskLimits, limited, result_files, with_sizes
+from omnigraph_ops.lance.tables import execute_task
 from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, MadeFile, record
+from omnigraph_ops.storage.inventory import files_in
+from omnigraph_ops.storage.options import s3fs_options
+from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.throttle import Ceilings, admitted
 
 

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from omnigraph_ops import serde
-from omnigraph_ops.edges.faults import first_line
-from omnigraph_ops.edges.inventory import files_in, folders_in, remove_files
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.lease import is_running, this_machine
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
 from omnigraph_ops.models.runs import RunIntent, UnitRecord
+from omnigraph_ops.storage.faults import first_line
+from omnigraph_ops.storage.inventory import files_in, folders_in, remove_files
+from omnigraph_ops.storage.store import Storage
 
 RUNS_DIR = f"{MAINTENANCE_DIR}/runs"
 _INTENT, _RECORD = "intent.json", "record.json"

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from omnigraph_ops.edges.inventory import look_again
-from omnigraph_ops.edges.lance_cleanup import existing_versions
-from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY
-from omnigraph_ops.edges.lance_errors import DatasetMissing
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rows import clock_of, count_below
-from omnigraph_ops.edges.lance_tables import fragment_facts, index_facts
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import CONTENT_PRESERVING, history
 from omnigraph_ops.graph.lance_manifest import VersionRecord
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.lance.cleanup import existing_versions
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY
+from omnigraph_ops.lance.errors import DatasetMissing
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rows import clock_of, count_below
+from omnigraph_ops.lance.tables import fragment_facts, index_facts
 from omnigraph_ops.models import (
     CleanupStats,
     OrphanedFork,
@@ -26,6 +25,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.retention import TableRowStats
 from omnigraph_ops.models.runs import FilesDone, Unit, UnitValue
+from omnigraph_ops.storage.inventory import look_again
 
 
 def what_came_of(graph: Graph, unit: Unit) -> UnitValue | None:

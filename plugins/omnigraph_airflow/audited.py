@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_airflow.decisions import Decision
-    from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.runs import Unit, UnitValue
+    from omnigraph_ops.storage.store import Storage
 
 
 _MOST_NAMED = 5

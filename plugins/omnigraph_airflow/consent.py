@@ -20,7 +20,7 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.edges.storage import Storage
+    from omnigraph_ops.storage.store import Storage
 
 CONSENTS_DIR = f"{MAINTENANCE_DIR}/consents"
 _VALID_US = 23 * 86_400 * 1_000_000

@@ -79,7 +79,7 @@ def _only_one(home: Path) -> Iterator[None]:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from omnigraph_ops.edges.java import spark_environment
+    from omnigraph_ops.spark.java import spark_environment
 
     graph, port = args.home / "graph", free_port(args.port)
     print(f"1. A graph with fragments, stale indexes and one drifted table, in {graph}", flush=True)

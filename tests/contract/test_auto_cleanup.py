@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.edges.lance_gateway import LanceGateway
+from omnigraph_ops.lance.gateway import LanceGateway
 
 VERSIONS = [1, 2, 3, 4, 5, 6]
 

@@ -8,9 +8,9 @@ from typing import Any
 import lance
 import pytest
 
-from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY, Change, ConfigRemoval, Draft, RewriteChange, drafted
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.lance_manifest import highest_fragment_id, name_after, read_manifest, version_record
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY, Change, ConfigRemoval, Draft, RewriteChange, drafted
+from omnigraph_ops.storage.store import Storage
 from tests.contract.test_lance_surface import results, rows, ten, versions
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from lance.optimize import Compaction
 
-from omnigraph_ops.edges.lance_errors import CommitConflict, CommitContention, lance_errors
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph.lance_manifest import operation_of, version_record
+from omnigraph_ops.lance.errors import CommitConflict, CommitContention, lance_errors
+from omnigraph_ops.storage.store import Storage
 
 KEY = {b"lance-schema:unenforced-primary-key": b"true"}
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False, metadata=KEY), pa.field("n", pa.int64())])
@@ -199,8 +199,8 @@ def test_compaction_keeps_stable_row_ids_and_index_coverage(tmp_path: Path) -> N
 
 
 def test_a_missing_dataset_version_or_branch_is_told_apart(tmp_path: Path) -> None:
-    from omnigraph_ops.edges.lance_errors import DatasetMissing
-    from omnigraph_ops.edges.lance_gateway import LanceGateway
+    from omnigraph_ops.lance.errors import DatasetMissing
+    from omnigraph_ops.lance.gateway import LanceGateway
 
     uri = ten(tmp_path, 1).uri
     gateway = LanceGateway(None)

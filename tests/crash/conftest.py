@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.edges import store_clock
+from omnigraph_ops.coordination import store_clock
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.settings import Settings
 from tests.crash.harness_disk import Contents, Quiet, files_in, restore

@@ -16,8 +16,8 @@ import pytest
 from omnigraph_ops import audit_log, history
 from omnigraph_ops.audit_log import ENDS, AuditEvent
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.edges.lance_cleanup import existing_versions
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.cleanup import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.runs.journal import open_journals

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.cli.airflow_api import DAG_ID, TOKEN, URL
 from omnigraph_ops.demo import DemoSpec
-from omnigraph_ops.edges.airflow_api import DAG_ID, TOKEN, URL
-from omnigraph_ops.edges.lance_tables import fragment_facts
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.lance.tables import fragment_facts
 from tests.support.runs import Finished
 from tests.support.shell import assert_refused, runner
 from tests.support.templates import Templates

@@ -17,11 +17,11 @@ from omnigraph_airflow.consent import Consent, Question
 
 from omnigraph_ops import audit_log, history, sealed, serde
 from omnigraph_ops.cleanup import plan_cleanup
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import RepairPreview, RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.runs import Finished, Instance, planned
 from tests.support.tables import PERSON

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.edges.lance_tables import fragment_facts, index_facts
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.tables import fragment_facts, index_facts
 from omnigraph_ops.models import TableStats
 from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.settings import Settings
@@ -87,8 +87,8 @@ def test_the_graph_sums_up_and_a_run_without_work_writes_nothing(demo_graph: Dem
 def test_a_store_that_refuses_the_record_costs_only_the_figure(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.errors import StorageError
+    from omnigraph_ops.storage.store import Storage
 
     genuine = Storage.write
 

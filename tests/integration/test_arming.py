@@ -13,10 +13,6 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import pace, window
-from omnigraph_ops.edges.lance_commits import ConfigRemoval, RewriteChange
-from omnigraph_ops.edges.lance_files import tracked_files
-from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.history import history
@@ -24,10 +20,14 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, SCHEMA_APP
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.commits import ConfigRemoval, RewriteChange
+from omnigraph_ops.lance.files import tracked_files
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, optimize_table, table_run
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.window import land
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
@@ -317,7 +317,7 @@ def test_a_rewrite_that_lost_something_is_not_committed(
 _STOPPED = """
 import sys
 from omnigraph_ops import pace, window
-from omnigraph_ops.edges.lance_commits import ConfigRemoval
+from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.settings import Settings
 real = window._Window._is_covered

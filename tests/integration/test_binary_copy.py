@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.edges import lance_rewrites
-from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
-from omnigraph_ops.edges.lance_rewrites import TaskLimits, copying, has_large_pages, with_sizes
-from omnigraph_ops.edges.lance_tables import commit_results, execute_task, fragment_facts, plan_tasks
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance import rewrites as lance_rewrites
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
+from omnigraph_ops.lance.rewrites import TaskLimits, copying, has_large_pages, with_sizes
+from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_facts, plan_tasks
 from omnigraph_ops.models import BinaryCopy, Decision
 from omnigraph_ops.optimize import optimize_table, plan_optimize
 from omnigraph_ops.optimize.executors import InProcessExecutor

@@ -8,9 +8,9 @@ import lance
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
-from omnigraph_ops.edges.lance_cleanup import branch_base_paths
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.cleanup import branch_base_paths
 from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere, tree_of

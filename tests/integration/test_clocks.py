@@ -19,8 +19,8 @@ import pytest
 from omnigraph_ops import sealed, serde
 from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
 from omnigraph_ops.cleanup.apply import remove_orphaned_forks
-from omnigraph_ops.edges import store_clock
-from omnigraph_ops.edges.store_clock import clock_problem
+from omnigraph_ops.coordination import store_clock
+from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import ClockWrong, LeaseHeld, StalePlan
 from omnigraph_ops.fence import current_lock, drop_stale_fence, fenced
 from omnigraph_ops.freeze.release import sweep_ended

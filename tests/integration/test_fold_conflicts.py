@@ -8,9 +8,9 @@ from dataclasses import replace
 import lance
 import pytest
 
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import fold_index, index_facts
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.tables import fold_index, index_facts
 from omnigraph_ops.models import IndexFold
 from omnigraph_ops.optimize import optimize_all, optimize_table, units
 from omnigraph_ops.optimize.index_writer import IndexWriter, Progress

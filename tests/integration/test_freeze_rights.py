@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.freeze import release
 from omnigraph_ops.freeze.listing import list_holds
@@ -17,8 +15,10 @@ from omnigraph_ops.freeze.release import sweep_ended, unfreeze
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.holds import hold_path, read_hold, write_hold
+from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.recovery import recover
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags

@@ -16,19 +16,19 @@ import pytest
 from omnigraph_ops import history
 from omnigraph_ops.backup import transfer
 from omnigraph_ops.cli.recording import writes
-from omnigraph_ops.edges.history_rows import rows_of
-from omnigraph_ops.edges.history_table import MAINTAINED_EVERY, HistoryTable
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import HISTORY_PATH
 from omnigraph_ops.health import health
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.history_rows import rows_of
+from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.recovery import check
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.history import DAY_US, record
@@ -273,7 +273,7 @@ def test_two_processes_append_at_once_and_nothing_is_lost(storage: Storage) -> N
 def test_records_past_their_time_go_and_the_table_stays_small(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import omnigraph_ops.edges.history_table as edge
+    import omnigraph_ops.lance.history_table as edge
 
     monkeypatch.setattr(edge, "MAINTAINED_EVERY", 6)
     monkeypatch.setattr(edge, "_READERS_HAVE", edge.timedelta(0))
@@ -287,7 +287,7 @@ def test_records_past_their_time_go_and_the_table_stays_small(
 
 
 def test_a_retention_of_thousands_of_years_keeps_everything(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph_ops.edges.history_table.MAINTAINED_EVERY", 1)
+    monkeypatch.setattr("omnigraph_ops.lance.history_table.MAINTAINED_EVERY", 1)
     history.append(storage, record("old", started_at_us=DAY_US), days=10**6)
     assert [run.run_id for run in history.read_runs(storage)] == ["old"]
 

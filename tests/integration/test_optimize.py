@@ -10,12 +10,12 @@ import lance
 import pytest
 
 from omnigraph_ops import journal
-from omnigraph_ops.edges.lance_gateway import Dataset, auto_cleanup_keys
-from omnigraph_ops.edges.lance_tables import table_facts
 from omnigraph_ops.errors import RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.settings import Settings

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.edges.lance_commits import RewriteChange
-from omnigraph_ops.edges.lance_errors import CommitConflict
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
 from omnigraph_ops.errors import OpsError, StalePlan
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.commits import RewriteChange
+from omnigraph_ops.lance.errors import CommitConflict
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
 from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_gateway import Dataset, LanceGateway
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.models import RetentionPolicy
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers

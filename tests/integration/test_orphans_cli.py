@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import audit_log, sealed, serde
-from omnigraph_ops.edges.inventory import walk
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import orphans_body, plan_orphans, texts
+from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
@@ -140,7 +140,7 @@ def test_what_cannot_be_deleted_makes_exit_code_1(graph: Graph, cli: Cli, monkey
         raise StorageError(f"cannot delete {path}: Permission denied")
 
     with monkeypatch.context() as failing:
-        failing.setattr("omnigraph_ops.edges.inventory._unlink", refuse)
+        failing.setattr("omnigraph_ops.storage.inventory._unlink", refuse)
         done = cli("orphans --older-than 7d --confirm --json --quiet", graph.uri)
     assert done.code == 1
     assert "8 file(s) could not be removed" in done.err

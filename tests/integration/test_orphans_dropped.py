@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.edges import lance_files
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.holds import HeldVersion, Hold, HoldKind, place_hold
+from omnigraph_ops.lance import files as lance_files
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.orphans import apply, apply_orphans, plan_orphans, references
 from tests.conftest import DemoGraph

@@ -11,9 +11,9 @@ import lance
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph_ops.edges import lance_tables
-from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance import tables as lance_tables
+from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import Decision
 from omnigraph_ops.optimize import deferred as deferred_module
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, units

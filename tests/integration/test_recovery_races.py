@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.storage.store import Storage
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, arm, audit_rows, commit_rows, move

@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import audit_log, history, serde
-from omnigraph_ops.edges.engine_cli import (
-    EngineConflict,
-    EngineTimeout,
-    engine_cli,
-)
+from omnigraph_ops.engine.binary import EngineConflict, EngineTimeout, engine_cli
 from omnigraph_ops.errors import (
     InvalidInput,
     UnsupportedStamp,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.edges.engine_cli import (
+from omnigraph_ops.engine.binary import (
     EngineCli,
     EngineConflict,
     EngineFailure,

@@ -13,12 +13,12 @@ from omnigraph_ops import audit_log, history
 from omnigraph_ops.audit_log import AUDIT_DIR, AuditEvent
 from omnigraph_ops.cleanup import apply
 from omnigraph_ops.cli.recording import Recorder
-from omnigraph_ops.edges.history_table import HistoryTable
-from omnigraph_ops.edges.lance_cleanup import existing_versions
-from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.history.results import Snapshot
+from omnigraph_ops.lance.cleanup import existing_versions
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.runs import Unit, UnitRecord
 from omnigraph_ops.optimize import run as optimize_run

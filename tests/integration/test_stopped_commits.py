@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops import window
-from omnigraph_ops.edges.lance_errors import LanceFailure
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, table_run
 from omnigraph_ops.recovery import check, recover

@@ -12,13 +12,13 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.edges import text_index_process, text_indexer
-from omnigraph_ops.edges.lance_errors import DatasetMissing, LanceFailure
-from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.edges.text_index_process import process_of
-from omnigraph_ops.edges.text_indexer import RELEASES, home_of, install, is_installed
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.text_indexes import Analyser, text_indexes
+from omnigraph_ops.lance import text_index_process, text_indexer
+from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
+from omnigraph_ops.lance.text_index_process import process_of
+from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install, is_installed
+from omnigraph_ops.storage.store import Storage
 from tests.support.texts import text_release
 
 SECRET = "of-a-credential"
@@ -83,7 +83,7 @@ def test_a_process_that_dies_fails_its_request_and_the_next_one_starts_another(t
 def test_the_process_ends_with_its_parent() -> None:
     folder = home_of(None) / text_release(6)
     code = (
-        "import pathlib, sys; from omnigraph_ops.edges.text_index_process import process_of; "
+        "import pathlib, sys; from omnigraph_ops.lance.text_index_process import process_of; "
         "print(process_of(pathlib.Path(sys.argv[1]))._child.pid, flush=True); import os; os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)

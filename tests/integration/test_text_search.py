@@ -7,18 +7,18 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_tables import build_index, fold_index
-from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.edges.text_index_process import process_of
-from omnigraph_ops.edges.text_indexer import home_of
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.text_indexes import Analyser, text_indexes
 from omnigraph_ops.health import health
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.tables import build_index, fold_index
+from omnigraph_ops.lance.text_index_process import process_of
+from omnigraph_ops.lance.text_indexer import home_of
 from omnigraph_ops.models import Decision, TablePlan
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.optimize.index_writer import IndexWriter, Progress
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.converged import assert_converged

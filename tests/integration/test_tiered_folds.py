@@ -10,9 +10,9 @@ import lance
 import numpy as np
 import pytest
 
-from omnigraph_ops.edges.lance_tables import fragment_facts, index_facts
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.health import health
+from omnigraph_ops.lance.tables import fragment_facts, index_facts
 from omnigraph_ops.models import Decision, RewritePolicy, SkipReason
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.render import plan_text

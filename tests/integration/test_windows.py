@@ -11,9 +11,9 @@ import pytest
 
 from omnigraph_ops import window
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.edges.lance_gateway import Dataset
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import Executor
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor

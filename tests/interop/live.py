@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import preview_repair

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import GraphLocation, locate
+from omnigraph_ops.storage.location import GraphLocation, locate
 from tests.support.addresses import KEYS, assert_one_place
 
 pytestmark = pytest.mark.slow

@@ -18,11 +18,11 @@ from omnigraph_ops.demo.publisher import open_manifest, table_version
 from omnigraph_ops.demo.publisher3 import Publisher3
 from omnigraph_ops.demo.publisher6 import Publisher6
 from omnigraph_ops.demo.schema import demo_types
-from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold, release_hold
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings

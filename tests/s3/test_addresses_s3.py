@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.location import locate
+from omnigraph_ops.storage.location import locate
 from tests.support.addresses import KEYS, assert_one_place
 
 pytestmark = pytest.mark.s3

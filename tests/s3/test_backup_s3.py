@@ -12,15 +12,15 @@ from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.edges import copying
-from omnigraph_ops.edges.copying import Expected, copy_file
-from omnigraph_ops.edges.options import s3fs_options
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.holds import freezes
 from omnigraph_ops.models.backup import BackupState
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage import copying
+from omnigraph_ops.storage.copying import Expected, copy_file
+from omnigraph_ops.storage.options import s3fs_options
+from omnigraph_ops.storage.store import Storage
 from tests.support.backups import restored
 from tests.support.rows import rows_everywhere
 from tests.support.s3 import s3_client

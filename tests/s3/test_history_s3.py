@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import history
-from omnigraph_ops.edges.options import StoreAccess
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.orphans import plan_orphans
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.options import StoreAccess
 from tests.support import plain
 from tests.support.history import record
 from tests.support.s3 import upload_graph

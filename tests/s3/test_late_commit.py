@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.storage.store import Storage
 from tests.crash.harness_scenarios import S3_SCENARIOS
 from tests.crash.harness_state import QUICK
 from tests.support.rows import rows_everywhere

@@ -9,7 +9,6 @@ import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.edges.options import lance_options
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
@@ -18,6 +17,7 @@ from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.orphans import plan_orphans
 from omnigraph_ops.recovery import check
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.options import lance_options
 from tests.support import plain
 from tests.support.rows import digest_of
 from tests.support.s3 import s3_client, upload_graph

@@ -9,10 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.demo import DemoSpec
-from omnigraph_ops.edges.options import s3fs_options
-from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.edges.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import RecoveryPending, StorageError
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph import Graph, open_graph
@@ -23,6 +21,8 @@ from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.options import s3fs_options
+from omnigraph_ops.storage.store import Storage
 from tests.support.leases import is_free, is_lease, most_holders
 
 pytestmark = pytest.mark.s3

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.edges.options import StoreAccess
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.settings import Settings
+from omnigraph_ops.storage.options import StoreAccess
 from tests.stack.compose import ROOT
 from tests.stack.running import Stack
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from omnigraph_ops.edges.java import java_home
+from omnigraph_ops.spark.java import java_home
 from tests.stack.compose import ROOT, Service
 from tests.support.ports import free_port
 

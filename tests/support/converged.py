@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.edges.lance_tables import table_facts
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models import Decision, SkipReason
 from omnigraph_ops.optimize import plan_optimize
 from tests.support.leases import is_free, is_lease

@@ -20,14 +20,16 @@ import lance
 from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
 from omnigraph_ops import window
-from omnigraph_ops.edges import inventory, lance_commits, lance_tables
-from omnigraph_ops.edges.storage import Storage
-from omnigraph_ops.edges.text_index_process import TextIndexProcess
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.lance import commits as lance_commits
+from omnigraph_ops.lance import tables as lance_tables
+from omnigraph_ops.lance.text_index_process import TextIndexProcess
 from omnigraph_ops.optimize import indexes
 from omnigraph_ops.orphans import apply
 from omnigraph_ops.rewrites import reclaim
+from omnigraph_ops.storage import inventory
+from omnigraph_ops.storage.store import Storage
 from tests.support.leases import bury_holders, is_lease
 
 BEFORE, AFTER = "before", "after"

@@ -8,9 +8,9 @@ from typing import Any
 
 from lance import optimize
 
-from omnigraph_ops.edges.lance_rewrites import with_fragments
-from omnigraph_ops.edges.lance_tables import execute_task, plan_tasks
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.rewrites import with_fragments
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from tests.support.writers import entry_of
 
 _RewriteResult: Any = optimize.RewriteResult

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pyspark
 
-from omnigraph_ops.edges.java import spark_environment
 from omnigraph_ops.spark import rewrite_table
+from omnigraph_ops.spark.java import spark_environment
 
 SPARK_HOME = Path(pyspark.__file__).parent
 APPLICATION = str(rewrite_table.__file__)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.edges.lance_tables import fragment_facts
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.tables import fragment_facts
 from tests.support.rows import digest_of, scan
 from tests.support.writers import entry_of
 

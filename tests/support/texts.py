@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.demo.writer import TEXT_RELEASES
-from omnigraph_ops.edges.text_index_process import process_of
-from omnigraph_ops.edges.text_indexer import home_of, is_installed
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.lance.text_index_process import process_of
+from omnigraph_ops.lance.text_indexer import home_of, is_installed
 from tests.support.writers import entry_of
 
 DOC, COLUMN, INDEX = "node:Doc", "title", "title_idx"

@@ -9,9 +9,9 @@ import pytest
 
 from omnigraph_ops import audit_log
 from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.storage.store import Storage
 
 
 def test_entries_come_back_in_order(tmp_path: Path) -> None:

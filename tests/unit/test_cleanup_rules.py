@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from omnigraph_ops.cleanup.forks import removal_order
 from omnigraph_ops.cleanup.policy import candidates, check_policy, removable
 from omnigraph_ops.cleanup.protect import Protection
-from omnigraph_ops.edges.lance_cleanup import VersionFacts
-from omnigraph_ops.edges.lance_gateway import BranchRef
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.lance.cleanup import VersionFacts
+from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models import ProtectedVersion, RetentionPolicy, SnapshotExpiry
 
 NOW = 1_000_000_000

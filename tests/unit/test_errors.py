@@ -8,15 +8,15 @@ import re
 import pytest
 
 from omnigraph_ops import errors
-from omnigraph_ops.edges import lance_errors
-from omnigraph_ops.edges.lance_errors import (
+from omnigraph_ops.lance import errors as lance_errors
+from omnigraph_ops.lance.errors import (
     CommitConflict,
     CommitContention,
     DatasetMissing,
     IncompatibleCommit,
     LanceFailure,
 )
-from omnigraph_ops.edges.storage import translated
+from omnigraph_ops.storage.store import translated
 
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.OpsError)]
 LANCE = [c for c in vars(lance_errors).values() if isinstance(c, type) and issubclass(c, LanceFailure)]

@@ -10,10 +10,10 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.edges.faults import first_line, reason_of
-from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
-from omnigraph_ops.edges.storage import translated
 from omnigraph_ops.errors import StorageError
+from omnigraph_ops.lance.errors import LanceFailure, lance_errors
+from omnigraph_ops.storage.faults import first_line, reason_of
+from omnigraph_ops.storage.store import translated
 
 
 def failures(folder: Path) -> list[LanceFailure]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import RewritePolicy
 from omnigraph_ops.optimize.folds import waiting_for_rows
 from omnigraph_ops.optimize.tiers import RewriteRules, excluded

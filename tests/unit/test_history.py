@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.edges.history_rows import SCHEMA, points_of, records_of, rows_of
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.history.redacted import redacted, redacted_record
 from omnigraph_ops.history.results import Interruption, RunResults, Snapshot, StageFailure
+from omnigraph_ops.lance.history_rows import SCHEMA, points_of, records_of, rows_of
 from omnigraph_ops.models import (
     CheckStatus,
     Classification,

@@ -53,8 +53,8 @@ def test_the_package_knows_no_airflow() -> None:
     assert [p for p in modules(PACKAGE) if imported(p) & {"airflow", "omnigraph_airflow"}] == []
 
 
-def test_only_the_edges_import_lance() -> None:
-    guilty = [p for p in modules(PACKAGE) if "lance" in imported(p) and not inside(p, "edges", "spark", "demo")]
+def test_only_lance_and_spark_import_pylance() -> None:
+    guilty = [p for p in modules(PACKAGE) if "lance" in imported(p) and not inside(p, "lance", "spark", "demo")]
     assert guilty == []
 
 
@@ -63,12 +63,12 @@ def test_only_the_spark_package_imports_pyspark() -> None:
 
 
 def test_arrow_stays_in_the_format_and_the_edges() -> None:
-    allowed = ("edges", "graph", "demo", "spark")
+    allowed = ("lance", "storage", "graph", "demo", "spark")
     assert [p for p in modules(PACKAGE) if "pyarrow" in imported(p) and not inside(p, *allowed)] == []
 
 
 def test_object_stores_stay_at_their_edge() -> None:
-    assert [p for p in modules(PACKAGE) if imported(p) & {"s3fs", "fsspec"} and not inside(p, "edges")] == []
+    assert [p for p in modules(PACKAGE) if imported(p) & {"s3fs", "fsspec"} and not inside(p, "storage")] == []
 
 
 @pytest.mark.parametrize("folder", ["dags", "plugins"])

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph_ops.errors import InvalidInput, NotAGraph
 from omnigraph_ops.graph.clones import _is_at
-from omnigraph_ops.graph.location import GraphLocation, checked_table_path, graph_root, locate
+from omnigraph_ops.storage.location import GraphLocation, checked_table_path, graph_root, locate
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.edges.lance_gateway import BranchRef
+from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models import OrphanKind, SkippedDataset
 from omnigraph_ops.orphans.classify import Judge, Standing
 from omnigraph_ops.orphans.references import DatasetReferences, References

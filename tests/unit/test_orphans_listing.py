@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from omnigraph_ops.edges.inventory import Stored
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.orphans.listing import Inventory
+from omnigraph_ops.storage.inventory import Stored
 
 ROOT = "s3://bucket/graphs/kb.omni"
 WHEN = "2026-11-01T00:00:00.000Z"

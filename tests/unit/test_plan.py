@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.graph.catalog import Property, TableSpec
+from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import Decision, Executor, PendingIndex, RewritePolicy, SkipReason, TablePlan
 from omnigraph_ops.optimize.auto import Thresholds
 from omnigraph_ops.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, plan_table

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import sealed, serde
-from omnigraph_ops.edges.engine_cli import (
+from omnigraph_ops.engine.binary import (
     EngineCli,
     EngineConflict,
     EngineFailure,
@@ -19,10 +19,10 @@ from omnigraph_ops.edges.engine_cli import (
     release_of,
     require_stamp,
 )
-from omnigraph_ops.edges.lance_rows import Clock
 from omnigraph_ops.errors import InvalidInput, StalePlan, UnsupportedStamp
 from omnigraph_ops.graph.catalog import Property, TableSpec
 from omnigraph_ops.graph.type_facts import TypeFacts
+from omnigraph_ops.lance.rows import Clock
 from omnigraph_ops.models.retention import (
     EdgeRows,
     EpochUnit,

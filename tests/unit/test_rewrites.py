@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.edges.lance_rewrites import Current
-from omnigraph_ops.edges.storage import Storage
+from omnigraph_ops.lance.rewrites import Current
 from omnigraph_ops.rewrites import journal
 from omnigraph_ops.rewrites.commit import batches
 from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, JournalTask, MadeFile, RewriteJournal
 from omnigraph_ops.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
+from omnigraph_ops.storage.store import Storage
 
 SOURCES = frozenset({(1, "a"), (2, "b")})
 HERE = Current(version=7, sources=SOURCES | {(3, "c")}, stable_row_ids=True, covered=())

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import sealed
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
+from omnigraph_ops.storage.store import Storage
 
 HOUR_US = 3_600_000_000
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts
+from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.optimize.task_size import counted, cut, is_full
 from omnigraph_ops.throttle import Ceilings
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.graph.text_indexes import Analyser, TextIndex, analyser_of
+from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import IndexBuild, IndexFold, PendingIndex
 from omnigraph_ops.optimize.text_plan import IndexWork, TextState, foreign_note, foreign_texts, with_texts
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph_ops.edges.lance_tables import FragmentFacts
+from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.models import RewritePolicy
 from omnigraph_ops.optimize.tiers import RewriteRules, excluded, mostly_deleted
 

@@ -65,9 +65,9 @@ class OmnigraphHook(BaseHook):
 
     def get_conn(self) -> Graph:
         """Open the graph. Reads."""
-        from omnigraph_ops.edges.options import StoreAccess
         from omnigraph_ops.graph import open_graph
         from omnigraph_ops.graph.cluster import resolve_cluster
+        from omnigraph_ops.storage.options import StoreAccess
 
         address = self.address()
         access = StoreAccess(variables=address.store)

@@ -34,8 +34,8 @@ from omnigraph_ops.sealed import P
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.edges.storage import Storage
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.storage.store import Storage
 
 BY_ITSELF = frozenset({"scheduled", "asset_triggered"})
 """Runs that nobody starts: nothing in their params is a person's. Any other kind takes a conf from whom it serves."""

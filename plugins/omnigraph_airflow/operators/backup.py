@@ -12,8 +12,8 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.edges.options import StoreAccess
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.storage.options import StoreAccess
 
 _MOST_NAMED = 5
 
@@ -159,6 +159,6 @@ class VerifyBackupOperator(OmnigraphOperator):
 
 def _access(graph: str) -> StoreAccess:
     """The store as the graph's connection reaches it. Reads the connection."""
-    from omnigraph_ops.edges.options import StoreAccess
+    from omnigraph_ops.storage.options import StoreAccess
 
     return StoreAccess(variables=OmnigraphHook(graph).address().store)

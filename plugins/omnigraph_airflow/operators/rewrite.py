@@ -24,7 +24,7 @@ from omnigraph_ops.rewrites.outcome import SubmitOutcome
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.edges.storage import Storage
+    from omnigraph_ops.storage.store import Storage
 
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "rewrite_table.py")
 RESULT = (

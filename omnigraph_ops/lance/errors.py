@@ -12,8 +12,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.errors import OpsError, StorageError
+from omnigraph_ops.storage.faults import reason_of
 
 
 class LanceFailure(StorageError):

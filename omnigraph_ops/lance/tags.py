@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
+from omnigraph_ops.lance.gateway import Dataset
 
 
 def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from lance import optimize as lance_optimize
 
-from omnigraph_ops.edges.lance_errors import lance_errors
-from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys
-from omnigraph_ops.edges.lance_rewrites import RewriteMetrics, metrics_of, with_fragments
+from omnigraph_ops.lance.errors import lance_errors
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys
+from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 _DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": "VectorIndexDetails"}

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.lance.errors import LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset
 
 _MOST_FILES = 1_000_000
 

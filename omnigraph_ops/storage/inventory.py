@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from omnigraph_ops.edges.faults import reason_of
-from omnigraph_ops.edges.storage import Storage, translated
 from omnigraph_ops.errors import StorageError
+from omnigraph_ops.storage.faults import reason_of
+from omnigraph_ops.storage.store import Storage, translated
 
 WORKERS = 16
 BULK = 1000

@@ -14,9 +14,9 @@ import uuid
 from email.utils import parsedate_to_datetime
 
 from omnigraph_ops.durations import moment
-from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import ClockWrong, StorageError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, PROBE_PREFIX
+from omnigraph_ops.storage.store import Storage
 
 MOST_SECONDS_APART = 300.0
 """A host that keeps time by NTP is within a second, S3 itself refuses requests from 15 minutes on, and the least age at

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph_ops.edges.lance_errors import lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.value_hash import Hashes, hash_values
+from omnigraph_ops.lance.errors import lance_errors
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.value_hash import Hashes, hash_values
 
 RowIds = npt.NDArray[np.uint64]
 _CREATED, _UPDATED = "_row_created_at_version", "_row_last_updated_at_version"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from omnigraph_ops.edges.faults import reason_of
-from omnigraph_ops.edges.lance_errors import LanceFailure, classify
+from omnigraph_ops.lance.errors import LanceFailure, classify
+from omnigraph_ops.storage.faults import reason_of
 
 _CHILD = Path(__file__).with_name("text_index_child.py")
 _START_SECONDS = 300.0

@@ -12,8 +12,8 @@ from typing import Any
 from lance import optimize as lance_optimize
 from lance.file import LanceFileReader
 
-from omnigraph_ops.edges.lance_errors import LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import SYSTEM_PREFIX, Dataset, LanceGateway
+from omnigraph_ops.lance.errors import LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceGateway
 
 Sources = frozenset[tuple[int, str]]
 """Fragments by id and fingerprint: the same fingerprint is the same files with the same deleted rows."""

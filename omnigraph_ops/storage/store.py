@@ -18,8 +18,8 @@ from typing import Any
 
 import fsspec
 
-from omnigraph_ops.edges.faults import reason_of
 from omnigraph_ops.errors import StorageError
+from omnigraph_ops.storage.faults import reason_of
 
 HIDDEN_PREFIX = ".tmp_"
 """Begins the names of files beside which Lance itself leaves half-written ones of its own: it ignores them."""

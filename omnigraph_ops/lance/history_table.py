@@ -10,15 +10,8 @@ import lance
 import pyarrow as pa
 from lance.dataset import ColumnOrdering
 
-from omnigraph_ops.edges.history_rows import SCHEMA, time_of
-from omnigraph_ops.edges.lance_errors import (
-    CommitConflict,
-    CommitContention,
-    DatasetMissing,
-    LanceFailure,
-    lance_errors,
-)
-from omnigraph_ops.graph.layout import HISTORY_PATH
+from omnigraph_ops.lance.errors import CommitConflict, CommitContention, DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.lance.history_rows import SCHEMA, time_of
 
 MAINTAINED_EVERY = 32
 """Appends between two times that the table itself is compacted: one append is one fragment."""
@@ -32,10 +25,10 @@ _LOST_RACES = (CommitConflict, CommitContention)
 
 
 class HistoryTable:
-    """The history of the graph (or of the plain folder) at a root, opened with the storage options of that graph."""
+    """The history of one graph (or plain folder), opened with the storage options of that graph."""
 
-    def __init__(self, root: str, options: dict[str, str] | None) -> None:
-        self.uri = f"{root}/{HISTORY_PATH}"
+    def __init__(self, uri: str, options: dict[str, str] | None) -> None:
+        self.uri = uri
         self._options = options
 
     def append(self, rows: pa.Table) -> None:

@@ -23,9 +23,9 @@ from lance import LanceDataset, optimize
 from lance.dataset import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph_ops.edges.lance_errors import CommitConflict, LanceFailure, lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset
-from omnigraph_ops.edges.lance_rewrites import Sources, current, result_sources
+from omnigraph_ops.lance.errors import CommitConflict, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rewrites import Sources, current, result_sources
 
 OPERATION_PROPERTY = "omnigraph_ops.operation"
 """Property of the transactions of this tool: the id of the armed operation."""

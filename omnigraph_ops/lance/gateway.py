@@ -1,4 +1,4 @@
-"""Opening Lance datasets and the few calls every stage shares. Only `edges/` imports lance."""
+"""Opening Lance datasets and the few calls every stage shares. Only `lance/` imports pylance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
+from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
 
 Dataset = lance.LanceDataset
 AUTO_CLEANUP_PREFIX = "lance.auto_cleanup."

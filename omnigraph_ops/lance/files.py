@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from omnigraph_ops.edges.lance_errors import lance_errors
-from omnigraph_ops.edges.lance_gateway import Dataset
+from omnigraph_ops.lance.errors import lance_errors
+from omnigraph_ops.lance.gateway import Dataset
 
 Tracked = dict[str, set[str]]
 """Root of a dataset as a manifest spells it, to paths below it."""

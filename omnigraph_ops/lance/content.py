@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from omnigraph_ops.edges.lance_errors import LanceFailure
-from omnigraph_ops.edges.lance_evidence import fragment_prints, row_versions
-from omnigraph_ops.edges.lance_gateway import Dataset, live_rows
-from omnigraph_ops.edges.lance_rewrites import validate_rewrite
-from omnigraph_ops.edges.lance_tables import open_indexes
+from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.evidence import fragment_prints, row_versions
+from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.lance.rewrites import validate_rewrite
+from omnigraph_ops.lance.tables import open_indexes
 
 
 def wrong_content(before: Dataset, after: Dataset) -> str | None:

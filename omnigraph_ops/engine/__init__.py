@@ -1,0 +1,1 @@
+"""The engine's own binary, for what only the engine may write."""
