@@ -76,7 +76,7 @@ test-stack: $(STAMP) $(DRIVERS) $(VERSITYGW) $(COMPOSE_SPEC) ## docker-compose.y
 	@OMNIGRAPH_TEST_STACK=1 OMNIGRAPH_TEST_S3=versitygw $(BIN)/python -m pytest tests -m "stack or s3" -n $(JOBS) --dist loadgroup
 
 docs: $(STAMP) ## the settings reference, made anew from the code
-	@$(BIN)/python -m omnigraph_ops.settings_reference docs/settings.md
+	@$(BIN)/python -m omnigraph_ops.config.reference docs/settings.md
 
 test-ui: $(STAMP) ## the page in a real Chromium; PICTURES=docs/img renews those of the documentation
 	@command -v chromium || command -v google-chrome \

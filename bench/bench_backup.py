@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.backup.verify import verify_backup
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.sizes import human_bytes
 
 ROUNDS = 3

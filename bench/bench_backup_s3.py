@@ -24,8 +24,8 @@ from bench_backup import large, seconds, small
 
 from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.backup.take import backup_graph
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.sizes import human_bytes
 
 ROUNDS = 3

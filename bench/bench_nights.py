@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.tables import (
     build_index,
@@ -35,7 +36,6 @@ from omnigraph_ops.lance.tables import (
 from omnigraph_ops.models import RewritePolicy
 from omnigraph_ops.optimize.folds import uncovered_rows, waiting_for_rows
 from omnigraph_ops.optimize.plan import OptimizePolicy
-from omnigraph_ops.settings import Settings
 
 ROWS, NIGHTS = 200_000, 100
 TARGET_ROWS = 1_048_576

@@ -23,10 +23,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
-from omnigraph_ops.settings import Settings
 
 NODE_TYPES, LOADS, REPEATS = 9, 10, 3
 ROWS = {"node:Person": 20_000, "node:Doc": 10_000, "edge:Knows": 60_000}

@@ -22,12 +22,12 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.optimize import optimize_all, plan_optimize
-from omnigraph_ops.settings import Settings
 
 _NAMED = {"node:Person", "node:Company", "node:Doc"}
 _CHANGED = 5

@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.settings import Settings
 
 TABLE = "node:Person"
 

@@ -20,11 +20,11 @@ os.environ |= spark_environment()
 
 from pyspark.sql import SparkSession
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.wide import write_wide_table
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.spark.executor import SparkExecutor
 
 ROWS, ROW_BYTES = 100_000, 620

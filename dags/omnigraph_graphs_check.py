@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from omnigraph_airflow.graphs import read_graphs_file
 
-from omnigraph_ops.graphs_file import GraphsFileError
+from omnigraph_ops.config.graphs_file import GraphsFileError
 
 if (reading := read_graphs_file()) and reading.problems:
     raise GraphsFileError.of(reading.problems)

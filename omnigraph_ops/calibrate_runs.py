@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph_ops import serde
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.wide import write_wide_table
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.optimize import optimize_table, plan_optimize
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.spark.java import spark_environment
 
 _FRAGMENTS_PER_TASK = 4

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from omnigraph_ops import serde
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.store_clock import MOST_SECONDS_APART, clock_problem
 from omnigraph_ops.durations import moment
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.store import Storage
 
 _MOST_AHEAD_US = int(MOST_SECONDS_APART * 1_000_000)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from omnigraph_ops import pace
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.settings import Settings
 from tests.support.shell import Cli, runner
 from tests.support.templates import Templates
 

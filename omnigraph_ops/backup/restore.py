@@ -18,6 +18,7 @@ from omnigraph_ops.backup.plan import tally
 from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.rows import compare_rows
 from omnigraph_ops.backup.take import present_files
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.freeze.checksums import checksum_of
 from omnigraph_ops.freeze.roots import rename_roots
@@ -28,7 +29,6 @@ from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, R
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.recovery import check
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
 from omnigraph_ops.storage.options import AMBIENT, StoreAccess

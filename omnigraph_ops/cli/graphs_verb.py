@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.cli.output import emit
+from omnigraph_ops.config.graphs_file import GraphEntry, load_graphs
+from omnigraph_ops.config.graphs_file.schema import json_schema
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.graphs_file import GraphEntry, load_graphs
-from omnigraph_ops.graphs_file.schema import json_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

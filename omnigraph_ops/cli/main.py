@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None, signals: Signals) -> int:
     try:
         from omnigraph_ops.cli.parser import build_parser
-        from omnigraph_ops.settings_reference import misspelled_settings
+        from omnigraph_ops.config.reference import misspelled_settings
 
         arguments = build_parser().parse_args(argv)
         for line in misspelled_settings():

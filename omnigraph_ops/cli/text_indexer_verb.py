@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 
 from omnigraph_ops.cli.output import emit, progress
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install
-from omnigraph_ops.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from omnigraph_ops import audit_log, calibrate, render, serde, settings_reference
+from omnigraph_ops import audit_log, calibrate, render, serde
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.backup_verb import BACKUP_VERBS
@@ -21,6 +21,7 @@ from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.repair_verb import repair_verb
 from omnigraph_ops.cli.retention_verb import retention_verb
 from omnigraph_ops.cli.text_indexer_verb import text_indexer_verb
+from omnigraph_ops.config import reference as settings_reference
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.fence import current_lock, unlock

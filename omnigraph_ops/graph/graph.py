@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.catalog import Catalog
 from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, SCHEMA_APPLY_LOCK, STAMP_KEY, version_path
@@ -14,7 +15,6 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway
 from omnigraph_ops.runs.watch import Run
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.inventory import Stored, walk
 from omnigraph_ops.storage.location import is_table_path, locate
 from omnigraph_ops.storage.options import AMBIENT, StoreAccess

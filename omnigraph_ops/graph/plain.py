@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import NotAGraph, StalePlan
 from omnigraph_ops.graph.clones import reads_files_of
 from omnigraph_ops.graph.graph import Graph
@@ -22,7 +23,6 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.inventory import Stored, below_folder, files_in, folders_in
 from omnigraph_ops.storage.store import Storage
 

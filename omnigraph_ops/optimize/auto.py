@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.models import Decision, SkipReason, TablePlan
 from omnigraph_ops.optimize.shares import Shares, put_right
-from omnigraph_ops.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ from omnigraph_airflow.nightly_params import stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback
 from omnigraph_airflow.params import with_defaults
 from omnigraph_airflow.sensors.quiet_graph import Hours
+from omnigraph_ops.config.graphs_file import GraphEntry, Notifier
+from omnigraph_ops.config.graphs_file.kinds import hours_of
+from omnigraph_ops.config.graphs_file.model import Retention, span
 from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.graphs_file import GraphEntry, Notifier
-from omnigraph_ops.graphs_file.kinds import hours_of
-from omnigraph_ops.graphs_file.model import Retention, span
 from omnigraph_ops.sizes import parse_bytes
 
 NEVER_ON_SPARK = 2**62

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
 
+from omnigraph_ops.config.graphs_file.kinds import NAME
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graphs_file.kinds import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from omnigraph_ops.graphs_file import GraphEntry, Reading
+    from omnigraph_ops.config.graphs_file import GraphEntry, Reading
 
 VARIABLE = "omnigraph_graphs_file"
 ENVIRONMENT = "OMNIGRAPH_GRAPHS_FILE"
@@ -35,7 +35,7 @@ def graphs_file() -> str | None:
 
 def read_graphs_file() -> Reading | None:
     """What the graphs file says, faults and all; None when there is none. Reads."""
-    from omnigraph_ops.graphs_file import read_graphs
+    from omnigraph_ops.config.graphs_file import read_graphs
 
     path = graphs_file()
     return None if path is None else read_graphs(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.definitions.callback import SyncCallback
 
 if TYPE_CHECKING:
-    from omnigraph_ops.graphs_file import Notifier
+    from omnigraph_ops.config.graphs_file import Notifier
 
 _log = logging.getLogger(__name__)
 

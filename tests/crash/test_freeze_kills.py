@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.freeze import release, take
 from omnigraph_ops.freeze.listing import list_holds
@@ -20,7 +21,6 @@ from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.holds import Hold, freezes, write_hold
 from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.settings import Settings
 from tests.crash.conftest import stage_of
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.options import StoreAccess
 from tests.support.s3 import s3, s3_graph, s3_server
 from tests.support.templates import Templates

@@ -302,7 +302,7 @@ def test_a_sidecar_that_only_the_engine_decides_stops_for_good(run: Run) -> None
 def test_the_waits_outlast_the_grace_period(run: Run) -> None:
     from omnigraph_airflow.operators.recovery import RETRIES
 
-    from omnigraph_ops.settings import Settings
+    from omnigraph_ops.config.settings import Settings
 
     assert Settings().recovery_grace_seconds <= RETRIES * 120
     assert operator(run, "check_recovery").retries == RETRIES

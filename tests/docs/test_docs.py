@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from omnigraph_ops.settings_reference import replaced, settings_report
+from omnigraph_ops.config.reference import replaced, settings_report
 from stack.fill_env import filled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ def test_the_settings_reference_is_what_the_code_says() -> None:
 
 def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
     pattern = r"OMNIGRAPH_[A-Z0-9_]*[A-Z0-9]"
-    in_code = set(re.findall(rf"`({pattern})`", text_of(ROOT / "omnigraph_ops/settings.py")))
+    in_code = set(re.findall(rf"`({pattern})`", text_of(ROOT / "omnigraph_ops/config/settings.py")))
     maintenance = text_of(SETTINGS).split("## Maintenance")[1].split("## ")[0]
     assert set(re.findall(rf"^\| `({pattern})`", maintenance, re.MULTILINE)) == in_code
     assert set(re.findall(pattern, text_of(ROOT / "README.md"))) <= set(re.findall(pattern, text_of(SETTINGS)))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import pace, window
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph, DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.history import history
@@ -26,7 +27,6 @@ from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, optimize_table, table_run
 from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.window import land
 from tests.conftest import DemoGraph
@@ -319,7 +319,7 @@ import sys
 from omnigraph_ops import pace, window
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.settings import Settings
+from omnigraph_ops.config.settings import Settings
 real = window._Window._is_covered
 def covered(self, keeper):
     print("armed", flush=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
 from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, tree_of

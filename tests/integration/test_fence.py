@@ -13,6 +13,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli import main
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
 from omnigraph_ops.fence import INTERNAL_COMPACTION, current_lock, drop_stale_fence, fenced, read_note, unlock
@@ -25,7 +26,6 @@ from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import SkipReason
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.settings import Settings
 from tests.support.fences import killed_behind_its_fence
 
 

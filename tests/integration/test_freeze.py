@@ -12,6 +12,7 @@ import lance
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishConflict, RecoveryPending, UnknownTable
 from omnigraph_ops.fence import fenced
 from omnigraph_ops.freeze import take
@@ -32,7 +33,6 @@ from omnigraph_ops.optimize.internal import optimize_internal
 from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags

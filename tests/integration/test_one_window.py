@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.holds import active_holds, write_hold
@@ -19,7 +20,6 @@ from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_table, table_run
 from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.leases import dead_pid

@@ -10,6 +10,7 @@ import lance
 import pytest
 
 from omnigraph_ops import journal
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.ids import new_ulid
@@ -18,7 +19,6 @@ from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, scan, tree_of

@@ -10,11 +10,11 @@ import pytest
 
 from omnigraph_ops import audit_log, sealed, serde
 from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
 from tests.support.shell import Cli, assert_refused

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import audit_log, history, serde
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.engine.binary import EngineConflict, EngineTimeout, engine_cli
 from omnigraph_ops.errors import (
     InvalidInput,
@@ -16,7 +17,6 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.models.retention import RowRetentionPlan
 from omnigraph_ops.retention.apply import engine_of
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.events import ITEMS, ids, items, stamps, timed
 from tests.support.plain import opened

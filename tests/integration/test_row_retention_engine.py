@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.engine.binary import (
     EngineCli,
     EngineConflict,
@@ -26,7 +27,6 @@ from omnigraph_ops.holds import FreezeTerms, HoldKind, place_hold
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.retention import expire_rows, plan_row_retention, through_engine
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.writers import copies, write
 

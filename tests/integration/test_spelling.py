@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.cluster import resolve_cluster
 from omnigraph_ops.graph.spelling import chosen_root, engine_root, recorded_root
 from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.location import GraphLocation
 
 KEY = "node:Person"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.freeze.readers import hold_version
 from omnigraph_ops.graph import Graph
@@ -20,7 +21,6 @@ from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.removals import REMOVALS_DIR
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.losses import commit_lossy_rewrite, commit_rewrite_and_lose_a_file
 from tests.support.rows import rows_of
@@ -98,7 +98,7 @@ from omnigraph_ops.cleanup import apply, cleanup_all, plan_cleanup
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.settings import Settings
+from omnigraph_ops.config.settings import Settings
 def stopping(real):
     def stop(*args, **named):
         print("here", flush=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.models import Decision, RewritePolicy
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.settings import Settings
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.sidecars import sidecar_names
@@ -21,7 +22,6 @@ from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import preview_repair
-from omnigraph_ops.settings import Settings
 from tests.crash.harness_state import check_lineage
 from tests.interop.engine import Engine, people
 
@@ -32,7 +32,7 @@ import sys, time
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.settings import Settings
+from omnigraph_ops.config.settings import Settings
 settings = Settings(small_table_bytes=int(sys.argv[2]), window_share=float(sys.argv[3]))
 print("ready", flush=True)
 while True:

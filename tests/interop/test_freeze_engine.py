@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.fence import current_lock, fenced
 from omnigraph_ops.freeze.files import cut_files
@@ -24,7 +25,6 @@ from omnigraph_ops.models.freeze import Freeze
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.settings import Settings
 from tests.interop.engine import Engine, engine, people
 from tests.support.freezes import copy_cut, freeze_tags
 from tests.support.orphans import WEEK, age

@@ -14,6 +14,7 @@ import pytest
 
 from omnigraph_ops import sealed
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models import CheckStatus, RetentionPolicy
@@ -23,7 +24,6 @@ from omnigraph_ops.recovery import check
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.retention import expire_rows, plan_row_retention
 from omnigraph_ops.retention.apply import engine_of
-from omnigraph_ops.settings import Settings
 from tests.interop.engine import Engine, engine
 from tests.support.events import AFTER, AT, EVENT, NEVER, SCHEMA, event, events, utc_now
 

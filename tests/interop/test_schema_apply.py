@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import Decision
 from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.settings import Settings
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
 from tests.support.sidecars import TABLE, arm, move
 from tests.support.writers import entry_of

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.freeze import take
@@ -30,7 +31,6 @@ from omnigraph_ops.holds import freezes, hold_path, read_hold, write_hold
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze
 from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.settings import Settings
 from tests.support.freezes import freeze_tags
 from tests.support.orphans import KNOWS, PERSON
 from tests.support.rows import digest_of, scan

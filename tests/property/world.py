@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lance
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.demo import tables as demo_tables
 from omnigraph_ops.demo.contract import DemoTable
@@ -25,7 +26,6 @@ from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold, release_hold
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.settings import Settings
 from tests.property import history as steps
 from tests.property.model import FileStamps, Model, Pins, Place, files_below
 from tests.support.templates import Templates

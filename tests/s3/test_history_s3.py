@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import history
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.orphans import plan_orphans
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.options import StoreAccess
 from tests.support import plain
 from tests.support.history import record

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import RecoveryPending, StorageError
@@ -20,7 +21,6 @@ from omnigraph_ops.models import CheckStatus, Classification, Decision, Evidence
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import is_free, is_lease, most_holders

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.options import StoreAccess
 from tests.stack.compose import ROOT
 from tests.stack.running import Stack

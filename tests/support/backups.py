@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 from omnigraph_ops.backup.restore import restore_backup
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.settings import Settings
 
 _KILLED = """
 import os, signal, sys, threading
 from omnigraph_ops.backup import restore, take, transfer
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.settings import Settings
+from omnigraph_ops.config.settings import Settings
 
 verb, source, destination, point, number = sys.argv[1:6]
 count, lock = 0, threading.Lock()

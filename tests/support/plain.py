@@ -10,8 +10,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.settings import Settings
 from tests.support.rows import digest_of
 
 warnings.filterwarnings("ignore", message=".*list_indices.*", category=DeprecationWarning)

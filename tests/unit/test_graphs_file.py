@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.cli.main import main
+from omnigraph_ops.config.graphs_file import ClusterTarget, GraphsFileError, load_graphs, read_graphs, reader
+from omnigraph_ops.config.graphs_file.cron import check_cron
+from omnigraph_ops.config.graphs_file.kinds import hours_of
+from omnigraph_ops.config.graphs_file.overrides import SettingsOverrides, variable_of
+from omnigraph_ops.config.graphs_file.schema import json_schema
+from omnigraph_ops.config.graphs_file.yaml_lines import Document, parse
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graphs_file import ClusterTarget, GraphsFileError, load_graphs, read_graphs, reader
-from omnigraph_ops.graphs_file.cron import check_cron
-from omnigraph_ops.graphs_file.kinds import hours_of
-from omnigraph_ops.graphs_file.overrides import SettingsOverrides, variable_of
-from omnigraph_ops.graphs_file.schema import json_schema
-from omnigraph_ops.graphs_file.yaml_lines import Document, parse
-from omnigraph_ops.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "graphs.example.yaml"
@@ -197,7 +197,7 @@ def test_settings_become_the_variables_of_the_deployment(write: Write) -> None:
 def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
     known = set(
         re.findall(
-            r"`(OMNIGRAPH_[A-Z0-9_]*[A-Z0-9])`", (ROOT / "omnigraph_ops/settings.py").read_text(encoding="utf-8")
+            r"`(OMNIGRAPH_[A-Z0-9_]*[A-Z0-9])`", (ROOT / "omnigraph_ops/config/settings.py").read_text(encoding="utf-8")
         )
     )
     elsewhere = {f"OMNIGRAPH_OPS_{name}" for name in ("POLICY", "CUTOFF", "SPARK_THRESHOLD_BYTES", "TEXT_INDEXERS")}
@@ -288,7 +288,7 @@ def test_the_verb_names_every_fault(write: Write, capsys: pytest.CaptureFixture[
 
 def test_reading_a_file_imports_nothing_heavy() -> None:
     script = (
-        "import sys\nfrom omnigraph_ops.graphs_file import load_graphs\n"
+        "import sys\nfrom omnigraph_ops.config.graphs_file import load_graphs\n"
         f"load_graphs({str(EXAMPLE)!r})\n"
         "print(sorted({'airflow', 'lance', 'pyarrow', 'pyspark', 'pandas', 's3fs', 'fsspec'} & set(sys.modules)))\n"
     )

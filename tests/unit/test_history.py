@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.history.redacted import redacted, redacted_record
@@ -39,7 +40,6 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models import Decision as PlanDecision
 from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, RunRecord, TableRecord
-from omnigraph_ops.settings import Settings
 from tests.support.history import header, record, table
 
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import BinaryCopy, RewritePolicy
-from omnigraph_ops.settings import Settings
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import omnigraph_ops.settings
+import omnigraph_ops.config.settings
 from omnigraph_ops.cli.main import main
+from omnigraph_ops.config.reference import BEGIN, END, markdown, misspelled_settings, replaced, settings_report
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.settings_reference import BEGIN, END, markdown, misspelled_settings, replaced, settings_report
 
 
 def test_every_variable_that_is_read_is_described_with_its_default() -> None:
-    source = Path(omnigraph_ops.settings.__file__).read_text(encoding="utf-8")
+    source = Path(omnigraph_ops.config.settings.__file__).read_text(encoding="utf-8")
     read = {f"OMNIGRAPH_OPS_{name}" for name in re.findall(r'prefix \+ "([A-Z_]+)"', source)}
     described = {s.variable: s for s in settings_report({}).settings}
     assert set(described) == read | {"OMNIGRAPH_MAINTENANCE_CONCURRENCY"}

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph_ops import throttle
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.rewrites import work
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.throttle import Ceilings, Ledger, admitted, next_start
 from tests.conftest import DemoGraph

@@ -16,9 +16,9 @@ from omnigraph_ops.errors import InvalidInput, OpsError
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from omnigraph_ops.config.graphs_file import GraphEntry
+    from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.graphs_file import GraphEntry
-    from omnigraph_ops.settings import Settings
 
 GRAPH = "{{ params.graph or var.value.get('omnigraph_graph', '') }}"
 """Default of every operator's `graph`: the run's param, else the Airflow Variable `omnigraph_graph`."""
@@ -107,7 +107,7 @@ class OmnigraphHook(BaseHook):
         return True, f"{graph.uri} is {what} with {tables} table{'s' * (tables != 1)}"
 
     def _listed(self, entry: GraphEntry) -> Address:
-        from omnigraph_ops.graphs_file import ClusterTarget
+        from omnigraph_ops.config.graphs_file import ClusterTarget
 
         target = entry.target
         place, graph_id = (target.cluster, target.id) if isinstance(target, ClusterTarget) else (target, None)
@@ -127,6 +127,6 @@ class OmnigraphHook(BaseHook):
 
 
 def _settings(address: Address) -> Settings:
-    from omnigraph_ops.settings import Settings
+    from omnigraph_ops.config.settings import Settings
 
     return Settings.from_env({**os.environ, **address.settings})

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from omnigraph_ops.config.graphs_file.overrides import SettingsOverrides
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graphs_file.overrides import SettingsOverrides
 
 _EXTRA = {
     "endpoint_url": "AWS_ENDPOINT_URL_S3",

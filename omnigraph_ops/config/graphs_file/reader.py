@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from omnigraph_ops.config.graphs_file.model import Defaults, GraphEntry
+from omnigraph_ops.config.graphs_file.yaml_lines import LARGEST, Document, YamlProblem, parse
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graphs_file.model import Defaults, GraphEntry
-from omnigraph_ops.graphs_file.yaml_lines import LARGEST, Document, YamlProblem, parse
 
 _ALTERNATIVES = {"retention"}
 """Blocks that a graph replaces as a whole: merging two policies would mix them."""

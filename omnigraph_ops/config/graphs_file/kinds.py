@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJsonSchema
 
+from omnigraph_ops.config.graphs_file.cron import check_cron
 from omnigraph_ops.durations import DURATION, duration, parse_duration
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graphs_file.cron import check_cron
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.sizes import parse_bytes
 from omnigraph_ops.storage.location import graph_root, locate

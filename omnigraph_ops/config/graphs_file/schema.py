@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from omnigraph_ops.graphs_file.kinds import NAME
-from omnigraph_ops.graphs_file.model import Defaults, GraphEntry
-from omnigraph_ops.graphs_file.reader import VERSION
+from omnigraph_ops.config.graphs_file.kinds import NAME
+from omnigraph_ops.config.graphs_file.model import Defaults, GraphEntry
+from omnigraph_ops.config.graphs_file.reader import VERSION
 
 _REF = "#/$defs/"
 

@@ -1,6 +1,6 @@
 """The reference of the settings, made from `Settings` itself: what each is called, what it is by default, what it does.
 
-`python -m omnigraph_ops.settings_reference docs/settings.md` writes the table between the file's markers anew.
+`python -m omnigraph_ops.config.reference docs/settings.md` writes the table between the file's markers anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph_ops.settings import Settings
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.suggest import did_you_mean
 

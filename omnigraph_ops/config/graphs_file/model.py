@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
 
-from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.graphs_file.kinds import (
+from omnigraph_ops.config.graphs_file.kinds import (
     Age,
     AssetUri,
     ClassPath,
@@ -23,7 +22,8 @@ from omnigraph_ops.graphs_file.kinds import (
     Text,
     Timezone,
 )
-from omnigraph_ops.graphs_file.overrides import SettingsOverrides
+from omnigraph_ops.config.graphs_file.overrides import SettingsOverrides
+from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.models.cleanup import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.optimize import RewritePolicy
 from omnigraph_ops.storage.location import graph_root, locate

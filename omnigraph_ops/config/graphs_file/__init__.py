@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.graphs_file.model import Approvals, ClusterTarget, GraphEntry, Notifier
-from omnigraph_ops.graphs_file.reader import GraphsFileError, Problem, Reading, load_graphs, read_graphs
+from omnigraph_ops.config.graphs_file.model import Approvals, ClusterTarget, GraphEntry, Notifier
+from omnigraph_ops.config.graphs_file.reader import GraphsFileError, Problem, Reading, load_graphs, read_graphs
 
 __all__ = [
     "Approvals",

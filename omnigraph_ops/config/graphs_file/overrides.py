@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
 
+from omnigraph_ops.config.graphs_file.kinds import Duration, Size, Text
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graphs_file.kinds import Duration, Size, Text
 from omnigraph_ops.models import BinaryCopy
-from omnigraph_ops.settings import Settings
 from omnigraph_ops.sizes import parse_bytes
 
 _VARIABLES = {"concurrency": "OMNIGRAPH_MAINTENANCE_CONCURRENCY"}
