@@ -124,7 +124,7 @@ def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
 def text(log: AuditLog) -> str:
     """The log for a terminal, a line per entry; what could move its cursor is escaped. Pure."""
     # Its package imports Lance, which takes a second: not for the DAG files, which import this module.
-    from omnigraph_ops.evidence.readable import safe
+    from omnigraph_ops.views.readable import safe
 
     lines = [f"audit {log.uri} — {len(log.entries)} entries"]
     for entry in log.entries:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.freeze.text import age_text
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.freeze_text import age_text
 
 Say = Callable[[str], None]
 _CHUNK = 4 * 1024 * 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.freeze.text import age_text
 from omnigraph_ops.models.backup import (
     BackupList,
     BackupReport,
@@ -14,6 +13,7 @@ from omnigraph_ops.models.backup import (
     VerifyReport,
 )
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.freeze_text import age_text
 
 
 def backup_text(report: BackupReport) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from omnigraph_ops import render
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.cleanup.policy import check_policy, refuse_young
 from omnigraph_ops.cli import recording
@@ -20,6 +19,7 @@ from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import open_graph
 from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.sealed import verify
+from omnigraph_ops.views import render
 
 _SMALL_KEEP = 3
 

@@ -16,8 +16,8 @@ from omnigraph_ops.freeze.listing import list_holds
 from omnigraph_ops.freeze.readers import hold_version, release
 from omnigraph_ops.freeze.release import unfreeze, unfreeze_all
 from omnigraph_ops.freeze.take import extend_freeze, freeze_graph, read_freeze
-from omnigraph_ops.freeze.text import at, files_csv, files_text, freeze_text, holds_text, unfreeze_text
 from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.views.freeze_text import at, files_csv, files_text, freeze_text, holds_text, unfreeze_text
 
 _REPORT_EVERY = 200
 

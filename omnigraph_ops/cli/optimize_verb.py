@@ -6,7 +6,6 @@ import argparse
 import sys
 from dataclasses import replace
 
-from omnigraph_ops import render
 from omnigraph_ops.cli.airflow_api import queue_run
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target
@@ -15,7 +14,8 @@ from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.health import health
 from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
-from omnigraph_ops.render_health import health_text
+from omnigraph_ops.views import render
+from omnigraph_ops.views.render_health import health_text
 
 
 def plan_verb(args: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from omnigraph_ops import render
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import Effect, require_consent, require_terms
@@ -14,6 +13,7 @@ from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 from omnigraph_ops.repair import apply_repair, preview_repair
 from omnigraph_ops.sealed import verify
+from omnigraph_ops.views import render
 
 _NOTHING = "nothing was published"
 _EFFECT = Effect(does="publishes the heads of drifted tables", untouched=_NOTHING)

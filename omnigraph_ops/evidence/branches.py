@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.evidence.readable import short
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.models import BranchEvidence
+from omnigraph_ops.views.readable import short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,6 @@ from omnigraph_ops.evidence.branches import BranchView, branch_evidence, branch_
 from omnigraph_ops.evidence.consequences import if_not_published, if_published
 from omnigraph_ops.evidence.cost import estimate
 from omnigraph_ops.evidence.indexes import index_evidence
-from omnigraph_ops.evidence.readable import short
 from omnigraph_ops.evidence.rows import Meter, column_types, compare_rows, compare_values, shown_rows
 from omnigraph_ops.evidence.sides import Sides, read_side
 from omnigraph_ops.evidence.verdict import content_verdict
@@ -25,6 +24,7 @@ from omnigraph_ops.graph.history import History
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import DriftEvidence, EvidenceTier, TierCost
+from omnigraph_ops.views.readable import short
 
 T = TypeVar("T")
 _MAX_PROBLEM = 300

@@ -8,10 +8,10 @@ import numpy as np
 
 from omnigraph_ops.evidence.compare import ColumnPair, RowDiff, diff_column, diff_rows
 from omnigraph_ops.evidence.cost import SHOWN_PER_CHANGE
-from omnigraph_ops.evidence.readable import is_blob_description, readable, short
 from omnigraph_ops.evidence.sides import Side, Sides
 from omnigraph_ops.lance.evidence import RowIds, column_hashes, row_versions, rows_by_id
 from omnigraph_ops.models import ColumnEvidence, RowChange, ShownRow, ShownValue
+from omnigraph_ops.views.readable import is_blob_description, readable, short
 
 MAX_COLUMNS = 20
 _DIFFERS = " (differs further on)"

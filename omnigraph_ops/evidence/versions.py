@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.evidence.readable import short
 from omnigraph_ops.graph.history import History
 from omnigraph_ops.graph.lance_manifest import VersionRecord
 from omnigraph_ops.models import TransactionProperty, VersionEvidence
+from omnigraph_ops.views.readable import short
 
 MAX_VERSIONS = 100
 MAX_PROPERTIES = 8

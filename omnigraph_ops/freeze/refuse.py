@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable
 
 from omnigraph_ops.errors import GraphFrozen
-from omnigraph_ops.freeze.text import age_text, at
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.holds import Hold, freezes, is_active
 from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.views.freeze_text import age_text, at
 
 
 def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:

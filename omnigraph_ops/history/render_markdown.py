@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.approval.markdown import prose, table
 from omnigraph_ops.history.views import Section, View
+from omnigraph_ops.views.markdown import prose, table
 
 
 def markdown(view: View) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from omnigraph_ops.evidence.readable import safe
 from omnigraph_ops.history.views import Section, View
+from omnigraph_ops.views.readable import safe
 
 
 def text(view: View) -> str:

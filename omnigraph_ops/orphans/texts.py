@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from omnigraph_ops.approval.markdown import code, count, digest_line, human_seconds, no_answer, prose, table
-from omnigraph_ops.evidence.readable import safe
 from omnigraph_ops.models import (
     OrphanFile,
     OrphanGroup,
@@ -20,6 +18,8 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.orphans.layout import dataset_of
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.markdown import code, count, digest_line, human_seconds, no_answer, prose, table
+from omnigraph_ops.views.readable import safe
 
 MOST_ROWS = 30
 _ASIDE = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph_ops.approval.markdown import code, count, digest_line, human_seconds, no_answer, prose, table
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models.retention import (
     EdgeRows,
@@ -14,6 +13,7 @@ from omnigraph_ops.models.retention import (
     TableRowPlan,
     TableRowStats,
 )
+from omnigraph_ops.views.markdown import code, count, digest_line, human_seconds, no_answer, prose, table
 
 RECLAIM = (
     "The rows are marked as deleted and still stored: `optimize` rewrites their fragments without them, and `cleanup` "

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from omnigraph_ops import audit_log
-from omnigraph_ops.approval.markdown import some
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError
 from omnigraph_ops.models import CleanupStats, OrphanedFork
 from omnigraph_ops.models.retention import TableRowStats
 from omnigraph_ops.models.runs import FilesDone
 from omnigraph_ops.runs.watch import Run
+from omnigraph_ops.views.markdown import some
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

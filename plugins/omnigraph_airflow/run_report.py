@@ -13,9 +13,6 @@ from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_airflow.run_facts import RunFacts
 from omnigraph_airflow.run_failures import failed
 from omnigraph_airflow.run_record import results_of
-from omnigraph_ops.approval import human_bytes, ranges
-from omnigraph_ops.approval.markdown import prose
-from omnigraph_ops.approval.markdown import table as markdown_table
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models import (
     CleanupStats,
@@ -24,7 +21,10 @@ from omnigraph_ops.models import (
     SkipReason,
     TableStats,
 )
-from omnigraph_ops.render import amplification_text
+from omnigraph_ops.views.approval import human_bytes, ranges
+from omnigraph_ops.views.markdown import prose
+from omnigraph_ops.views.markdown import table as markdown_table
+from omnigraph_ops.views.render import amplification_text
 
 _MOST_SPARED = 20
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)

@@ -16,7 +16,7 @@ from omnigraph_ops.health import health
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
 from omnigraph_ops.models import Decision, RewritePolicy, SkipReason
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.render import plan_text
+from omnigraph_ops.views.render import plan_text
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

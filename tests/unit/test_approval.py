@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops import approval
 from omnigraph_ops.models import (
     Classification,
     CleanupPlan,
@@ -20,6 +19,7 @@ from omnigraph_ops.models import (
     SnapshotExpiry,
     TableCleanupPlan,
 )
+from omnigraph_ops.views import approval
 
 HEALABLE = RepairRow(
     table_key="node:Company",

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.approval import repair_body
-from omnigraph_ops.approval.evidence import MAX_CHARACTERS
-from omnigraph_ops.approval.markdown import code, line, prose
 from omnigraph_ops.models import (
     BranchEvidence,
     Classification,
@@ -22,6 +19,9 @@ from omnigraph_ops.models import (
     ShownValue,
     TierCost,
 )
+from omnigraph_ops.views.approval import repair_body
+from omnigraph_ops.views.approval.evidence import MAX_CHARACTERS
+from omnigraph_ops.views.markdown import code, line, prose
 
 HOSTILE = "a|b`c`\\|<img src=x>\n# *x* [y](http://z) www.z.org me@z.org"
 EVIDENCE = DriftEvidence(

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.evidence.readable import MAX_TEXT, readable, safe, short
 from omnigraph_ops.lance.value_hash import hash_values
+from omnigraph_ops.views.readable import MAX_TEXT, readable, safe, short
 
 VALUES = {
     "bool": pa.array([True, False, None, True]),

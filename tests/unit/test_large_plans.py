@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops import approval, render, serde
-from omnigraph_ops.approval import ranges
-from omnigraph_ops.approval.markdown import MOST_RANGES
+from omnigraph_ops import serde
 from omnigraph_ops.cleanup.policy import removable
 from omnigraph_ops.cleanup.protect import Protection
 from omnigraph_ops.models import CleanupPlan, OrphanedFork
 from omnigraph_ops.sealed import PlanRef, plan_path
+from omnigraph_ops.views import approval, render
+from omnigraph_ops.views.approval import ranges
+from omnigraph_ops.views.markdown import MOST_RANGES
 from tests.support.large_plans import MANY, large_cleanup
 
 READABLE = 64 * 1024

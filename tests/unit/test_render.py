@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops import render
-from omnigraph_ops.approval import human_bytes, ranges
 from omnigraph_ops.models import (
     CheckReport,
     CheckStatus,
@@ -37,7 +35,9 @@ from omnigraph_ops.models import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.render_health import health_text
+from omnigraph_ops.views import render
+from omnigraph_ops.views.approval import human_bytes, ranges
+from omnigraph_ops.views.render_health import health_text
 
 PENDING = PendingIndex(column="embedding", reason="column has no non-null vectors to train on yet")
 

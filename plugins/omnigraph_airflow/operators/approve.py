@@ -9,8 +9,8 @@ from airflow.sdk import Param
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.operators.ask import ApprovePlanOperator
-from omnigraph_ops import approval
 from omnigraph_ops.models import CleanupPlan, OrphansPlan, RepairPreview
+from omnigraph_ops.views import approval
 
 FORCE = "force"
 REPAIR_FORM = {FORCE: Param(False, type="boolean", title="Also publish drift that is not verified maintenance")}

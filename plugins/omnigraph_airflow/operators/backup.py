@@ -38,7 +38,7 @@ class FreezeOperator(OmnigraphOperator):
         from omnigraph_ops.durations import parse_duration
         from omnigraph_ops.freeze.release import unfreeze_all
         from omnigraph_ops.freeze.take import freeze_graph
-        from omnigraph_ops.freeze.text import freeze_text
+        from omnigraph_ops.views.freeze_text import freeze_text
 
         owner = f"{context['ti'].dag_id}/{context['run_id']}/{self.task_id}"
         unfreeze_all(graph, owner)

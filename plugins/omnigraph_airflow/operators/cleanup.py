@@ -22,11 +22,12 @@ from omnigraph_airflow.operators.base import (
     to_xcom,
 )
 from omnigraph_airflow.operators.lots import LotOperator
-from omnigraph_ops import render, serde
+from omnigraph_ops import serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lots import deal
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.views import render
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -66,6 +66,6 @@ class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
         return apply_orphans(graph, plan, on_progress=self.log.info)
 
     def outcome(self, report: OrphansReport) -> tuple[AuditEvent, str]:
-        from omnigraph_ops import render
+        from omnigraph_ops.views import render
 
         return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, render.orphans_detail(report)

@@ -96,6 +96,6 @@ class ExpireRowsOperator(ApplyApprovedOperator[RowRetentionPlan, RowRetentionRep
         return expire_rows(graph, plan, engine=engine_of(graph, None), say=self.log.info)
 
     def outcome(self, report: RowRetentionReport) -> tuple[AuditEvent, str]:
-        from omnigraph_ops import render
+        from omnigraph_ops.views import render
 
         return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, render.rows_detail(report)

@@ -16,7 +16,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
 from omnigraph_airflow.stages import BY_APPROVAL
-from omnigraph_ops.approval.markdown import digest_shown
+from omnigraph_ops.views.markdown import digest_shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from omnigraph_ops.approval import policy_text, ranges
-from omnigraph_ops.approval.cleanup import by_reasons
-from omnigraph_ops.approval.markdown import human_seconds, some
 from omnigraph_ops.durations import moment
-from omnigraph_ops.evidence_text import column_text, rows_text, verdict_text, version_text
 from omnigraph_ops.history.views import Section, View
 from omnigraph_ops.models import (
     Classification,
@@ -23,6 +19,10 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.retention import RowRetentionPlan, TableRowPlan
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.approval import policy_text, ranges
+from omnigraph_ops.views.approval.cleanup import by_reasons
+from omnigraph_ops.views.evidence_text import column_text, rows_text, verdict_text, version_text
+from omnigraph_ops.views.markdown import human_seconds, some
 
 MOST_FILES = 1000
 """Files, or rows of any other list, that a page shows; the kept plan has all of them."""

@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from omnigraph_airflow.page import charts, texts
 from omnigraph_airflow.page.shim import PAGES
-from omnigraph_ops.approval import ranges
 from omnigraph_ops.history.views import what, words
+from omnigraph_ops.views.approval import ranges
 
 
 @cache

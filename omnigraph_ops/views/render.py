@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from omnigraph_ops.approval.markdown import ranges
-from omnigraph_ops.evidence_text import left_alone
 from omnigraph_ops.models import (
     CheckReport,
     CleanupPlan,
@@ -27,8 +25,10 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.retention import RowRetentionReport
-from omnigraph_ops.render_evidence import evidence_lines
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.evidence_text import left_alone
+from omnigraph_ops.views.markdown import ranges
+from omnigraph_ops.views.render_evidence import evidence_lines
 
 _MOST_LINES = 200
 _SKIP_TEXT = {

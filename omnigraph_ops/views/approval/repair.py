@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omnigraph_ops.approval.evidence import evidence_section
-from omnigraph_ops.approval.markdown import code, count, digest_line, no_answer, prose, table
-from omnigraph_ops.evidence_text import left_alone
 from omnigraph_ops.models import Classification, DriftEvidence, RepairPreview, RepairRow
+from omnigraph_ops.views.approval.evidence import evidence_section
+from omnigraph_ops.views.evidence_text import left_alone
+from omnigraph_ops.views.markdown import code, count, digest_line, no_answer, prose, table
 
 MEANING = {
     Classification.VERIFIED_MAINTENANCE: "verified maintenance",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from omnigraph_ops import evidence_text as text
 from omnigraph_ops.models import BranchEvidence, DriftEvidence, ShownRow
+from omnigraph_ops.views import evidence_text as text
 
 MAX_VERSIONS = 10
 MAX_BRANCHES = 10

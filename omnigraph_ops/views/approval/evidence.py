@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omnigraph_ops.approval.markdown import code, count, prose, table
-from omnigraph_ops.evidence_text import column_text, cost_text, rows_text, value_text, verdict_text, version_text
 from omnigraph_ops.models import BranchEvidence, DriftEvidence, RepairRow, ShownRow
+from omnigraph_ops.views.evidence_text import column_text, cost_text, rows_text, value_text, verdict_text, version_text
+from omnigraph_ops.views.markdown import code, count, prose, table
 
 MAX_CHARACTERS = 6000
 MAX_VERSIONS = 5

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.approval.markdown import (
+from omnigraph_ops.models import (
+    CleanupPlan,
+    OrphanedFork,
+    PlannedFile,
+    ProtectedVersion,
+    RetentionPolicy,
+    SnapshotExpiry,
+    TableCleanupPlan,
+)
+from omnigraph_ops.views.markdown import (
     code,
     count,
     digest_line,
@@ -16,15 +25,6 @@ from omnigraph_ops.approval.markdown import (
     ranges,
     some,
     table,
-)
-from omnigraph_ops.models import (
-    CleanupPlan,
-    OrphanedFork,
-    PlannedFile,
-    ProtectedVersion,
-    RetentionPolicy,
-    SnapshotExpiry,
-    TableCleanupPlan,
 )
 
 MAX_REASONS = 3

@@ -1,0 +1,1 @@
+"""Texts of plans and reports for people: terminal, approval, Markdown."""
