@@ -15,6 +15,7 @@ from omnigraph_ops import sealed
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.evidence import EvidenceCollector
 from omnigraph_ops.freeze.refuse import refuse_frozen
+from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import History, history
 from omnigraph_ops.graph.ids import now_us
@@ -33,7 +34,6 @@ from omnigraph_ops.models import (
     RepairRow,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.optimize.observe import select_entries
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
 REPAIR_ACTOR = "omnigraph:repair"

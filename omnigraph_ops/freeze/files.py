@@ -19,10 +19,10 @@ from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
 from omnigraph_ops.freeze.observe import stored_manifest
 from omnigraph_ops.freeze.roots import below_root, recorded_roots
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.paths import chain_folder
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.files import TrackedFile, files_of_versions
 from omnigraph_ops.models.freeze import CutFile, CutFileKind, Freeze, FrozenPin, PinRole
-from omnigraph_ops.orphans.layout import chain_folder
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import below_folder, files_in, folders_in
 from omnigraph_ops.storage.store import Storage

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from omnigraph_ops.errors import InvalidInput, RecoveryPending
 from omnigraph_ops.freeze.pins import Chain, Subject, dataset_pins
 from omnigraph_ops.graph.contract import staging_files
+from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
@@ -23,7 +24,6 @@ from omnigraph_ops.graph.layout import (
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
 from omnigraph_ops.models.freeze import FrozenBranch, FrozenCut, FrozenPin, PinRole
-from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.parallel import in_parallel
 
 _LOOKS = 8

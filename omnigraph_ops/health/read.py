@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.graph.entries import select_entries, spec_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.state import TableEntry
@@ -14,7 +15,7 @@ from omnigraph_ops.health.score import StoredFacts, report_of, score_table
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.optimize.ingest import last_run
-from omnigraph_ops.optimize.observe import columns_without_values, policy_of, select_entries, spec_of
+from omnigraph_ops.optimize.observe import columns_without_values, policy_of
 from omnigraph_ops.optimize.plan import OptimizePolicy, missing_indexes, owners_note
 from omnigraph_ops.optimize.text_plan import foreign_note
 from omnigraph_ops.optimize.text_state import text_state

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.errors import CorruptGraph, UnknownTable
-from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.graph.entries import spec_of
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import column_bytes, has_values, table_facts
@@ -16,7 +16,6 @@ from omnigraph_ops.optimize.auto import thresholds_of
 from omnigraph_ops.optimize.deferred import refuse_deferral
 from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation, missing_indexes
 from omnigraph_ops.optimize.text_state import text_state
-from omnigraph_ops.suggest import unknown_table
 from omnigraph_ops.throttle import ceilings_of
 
 
@@ -38,24 +37,6 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         auto=settings.auto,
         owns_config=graph.format.publishes,
     )
-
-
-def select_entries(graph: Graph, state: BranchState, tables: Sequence[str]) -> tuple[TableEntry, ...]:
-    """The maintained tables, or exactly those named; `UnknownTable` for a key that is not live. Pure."""
-    entries = graph.maintained(state)
-    known = {e.table_key for e in entries}
-    unknown = [key for key in tables if key not in known]
-    if unknown:
-        raise unknown_table(graph.uri, unknown[0], known, "nothing was written")
-    return tuple(e for e in entries if not tables or e.table_key in tables)
-
-
-def spec_of(graph: Graph, entry: TableEntry) -> TableSpec:
-    """The catalog's view of a maintained table. Pure."""
-    spec = graph.catalog.get(entry.table_key)
-    if spec is None:
-        raise UnknownTable(f"{entry.table_key} is not in the accepted schema of {graph.uri}")
-    return spec
 
 
 def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableObservation:

@@ -9,6 +9,7 @@ from functools import partial
 from omnigraph_ops.errors import DriftFound, OpsError, RecoveryPending, StalePlan
 from omnigraph_ops.freeze.refuse import active_freezes, why_frozen
 from omnigraph_ops.freeze.release import sweep_ended
+from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.guards import refuse_pending
@@ -28,7 +29,7 @@ from omnigraph_ops.optimize.budget import Budget, late_internal, run_within, too
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
 from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.optimize.internal import optimize_internal
-from omnigraph_ops.optimize.observe import observe_table, policy_of, select_entries
+from omnigraph_ops.optimize.observe import observe_table, policy_of
 from omnigraph_ops.optimize.plan import plan_table
 from omnigraph_ops.optimize.table_run import TableRun
 from omnigraph_ops.optimize.units import Effort, Progress, Room

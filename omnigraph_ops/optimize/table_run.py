@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.drafts import drafts_of
+from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.graph.text_indexes import older_texts
@@ -22,7 +23,6 @@ from omnigraph_ops.optimize.deferred import commit_rewrites
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
 from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.optimize.indexes import prepare_indexes
-from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.optimize.plan import OptimizePolicy
 from omnigraph_ops.optimize.units import Effort, Progress, Room, fold, written_indexes
 from omnigraph_ops.plain_unit import Effects, Guard, run_plain_unit

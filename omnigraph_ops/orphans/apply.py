@@ -13,6 +13,7 @@ from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.references import branch_names
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
@@ -20,7 +21,6 @@ from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.orphans.classify import Standing
 from omnigraph_ops.orphans.plan import Say, dropped_to_keep
 from omnigraph_ops.orphans.quarantine import begin, discard_if_empty, place_of
-from omnigraph_ops.orphans.references import branch_names
 from omnigraph_ops.orphans.survey import Survey, check_age, survey
 from omnigraph_ops.runs.watch import Stopped
 from omnigraph_ops.storage.inventory import (

@@ -9,19 +9,11 @@ from enum import StrEnum
 from omnigraph_ops.freeze.names import FREEZES_DIR
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, PROBE_PREFIX, RECOVERY_DIR
+from omnigraph_ops.graph.paths import LanceFile, Part, chain_folder, dataset_of, is_plain, is_root_file, lance_file
+from omnigraph_ops.graph.references import References
 from omnigraph_ops.lease import LEASE_FILE
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.optimize.indexes import CLONES_DIR
-from omnigraph_ops.orphans.layout import (
-    LanceFile,
-    Part,
-    chain_folder,
-    dataset_of,
-    is_plain,
-    is_root_file,
-    lance_file,
-)
-from omnigraph_ops.orphans.references import References
 from omnigraph_ops.rewrites.journal import table_path_of
 from omnigraph_ops.runs.journal import RUNS_DIR
 

@@ -14,6 +14,7 @@ from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
+from omnigraph_ops.graph.paths import is_plain
 from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
@@ -27,7 +28,6 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.orphans.classify import QUARANTINE_DIR
-from omnigraph_ops.orphans.layout import is_plain
 from omnigraph_ops.storage.inventory import (
     BULK,
     Stored,

@@ -9,7 +9,7 @@ from omnigraph_ops.cleanup.view import GraphView
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, version_of_manifest_file
-from omnigraph_ops.orphans.layout import chain_folder
+from omnigraph_ops.graph.paths import chain_folder
 from omnigraph_ops.storage.inventory import files_in
 
 _NEVER = float("inf")

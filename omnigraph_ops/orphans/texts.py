@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from omnigraph_ops.graph.paths import dataset_of
 from omnigraph_ops.models import (
     OrphanFile,
     OrphanGroup,
@@ -16,7 +17,6 @@ from omnigraph_ops.models import (
     QuarantineReport,
     SparedFile,
 )
-from omnigraph_ops.orphans.layout import dataset_of
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.views.markdown import code, count, digest_line, human_seconds, no_answer, prose, table
 from omnigraph_ops.views.readable import safe

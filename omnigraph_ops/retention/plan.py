@@ -9,6 +9,7 @@ from omnigraph_ops.coordination.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.engine.binary import EngineCli
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.freeze.refuse import refuse_any_freeze
+from omnigraph_ops.graph.entries import spec_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.state import BranchState, TableEntry
@@ -16,7 +17,6 @@ from omnigraph_ops.graph.type_facts import TypeFacts, read_type_facts
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rows import clock_of, expired_rows, keys_below
 from omnigraph_ops.models.retention import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
-from omnigraph_ops.optimize.observe import spec_of
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.retention.look import edges_at, edges_of, entry_in, lasting_drift, over_bounds, state_of
 from omnigraph_ops.retention.policy import check_bounds, distinct

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from omnigraph_ops.errors import LeaseHeld, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.paths import Part, data_file_of_blob, lance_file
+from omnigraph_ops.graph.references import read_dataset
 from omnigraph_ops.holds import HoldKind, active_holds
 from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.rewrites.journal import FinishedTask, MadeFile
@@ -49,9 +51,6 @@ def referenced(graph: Graph, table_path: str, files: Iterable[MadeFile]) -> froz
     paths = {f.path for f in files if _belongs(f, table_path)}
     if not paths or not graph.storage.list(f"{table_path}/_versions"):
         return frozenset()
-    # Here, because orphans builds on cleanup and optimize, and optimize on this.
-    from omnigraph_ops.orphans.references import read_dataset
-
     known = read_dataset(graph, table_path)
     tails = {path: _data_tail(path, table_path) for path in paths}
     return frozenset(p for p, tail in tails.items() if f"{table_path}/{tail}" in known.exact or tail in known.loose)
@@ -70,15 +69,11 @@ def intact(graph: Graph, files: Iterable[MadeFile]) -> frozenset[MadeFile]:
 
 def _belongs(file: MadeFile, table_path: str) -> bool:
     """Whether a journal may name that file at all: data of its own table, of the main chain. Pure."""
-    from omnigraph_ops.orphans.layout import Part, lance_file
-
     known = lance_file(file.path, (), table_path) if file.path.startswith(f"{table_path}/") else None
     return known is not None and known.branch is None and known.part in {Part.DATA, Part.BLOB}
 
 
 def _data_tail(path: str, table_path: str) -> str:
     """The data file that keeps a file alive, relative to the dataset: its own, or that of its blob. Pure."""
-    from omnigraph_ops.orphans.layout import data_file_of_blob
-
     tail = path.removeprefix(f"{table_path}/")
     return tail if tail.endswith(".lance") else data_file_of_blob(tail)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph import Graph, references
 from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.holds import HeldVersion, Hold, HoldKind, place_hold
 from omnigraph_ops.lance import files as lance_files
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.orphans import apply, apply_orphans, plan_orphans, references
+from omnigraph_ops.orphans import apply, apply_orphans, plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, every_version, planned, put, run
 from tests.support.rows import rows_everywhere

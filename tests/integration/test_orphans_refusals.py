@@ -11,9 +11,10 @@ import pytest
 from omnigraph_ops import sealed
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, InvalidInput, RecoveryPending, StalePlan
 from omnigraph_ops.fence import fenced
+from omnigraph_ops.graph import references
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import OrphanFile, OrphanKind
-from omnigraph_ops.orphans import apply_orphans, plan_orphans, references
+from omnigraph_ops.orphans import apply_orphans, plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.orphans import (
     KNOWS,

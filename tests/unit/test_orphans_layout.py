@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.orphans.layout import Part, dataset_of, is_plain, is_root_file, lance_file
+from omnigraph_ops.graph.paths import Part, dataset_of, is_plain, is_root_file, lance_file
 
 TABLE = "nodes/0123456789abcdef"
 UUID = "e38efcac-ca68-4e47-b648-15d6cd5a9983"
