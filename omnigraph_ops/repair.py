@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from omnigraph_ops import sealed
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.evidence import EvidenceCollector
-from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import History, history
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.content import unreadable, wrong_content
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     Classification,
     EvidenceTier,

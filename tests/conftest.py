@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from omnigraph_ops import pace
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import pace
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
 from tests.support.shell import Cli, runner

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator
 
 from omnigraph_ops.backup.pace import Say
+from omnigraph_ops.coordination.freeze_release import unfreeze
+from omnigraph_ops.coordination.holds import read_hold
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.freeze.release import unfreeze
 from omnigraph_ops.freeze.take import active_freeze, extend_freeze, freeze_graph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.holds import read_hold
 from omnigraph_ops.models.backup import BackupStart
 from omnigraph_ops.models.freeze import Freeze
 

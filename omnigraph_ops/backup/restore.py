@@ -19,12 +19,12 @@ from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.rows import compare_rows
 from omnigraph_ops.backup.take import present_files
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.freeze.checksums import checksum_of
 from omnigraph_ops.freeze.roots import rename_roots
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, MANIFEST_DIR, PROBE_PREFIX
-from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease, patience
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.parallel import in_parallel

@@ -10,16 +10,18 @@ from omnigraph_ops.cleanup.forks import fork_files, is_orphaned, why_kept
 from omnigraph_ops.cleanup.plan import files_to_go, refusal
 from omnigraph_ops.cleanup.policy import removable
 from omnigraph_ops.cleanup.protect import protect
-from omnigraph_ops.cleanup.view import GraphView, look
+from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.removals import announced
+from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
-from omnigraph_ops.freeze.refuse import refuse_frozen
-from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.cleanup import existing_versions, remove_versions
-from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -29,10 +31,8 @@ from omnigraph_ops.models import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.removals import announced
 from omnigraph_ops.runs.told import cleaned
 from omnigraph_ops.runs.watch import Stopped
-from omnigraph_ops.sealed import verify
 
 _SHOWN = 5
 

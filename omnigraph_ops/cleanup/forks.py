@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from omnigraph_ops.cleanup.view import GraphView
+from omnigraph_ops.coordination.graph_view import GraphView
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK

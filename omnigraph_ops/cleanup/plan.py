@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from omnigraph_ops.cleanup.forks import find_orphaned_forks
 from omnigraph_ops.cleanup.policy import candidates, check_policy, removable
 from omnigraph_ops.cleanup.protect import protect, spelling_problem
-from omnigraph_ops.cleanup.view import GraphView, look
+from omnigraph_ops.coordination.frozen import why_frozen
+from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.freeze.refuse import why_frozen
 from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.cleanup import FileToGo, existing_versions, explain_removal, freed_with_forks
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.sealed import expiry, seal
 from omnigraph_ops.storage.location import below_graph
 
 

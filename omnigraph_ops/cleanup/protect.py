@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from omnigraph_ops.cleanup.view import GraphView
+from omnigraph_ops.coordination.graph_view import GraphView
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.cleanup import branch_base_paths
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway

@@ -14,11 +14,11 @@ from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.cli.values import wrong_usage
+from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import open_graph
 from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.sealed import verify
 from omnigraph_ops.views import render
 
 _SMALL_KEEP = 3

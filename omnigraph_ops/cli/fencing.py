@@ -8,9 +8,9 @@ import sys
 from contextlib import AbstractContextManager
 
 from omnigraph_ops.cli.freeze_options import DEFAULT_FENCE
+from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
 
 

@@ -13,9 +13,10 @@ from omnigraph_ops.cli.consent import Effect, options, require_consent, require_
 from omnigraph_ops.cli.orphans_options import DEFAULT_AGE
 from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
+from omnigraph_ops.coordination.fence import fenced
+from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.durations import duration, parse_duration
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
-from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import (
@@ -27,7 +28,6 @@ from omnigraph_ops.orphans import (
     restore,
     texts,
 )
-from omnigraph_ops.sealed import verify
 from omnigraph_ops.storage.location import locate
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.sealed import P
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.sealed import P
 
 
 def read_plan(path: str, cls: type[P], consequence: str) -> P:

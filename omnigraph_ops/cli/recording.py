@@ -11,6 +11,7 @@ from typing import Any
 
 from omnigraph_ops import __version__, audit_log, history
 from omnigraph_ops.cli.signals import Signals
+from omnigraph_ops.coordination.lease import process_name
 from omnigraph_ops.errors import (
     ApprovalMissing,
     InvalidInput,
@@ -27,7 +28,6 @@ from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.history.results import Interruption, RunResults, StageFailure
 from omnigraph_ops.history.snapshot import everything_now, look, versions_now
-from omnigraph_ops.lease import process_name
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,

@@ -9,10 +9,10 @@ from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import Effect, require_consent, require_terms
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
+from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.sealed import verify
 from omnigraph_ops.views import render
 
 _NOTHING = "nothing was published"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from omnigraph_ops import sealed
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import require_consent, require_terms, say_how_to_apply
@@ -13,13 +12,14 @@ from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.cli.retention_options import DEFAULT_SHARE
 from omnigraph_ops.cli.values import wrong_usage
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, RowRetentionReport
 from omnigraph_ops.retention import expire_rows, parse_policies, plan_row_retention, read_policies, texts
 from omnigraph_ops.retention.apply import engine_of
-from omnigraph_ops.sealed import verify
 
 _NOTHING = "nothing was deleted"
 

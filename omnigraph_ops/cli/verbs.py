@@ -22,9 +22,9 @@ from omnigraph_ops.cli.repair_verb import repair_verb
 from omnigraph_ops.cli.retention_verb import retention_verb
 from omnigraph_ops.cli.text_indexer_verb import text_indexer_verb
 from omnigraph_ops.config import reference as settings_reference
+from omnigraph_ops.coordination.fence import current_lock, unlock
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.fence import current_lock, unlock
 from omnigraph_ops.models import UnlockReport
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.views import render

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_tag
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
 from omnigraph_ops.freeze.observe import stored_manifest
 from omnigraph_ops.freeze.roots import below_root, recorded_roots
 from omnigraph_ops.graph.graph import Graph

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from omnigraph_ops.freeze.release import stored_tags, sweep_ended
+from omnigraph_ops.coordination.freeze_release import stored_tags, sweep_ended
+from omnigraph_ops.coordination.holds import Hold, active_holds, freezes
 from omnigraph_ops.freeze.take import read_freeze
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.holds import Hold, active_holds, freezes
 from omnigraph_ops.models.freeze import CutProblem, HoldList, HoldState, ListedHold
 
 _NO_RECORD = "its record is lost, so nobody knows until when; end it with `omnigraph-ops unfreeze`"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.freeze_names import tag_name
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.freeze.names import tag_name
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.freeze import FrozenPin, PinRole
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind, place_hold, read_hold, release_hold
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.removals import refuse_removed
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.freeze.take import check_ttl
 from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.holds import HeldVersion, Hold, HoldKind, place_hold, read_hold, release_hold
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import UnfreezeReport
-from omnigraph_ops.removals import refuse_removed
 from omnigraph_ops.suggest import unknown_table
 
 

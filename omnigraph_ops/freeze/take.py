@@ -14,20 +14,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from omnigraph_ops import audit_log
+from omnigraph_ops.coordination.freeze_names import contract_folder
+from omnigraph_ops.coordination.freeze_release import end_freeze, sweep_ended_here
+from omnigraph_ops.coordination.frozen import active_freezes
+from omnigraph_ops.coordination.holds import (
+    FreezeTerms,
+    HeldVersion,
+    Hold,
+    HoldKind,
+    is_active,
+    place_hold,
+    read_hold,
+    write_hold,
+)
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.removals import refuse_removed
 from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict
-from omnigraph_ops.freeze.names import contract_folder
 from omnigraph_ops.freeze.observe import Look, observe_cut
-from omnigraph_ops.freeze.refuse import active_freezes
-from omnigraph_ops.freeze.release import end_freeze, sweep_ended_here
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.holds import FreezeTerms, HeldVersion, Hold, HoldKind, is_active, place_hold, read_hold, write_hold
 from omnigraph_ops.lance.errors import DatasetMissing
 from omnigraph_ops.lance.tags import create_tag
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.removals import refuse_removed
 
 DEFAULT_TTL_SECONDS = 86_400.0
 LONGEST_TTL_SECONDS = 30 * 86_400.0

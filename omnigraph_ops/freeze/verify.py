@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.freeze.names import contract_folder
+from omnigraph_ops.coordination.freeze_names import contract_folder
 from omnigraph_ops.freeze.observe import stored_manifest
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lance.errors import DatasetMissing

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR, table_path_of
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
@@ -20,7 +21,6 @@ from omnigraph_ops.models import PATIENCE, Decision, OptimizePlan, SkipReason, T
 from omnigraph_ops.optimize.ingest import last_run, record_deferral
 from omnigraph_ops.optimize.units import Room
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.rewrites.journal import REWRITES_DIR, table_path_of
 from omnigraph_ops.sizes import human_bytes, parse_bytes
 from omnigraph_ops.storage.inventory import folders_in
 

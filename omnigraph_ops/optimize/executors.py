@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome, perform
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import Executor
-from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome, perform
 from omnigraph_ops.storage.store import Storage
 
 

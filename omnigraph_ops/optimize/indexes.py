@@ -11,16 +11,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
+from omnigraph_ops.coordination.state import CLONES_DIR
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.holds import HeldVersion, plan_hold
 from omnigraph_ops.lance.commits import IndexChange, index_change
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.storage.inventory import below_folder, move_files
 
-CLONES_DIR = f"{MAINTENANCE_DIR}/clones"
 # A bound for a run on another machine that died: on this one its hold ends with the process.
 _LONGEST_WORK_SECONDS = 86_400.0
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import GraphFrozen, PublishConflict
-from omnigraph_ops.fence import INTERNAL_COMPACTION
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.errors import CommitConflict, CommitContention
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
-from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import SkipReason, TableStats
 from omnigraph_ops.models.runs import Unit
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from omnigraph_ops.coordination.throttle import ceilings_of
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.entries import spec_of
 from omnigraph_ops.graph.graph import Graph
@@ -16,7 +17,6 @@ from omnigraph_ops.optimize.auto import thresholds_of
 from omnigraph_ops.optimize.deferred import refuse_deferral
 from omnigraph_ops.optimize.plan import OptimizePolicy, TableObservation, missing_indexes
 from omnigraph_ops.optimize.text_state import text_state
-from omnigraph_ops.throttle import ceilings_of
 
 
 def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:

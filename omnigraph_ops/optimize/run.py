@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.frozen import active_freezes, why_frozen
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.rewrites.settle import abandon, sweep_rewrites
 from omnigraph_ops.errors import DriftFound, OpsError, RecoveryPending, StalePlan
-from omnigraph_ops.freeze.refuse import active_freezes, why_frozen
-from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.models import (
     Decision,
@@ -34,7 +35,6 @@ from omnigraph_ops.optimize.plan import plan_table
 from omnigraph_ops.optimize.table_run import TableRun
 from omnigraph_ops.optimize.units import Effort, Progress, Room
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.rewrites.settle import abandon, sweep_rewrites
 from omnigraph_ops.runs.told import optimized
 from omnigraph_ops.runs.watch import Stopped
 

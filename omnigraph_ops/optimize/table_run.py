@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+from omnigraph_ops.coordination.holds import HeldVersion, Hold, plan_hold
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.coordination.plain_unit import Effects, Guard, run_plain_unit
+from omnigraph_ops.coordination.rewrites.adopt import Round, adopt, begin
+from omnigraph_ops.coordination.rewrites.claim import rewrite_lease
+from omnigraph_ops.coordination.rewrites.commit import Batch, batches, ready
+from omnigraph_ops.coordination.rewrites.journal import open_journals
+from omnigraph_ops.coordination.rewrites.settle import abandon, end
+from omnigraph_ops.coordination.throttle import ceilings_of
+from omnigraph_ops.coordination.window import discard, land, refuse_missing
 from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.drafts import drafts_of
 from omnigraph_ops.graph.entries import select_entries
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.graph.text_indexes import older_texts
-from omnigraph_ops.holds import HeldVersion, Hold, plan_hold
 from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.errors import CommitConflict, LanceFailure
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.lease import LeaseKeeper
 from omnigraph_ops.models import TablePlan, UnitWindow
 from omnigraph_ops.optimize.deferred import commit_rewrites
 from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
@@ -25,14 +33,6 @@ from omnigraph_ops.optimize.index_writer import IndexWriter
 from omnigraph_ops.optimize.indexes import prepare_indexes
 from omnigraph_ops.optimize.plan import OptimizePolicy
 from omnigraph_ops.optimize.units import Effort, Progress, Room, fold, written_indexes
-from omnigraph_ops.plain_unit import Effects, Guard, run_plain_unit
-from omnigraph_ops.rewrites.adopt import Round, adopt, begin
-from omnigraph_ops.rewrites.claim import rewrite_lease
-from omnigraph_ops.rewrites.commit import Batch, batches, ready
-from omnigraph_ops.rewrites.journal import open_journals
-from omnigraph_ops.rewrites.settle import abandon, end
-from omnigraph_ops.throttle import ceilings_of
-from omnigraph_ops.window import discard, land, refuse_missing
 
 _REWRITE_ROUNDS = 5
 # A bound for a run on another machine that died: on this one its hold ends with the process.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from omnigraph_ops.coordination.plain_unit import Guard
 from omnigraph_ops.lance.errors import CommitConflict, CommitContention, IncompatibleCommit, LanceFailure
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import build_index, fold_index, index_facts, index_type_of
 from omnigraph_ops.models import IndexBuild, IndexFold, TablePlan
 from omnigraph_ops.optimize.index_writer import IndexWriter
-from omnigraph_ops.plain_unit import Guard
 
 Progress = Callable[[str], None]
 Room = Callable[[int], bool]

@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from omnigraph_ops import sealed
-from omnigraph_ops.cleanup.view import look
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.graph_view import look
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
-from omnigraph_ops.freeze.refuse import refuse_any_freeze
-from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.references import branch_names
-from omnigraph_ops.guards import refuse_pending
-from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.orphans.classify import Standing

@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.freeze.names import FREEZES_DIR
+from omnigraph_ops.coordination.freeze_names import FREEZES_DIR
+from omnigraph_ops.coordination.lease import LEASE_FILE
+from omnigraph_ops.coordination.rewrites.journal import table_path_of
+from omnigraph_ops.coordination.state import CLONES_DIR
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, PROBE_PREFIX, RECOVERY_DIR
 from omnigraph_ops.graph.paths import LanceFile, Part, chain_folder, dataset_of, is_plain, is_root_file, lance_file
 from omnigraph_ops.graph.references import References
-from omnigraph_ops.lease import LEASE_FILE
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.optimize.indexes import CLONES_DIR
-from omnigraph_ops.rewrites.journal import table_path_of
 from omnigraph_ops.runs.journal import RUNS_DIR
 
 QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from omnigraph_ops import sealed
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph

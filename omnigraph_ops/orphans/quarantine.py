@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
 from omnigraph_ops.graph.paths import is_plain
-from omnigraph_ops.guards import refuse_pending
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import (
     OrphansPlan,
     PlannedFile,

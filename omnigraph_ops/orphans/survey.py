@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from omnigraph_ops.cleanup.view import GraphView, look
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.holds import HoldKind, freezes
+from omnigraph_ops.coordination.rewrites.journal import named_files
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph
-from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.references import read_references
-from omnigraph_ops.guards import refuse_pending
-from omnigraph_ops.holds import HoldKind, freezes
 from omnigraph_ops.models import OrphanFile, OrphanKind, UnknownFile
 from omnigraph_ops.orphans.classify import Judge, Standing
 from omnigraph_ops.orphans.retained import live_tables
-from omnigraph_ops.rewrites.journal import named_files
 from omnigraph_ops.storage.inventory import Stored
 
 SHORTEST_AGE_SECONDS = 3600

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import CONTENT_PRESERVING, commits_after
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.content import wrong_content
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 

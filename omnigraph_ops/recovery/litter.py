@@ -7,19 +7,19 @@ import logging
 import time
 from collections.abc import Iterator
 
-from omnigraph_ops import journal
+from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination.freeze_release import sweep_ended_here
+from omnigraph_ops.coordination.holds import HOLDS_DIR, active_holds, sweep_holds
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.removals import REMOVALS_DIR, sweep_removals
+from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR
+from omnigraph_ops.coordination.rewrites.settle import sweep_rewrites
+from omnigraph_ops.coordination.state import CLONES_DIR
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import CorruptGraph, LeaseHeld
-from omnigraph_ops.freeze.release import sweep_ended_here
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.holds import HOLDS_DIR, active_holds, sweep_holds
-from omnigraph_ops.lease import committer_turn
-from omnigraph_ops.optimize.indexes import CLONES_DIR
-from omnigraph_ops.removals import REMOVALS_DIR, sweep_removals
-from omnigraph_ops.rewrites.journal import REWRITES_DIR
-from omnigraph_ops.rewrites.settle import sweep_rewrites
 from omnigraph_ops.storage.inventory import folders_in
 
 # A younger temporary file may be a write in flight, whatever the grace period is.

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 
-from omnigraph_ops import journal
+from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination.fence import drop_stale_fence
+from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import LeaseHeld, OperatorNeeded, OpsError
-from omnigraph_ops.fence import drop_stale_fence
-from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome, append_audit
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
-from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.recovery.check import check, inspect_sidecar, judged_sidecar

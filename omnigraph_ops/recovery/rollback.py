@@ -12,19 +12,19 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
+from omnigraph_ops.coordination.fence import fenced
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import commits_after
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
 from omnigraph_ops.graph.publish import publish, version_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
 from omnigraph_ops.lance.content import other_rows
 from omnigraph_ops.lance.gateway import live_rows
-from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 

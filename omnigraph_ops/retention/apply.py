@@ -6,19 +6,19 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.engine.binary import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.lease import LeasePlace, committer_lease
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.retention.plain import expire_plain
 from omnigraph_ops.retention.through_engine import expiring_table, sweep_branches
 from omnigraph_ops.runs.watch import Stopped
-from omnigraph_ops.sealed import verify
 
 _STOPPED = "the run was asked to stop; no row was deleted"
 _PLACE = LeasePlace(path=f"{MAINTENANCE_DIR}/expire-rows", name="the row retention lease")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lance.errors import CommitConflict, CommitContention
 from omnigraph_ops.lance.gateway import Dataset, live_rows
 from omnigraph_ops.lance.rows import Clock, clock_of, count_below, delete_below
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.retention import RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.retention.look import dataset_in, over_bounds
 

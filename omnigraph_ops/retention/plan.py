@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock_unwritten
 from omnigraph_ops.engine.binary import EngineCli
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.entries import spec_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
@@ -21,7 +22,6 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.retention.look import edges_at, edges_of, entry_in, lasting_drift, over_bounds, state_of
 from omnigraph_ops.retention.policy import check_bounds, distinct
 from omnigraph_ops.retention.statements import deletion_of
-from omnigraph_ops.sealed import expiry, seal
 
 _MICROS = 1_000_000
 

@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.engine.binary import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
 from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending
-from omnigraph_ops.freeze.refuse import refuse_any_freeze
 from omnigraph_ops.graph.entries import spec_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.type_facts import read_type_facts
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.rows import Keys, clock_of, count_below, how_many_left, how_many_of, keys_below
-from omnigraph_ops.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.recovery import recover
 from omnigraph_ops.retention.look import (

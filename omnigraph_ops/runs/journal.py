@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.lease import is_running, this_machine
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.lease import is_running, this_machine
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
 from omnigraph_ops.models.runs import RunIntent, UnitRecord
 from omnigraph_ops.storage.faults import first_line

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from omnigraph_ops import audit_log, history
 from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.history.results import Interruption, RunResults, Snapshot, StageFailure
-from omnigraph_ops.lease import LeasePlace, committer_lease
 from omnigraph_ops.models.history import Measured, RunOutcome, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import UnitRecord, UnitResult
 from omnigraph_ops.runs import journal, told

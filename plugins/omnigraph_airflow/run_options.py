@@ -41,7 +41,7 @@ def budget_from(max_bytes: Any, max_tables: Any, deadline: Any) -> Budget | None
 
 def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
     """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads."""
-    from omnigraph_ops.freeze.refuse import refuse_frozen
+    from omnigraph_ops.coordination.frozen import refuse_frozen
 
     try:
         refuse_frozen(graph, table_key)

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.lease import working_holder
+from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.graph.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lease import working_holder
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, plan_optimize
 from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.storage.inventory import below_folder
 from tests.support.leases import bury_holders, is_lease
 from tests.support.rows import Rows, rows_everywhere

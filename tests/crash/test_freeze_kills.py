@@ -12,14 +12,15 @@ from unittest import mock
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import freeze_release as release
+from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
+from omnigraph_ops.coordination.holds import Hold, freezes, write_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.freeze import release, take
+from omnigraph_ops.freeze import take
 from omnigraph_ops.freeze.listing import list_holds
-from omnigraph_ops.freeze.release import sweep_ended, unfreeze
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.holds import Hold, freezes, write_hold
 from omnigraph_ops.optimize import optimize_all
 from tests.crash.conftest import stage_of
 from tests.support.converged import assert_no_leftovers

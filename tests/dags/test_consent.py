@@ -15,8 +15,9 @@ import pytest
 from omnigraph_airflow import consent
 from omnigraph_airflow.consent import Consent, Question
 
-from omnigraph_ops import audit_log, history, sealed, serde
+from omnigraph_ops import audit_log, history, serde
 from omnigraph_ops.cleanup import plan_cleanup
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import RepairPreview, RetentionPolicy

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import pace, window
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import pace, window
+from omnigraph_ops.coordination.window import land
 from omnigraph_ops.errors import CorruptGraph, DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.history import history
@@ -28,7 +29,6 @@ from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, optimize_table, table_run
 from omnigraph_ops.recovery import check, recover
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.window import land
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.kills import Killed

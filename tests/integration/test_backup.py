@@ -23,11 +23,11 @@ from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
+from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
-from omnigraph_ops.freeze.release import sweep_ended, unfreeze
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.holds import freezes, write_hold
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.backup import BackupReport, BackupState
 from tests.conftest import DemoGraph

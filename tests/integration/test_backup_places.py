@@ -16,9 +16,9 @@ from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.restore import NOTE, restore_backup
 from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.holds import freezes
 from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.storage.copying import copy_file

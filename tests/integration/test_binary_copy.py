@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance import rewrites as lance_rewrites
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
@@ -19,7 +20,6 @@ from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_fa
 from omnigraph_ops.models import BinaryCopy, Decision
 from omnigraph_ops.optimize import optimize_table, plan_optimize
 from omnigraph_ops.optimize.executors import InProcessExecutor
-from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.spark.executor import execute_on_worker
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

@@ -16,20 +16,20 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops import sealed, serde
+from omnigraph_ops import serde
 from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
 from omnigraph_ops.cleanup.apply import remove_orphaned_forks
-from omnigraph_ops.coordination import store_clock
+from omnigraph_ops.coordination import sealed, store_clock
+from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced
+from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.holds import freezes
+from omnigraph_ops.coordination.lease import LEASE_PATH, Lease, committer_lease, read_lease
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import ClockWrong, LeaseHeld, StalePlan
-from omnigraph_ops.fence import current_lock, drop_stale_fence, fenced
-from omnigraph_ops.freeze.release import sweep_ended
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
-from omnigraph_ops.holds import freezes
-from omnigraph_ops.lease import LEASE_PATH, Lease, committer_lease, read_lease
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.retention import RowPolicy
 from omnigraph_ops.orphans import apply_orphans, plan_orphans, purge

@@ -14,15 +14,22 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.cli import main
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.fence import (
+    INTERNAL_COMPACTION,
+    current_lock,
+    drop_stale_fence,
+    fenced,
+    read_note,
+    unlock,
+)
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
-from omnigraph_ops.fence import INTERNAL_COMPACTION, current_lock, drop_stale_fence, fenced, read_note, unlock
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import SkipReason
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.recovery import check, recover

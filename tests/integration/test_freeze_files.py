@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.coordination.freeze_release import unfreeze
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.freeze.checksums import listed, with_checksums
 from omnigraph_ops.freeze.files import cut_files
-from omnigraph_ops.freeze.release import unfreeze
 from omnigraph_ops.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy

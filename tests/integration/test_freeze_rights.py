@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from omnigraph_ops.coordination import freeze_release as release
+from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
+from omnigraph_ops.coordination.holds import hold_path, read_hold, write_hold
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.freeze import release
 from omnigraph_ops.freeze.listing import list_holds
-from omnigraph_ops.freeze.release import sweep_ended, unfreeze
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.holds import hold_path, read_hold, write_hold
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.recovery import recover

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import history
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.history.results import Snapshot
 from omnigraph_ops.lance.text_index_process import process_of
 from omnigraph_ops.lance.text_indexer import home_of
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.parallel import in_parallel

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import active_holds, write_hold
+from omnigraph_ops.coordination.lease import this_machine
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.holds import active_holds, write_hold
-from omnigraph_ops.lease import this_machine
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_table, table_run
 from omnigraph_ops.orphans import apply_orphans, plan_orphans

@@ -9,8 +9,8 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph_ops import journal
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import journal
 from omnigraph_ops.errors import RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.ids import new_ulid

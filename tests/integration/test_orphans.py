@@ -12,9 +12,9 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
-from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.orphans import apply, apply_orphans, plan_orphans

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops import audit_log, serde
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind, place_hold
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, references
 from omnigraph_ops.graph.layout import manifest_file_name
-from omnigraph_ops.holds import HeldVersion, Hold, HoldKind, place_hold
 from omnigraph_ops.lance import files as lance_files
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.orphans import apply, apply_orphans, plan_orphans

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import sealed
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, InvalidInput, RecoveryPending, StalePlan
-from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph import references
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import OrphanFile, OrphanKind

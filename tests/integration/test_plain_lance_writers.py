@@ -11,6 +11,8 @@ import lance
 import pyarrow.compute as pc
 import pytest
 
+from omnigraph_ops.coordination.rewrites import work
+from omnigraph_ops.coordination.rewrites.journal import open_journals, table_folder, table_path_of
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.errors import LanceFailure
@@ -18,8 +20,6 @@ from omnigraph_ops.models import Decision
 from omnigraph_ops.optimize import deferred as deferred_module
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, units
 from omnigraph_ops.orphans import plan_orphans
-from omnigraph_ops.rewrites import work
-from omnigraph_ops.rewrites.journal import open_journals, table_folder, table_path_of
 from tests.support import plain
 
 NOTE = "__lance_frag_reuse"

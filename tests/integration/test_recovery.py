@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import journal
 from omnigraph_ops.cli.main import main
+from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
-from omnigraph_ops.lease import committer_lease
 from omnigraph_ops.models import CheckStatus, SidecarClass
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.recovery import check, recover

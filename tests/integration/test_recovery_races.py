@@ -40,7 +40,7 @@ def graph(demo_graph: Callable[..., Graph], stamp: int) -> Graph:
 @pytest.fixture
 def before_lease(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Runs something after `recover` looked at a sidecar and before it holds the lease."""
-    from omnigraph_ops.lease import committer_turn
+    from omnigraph_ops.coordination.lease import committer_turn
 
     def install(act: Callable[[], object]) -> None:
         @contextmanager

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, sealed, serde
+from omnigraph_ops import audit_log, serde
 from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview

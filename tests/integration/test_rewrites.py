@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.coordination.rewrites import journal, work
+from omnigraph_ops.coordination.rewrites.claim import lease_place, rewrite_lease
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.optimize import table_run as table_run_module
 from omnigraph_ops.orphans import plan_orphans
 from omnigraph_ops.recovery import recover
-from omnigraph_ops.rewrites import journal, work
-from omnigraph_ops.rewrites.claim import lease_place, rewrite_lease
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers
 from tests.support.leases import bury_holders, take_over
@@ -299,7 +299,7 @@ _RUN = """
 import itertools, sys, time
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.rewrites import work
+from omnigraph_ops.coordination.rewrites import work
 from tests.support.rewrites import IN_GROUPS, TABLE
 real, finished = work.record, itertools.count(1)
 def slow(*args):

@@ -7,8 +7,8 @@ from datetime import datetime
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.coordination.fence import current_lock
 from omnigraph_ops.errors import PublishConflict
-from omnigraph_ops.fence import current_lock
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.layout import COMMITS_DIR

@@ -47,7 +47,7 @@ def timed_again(folder: Path, column: pa.Array) -> Any:
 
 
 def sealed_again(plan: RowRetentionPlan, table: Any) -> RowRetentionPlan:
-    from omnigraph_ops.sealed import seal
+    from omnigraph_ops.coordination.sealed import seal
 
     return seal(replace(plan, tables=(table,)))
 

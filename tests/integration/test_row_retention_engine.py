@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
 from omnigraph_ops.engine.binary import (
     EngineCli,
     EngineConflict,
@@ -23,7 +24,6 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
-from omnigraph_ops.holds import FreezeTerms, HoldKind, place_hold
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.retention import expire_rows, plan_row_retention, through_engine

@@ -14,15 +14,15 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops import window
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import window
+from omnigraph_ops.coordination.rewrites.settle import abandon
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, table_run
 from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.rewrites.settle import abandon
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, drift, entry_of, write

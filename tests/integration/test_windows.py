@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from omnigraph_ops import window
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import window
+from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
@@ -18,7 +19,6 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import Executor
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
-from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from tests.support.leases import is_free
 
 PAUSE_SECONDS = 86_400.0

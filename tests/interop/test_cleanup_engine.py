@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.orphans import apply_orphans, plan_orphans

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.fence import current_lock, fenced
+from omnigraph_ops.coordination.freeze_release import unfreeze
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.fence import current_lock, fenced
 from omnigraph_ops.freeze.files import cut_files
-from omnigraph_ops.freeze.release import unfreeze
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph

@@ -123,7 +123,7 @@ def _heal(graph: Path) -> None:
 
 @pytest.mark.parametrize("stamp", STAMPS)
 def test_fence_keeps_engine_writers_out(tmp_path: Path, stamp: int) -> None:
-    from omnigraph_ops.fence import fenced
+    from omnigraph_ops.coordination.fence import fenced
 
     oracle, graph = engine(stamp), tmp_path / "g.omni"
     oracle.init(graph)

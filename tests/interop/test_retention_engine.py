@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import sealed
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models import CheckStatus, RetentionPolicy

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.orphans import apply_orphans, plan_orphans

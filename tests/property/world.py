@@ -12,6 +12,7 @@ from pathlib import Path
 import lance
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold, release_hold
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.demo import tables as demo_tables
 from omnigraph_ops.demo.contract import DemoTable
@@ -22,7 +23,6 @@ from omnigraph_ops.demo.schema import demo_types
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
-from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold, release_hold
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.optimize import optimize_all, optimize_table
 from omnigraph_ops.repair import apply_repair, preview_repair

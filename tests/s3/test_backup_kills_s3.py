@@ -11,10 +11,10 @@ from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.holds import freezes
 from omnigraph_ops.models.backup import BackupState
 from tests.support.backups import killed_backup, killed_restore
 from tests.support.freezes import freeze_tags

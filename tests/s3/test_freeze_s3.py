@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.coordination.freeze_release import stored_tags, unfreeze
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.freeze.checksums import listed, with_checksums
 from omnigraph_ops.freeze.files import cut_files
 from omnigraph_ops.freeze.listing import list_holds
-from omnigraph_ops.freeze.release import stored_tags, unfreeze
 from omnigraph_ops.freeze.relocate import relocation
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.freeze.verify import verify_cut

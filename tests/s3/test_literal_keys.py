@@ -12,9 +12,9 @@ from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.backup.take import backup_graph
 from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.freeze_release import unfreeze
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import GraphFrozen, StorageError
-from omnigraph_ops.freeze.release import unfreeze
 from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.optimize import optimize_all

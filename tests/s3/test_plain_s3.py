@@ -9,11 +9,11 @@ import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.quiet import quiet_state
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.observe import quiet_state
 from omnigraph_ops.optimize import optimize_all
 from omnigraph_ops.orphans import plan_orphans
 from omnigraph_ops.recovery import check

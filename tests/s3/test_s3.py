@@ -10,10 +10,10 @@ import pytest
 
 from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import RecoveryPending, StorageError
-from omnigraph_ops.fence import fenced
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import write_sidecar

@@ -13,10 +13,10 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.rewrites.journal import attempts, open_journals, table_folder
+from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.recovery import recover
-from omnigraph_ops.rewrites.journal import attempts, open_journals, table_folder
-from omnigraph_ops.rewrites.outcome import SubmitOutcome
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import TABLE, unreferenced

@@ -7,7 +7,7 @@ import sys
 
 _KILLED = """
 import sys, time
-from omnigraph_ops.fence import fenced
+from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.graph import open_graph
 with fenced(open_graph(sys.argv[1]), at_most_seconds=600):
     print("fenced", flush=True)

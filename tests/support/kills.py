@@ -19,7 +19,8 @@ from unittest import mock
 import lance
 from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
-from omnigraph_ops import window
+from omnigraph_ops.coordination import window
+from omnigraph_ops.coordination.rewrites import reclaim
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.lance import commits as lance_commits
@@ -27,7 +28,6 @@ from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.text_index_process import TextIndexProcess
 from omnigraph_ops.optimize import indexes
 from omnigraph_ops.orphans import apply
-from omnigraph_ops.rewrites import reclaim
 from omnigraph_ops.storage import inventory
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import bury_holders, is_lease

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR
+from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import TableStats
 from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.optimize.executors import InProcessExecutor
-from omnigraph_ops.rewrites.journal import REWRITES_DIR
-from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.storage.inventory import below_folder
 from tests.support.leases import is_lease
 from tests.support.writers import entry_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.lance.rewrites import TaskLimits
-from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.spark import executor, rewrite_table
 
 _real = executor.execute_on_worker

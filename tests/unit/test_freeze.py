@@ -11,13 +11,13 @@ import lance
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_tag, tag_name
+from omnigraph_ops.coordination.frozen import covers, frozen_text
+from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
-from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag, tag_name
 from omnigraph_ops.freeze.pins import Subject, dataset_pins, fork_points
-from omnigraph_ops.freeze.refuse import covers, frozen_text
 from omnigraph_ops.freeze.roots import recorded_roots, rename_roots
 from omnigraph_ops.freeze.take import LONGEST_TTL_SECONDS, check_ttl
-from omnigraph_ops.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.freeze import CutFileKind, CutFiles, ListedFile, PinRole
 from omnigraph_ops.views.freeze_text import age_text, files_csv

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import holds, serde
+from omnigraph_ops import serde
+from omnigraph_ops.coordination import holds
+from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind
+from omnigraph_ops.coordination.lease import this_machine
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
-from omnigraph_ops.holds import HeldVersion, Hold, HoldKind
-from omnigraph_ops.lease import this_machine
 from omnigraph_ops.storage.store import Storage
 
 HELD = HeldVersion(table_path="nodes/1", version=3)

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "omnigraph_ops"
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "numpy"}
 STAGES = (
     *("optimize", "cleanup", "orphans", "recovery", "evidence", "cli", "retention", "freeze", "backup"),
-    *("repair.py", "window.py", "observe.py", "lease.py", "journal.py"),
+    *("repair.py", "coordination"),
 )
 
 

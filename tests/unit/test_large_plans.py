@@ -7,8 +7,8 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.cleanup.policy import removable
 from omnigraph_ops.cleanup.protect import Protection
+from omnigraph_ops.coordination.sealed import PlanRef, plan_path
 from omnigraph_ops.models import CleanupPlan, OrphanedFork
-from omnigraph_ops.sealed import PlanRef, plan_path
 from omnigraph_ops.views import approval, render
 from omnigraph_ops.views.approval import ranges
 from omnigraph_ops.views.markdown import MOST_RANGES

@@ -15,10 +15,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from omnigraph_ops import lease as lease_module
 from omnigraph_ops import serde
+from omnigraph_ops.coordination import lease as lease_module
+from omnigraph_ops.coordination.lease import (
+    LEASE_PATH,
+    Lease,
+    committer_lease,
+    read_lease,
+    this_machine,
+    working_holder,
+)
 from omnigraph_ops.errors import LeaseHeld
-from omnigraph_ops.lease import LEASE_PATH, Lease, committer_lease, read_lease, this_machine, working_holder
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import bury_holders, dead_pid, is_free, most_holders, take_over
 
@@ -180,7 +187,7 @@ def test_a_stop_between_the_question_and_the_answer_does_not_pass(
 _HOLDER = """
 import sys
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.lease import committer_lease
+from omnigraph_ops.coordination.lease import committer_lease
 with committer_lease(Storage(sys.argv[1]), purpose="stopped", ttl_seconds=1, wait_seconds=0) as keeper:
     print("held", flush=True)
     sys.stdin.readline()

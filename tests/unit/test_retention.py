@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import sealed, serde
+from omnigraph_ops import serde
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.engine.binary import (
     EngineCli,
     EngineConflict,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.coordination.rewrites import journal
+from omnigraph_ops.coordination.rewrites.commit import batches
+from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask, JournalTask, MadeFile, RewriteJournal
+from omnigraph_ops.coordination.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
 from omnigraph_ops.lance.rewrites import Current
-from omnigraph_ops.rewrites import journal
-from omnigraph_ops.rewrites.commit import batches
-from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, JournalTask, MadeFile, RewriteJournal
-from omnigraph_ops.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
 from omnigraph_ops.storage.store import Storage
 
 SOURCES = frozenset({(1, "a"), (2, "b")})

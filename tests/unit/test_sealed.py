@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import sealed
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph_ops import models, serde
+from omnigraph_ops.coordination.journal import Operation
+from omnigraph_ops.coordination.lease import Lease
 from omnigraph_ops.demo import DemoSpec, DemoSummary
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.sidecars import Sidecar
-from omnigraph_ops.journal import Operation
-from omnigraph_ops.lease import Lease
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, TableCleanupPlan
 
 MODELS = [value for value in (getattr(models, name) for name in models.__all__) if dataclasses.is_dataclass(value)] + [

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_ops import throttle
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import throttle
+from omnigraph_ops.coordination.rewrites import work
+from omnigraph_ops.coordination.throttle import Ceilings, Ledger, admitted, next_start
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.rewrites import work
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.throttle import Ceilings, Ledger, admitted, next_start
 from tests.conftest import DemoGraph
 from tests.support.leases import is_free
 

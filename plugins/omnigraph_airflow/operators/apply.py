@@ -9,7 +9,7 @@ from omnigraph_airflow.audited import audited
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import approved
 from omnigraph_airflow.operators.base import OmnigraphOperator, kept_plan, to_xcom
-from omnigraph_ops.sealed import P
+from omnigraph_ops.coordination.sealed import P
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

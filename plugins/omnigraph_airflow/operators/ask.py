@@ -25,10 +25,10 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink, base_path
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.question import shown_text
-from omnigraph_ops import sealed
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.sealed import P
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.sealed import P
 from omnigraph_ops.views.markdown import digest_shown
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ class FreezeOperator(OmnigraphOperator):
         self.reason = reason
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.coordination.freeze_release import unfreeze_all
         from omnigraph_ops.durations import parse_duration
-        from omnigraph_ops.freeze.release import unfreeze_all
         from omnigraph_ops.freeze.take import freeze_graph
         from omnigraph_ops.views.freeze_text import freeze_text
 
@@ -66,7 +66,7 @@ class UnfreezeOperator(OmnigraphOperator):
         self.freeze_id = freeze_id
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.freeze.release import unfreeze
+        from omnigraph_ops.coordination.freeze_release import unfreeze
 
         try:
             return to_xcom(unfreeze(graph, self.freeze_id))

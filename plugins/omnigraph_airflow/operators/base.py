@@ -16,7 +16,8 @@ from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_options import frozen_since
-from omnigraph_ops import sealed, serde
+from omnigraph_ops import serde
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops import recovery
-        from omnigraph_ops.fence import drop_stale_fence
+        from omnigraph_ops.coordination.fence import drop_stale_fence
 
         self._record_shell_runs(graph)
         if drop_stale_fence(graph):

@@ -25,7 +25,8 @@ from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import header_of, results_of
 from omnigraph_airflow.run_report import RunReport, build
 from omnigraph_airflow.stages import STAGES, Stage
-from omnigraph_ops import sealed, serde
+from omnigraph_ops import serde
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import (
     CleanupPlan,

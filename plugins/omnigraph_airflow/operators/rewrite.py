@@ -18,8 +18,8 @@ from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, to_xcom
 from omnigraph_airflow.run_options import left_alone, policy_arguments
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.models import TableStats
-from omnigraph_ops.rewrites.outcome import SubmitOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from omnigraph_airflow.page.listing import ListedGraph
-    from omnigraph_ops.cleanup.view import GraphView
+    from omnigraph_ops.coordination.graph_view import GraphView
+    from omnigraph_ops.coordination.holds import Hold
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.graph.state import TableEntry
-    from omnigraph_ops.holds import Hold
     from omnigraph_ops.models import HealthReport, ProtectedVersion, TableHealth
     from omnigraph_ops.models.history import RunRecord, TableTrendPoint
 
@@ -104,7 +104,7 @@ def trend_of(listed: ListedGraph, table_key: str) -> tuple[TableTrendPoint, ...]
 
 def holds_of(listed: ListedGraph) -> tuple[Hold, ...]:
     """The holds that count now, oldest first. Reads."""
-    from omnigraph_ops.holds import active_holds
+    from omnigraph_ops.coordination.holds import active_holds
 
     return active_holds(opened(listed).storage)
 
@@ -116,7 +116,7 @@ def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
         InvalidInput: no such stage keeps one, or that is no digest.
         StalePlan: it is no longer kept.
     """
-    from omnigraph_ops import sealed
+    from omnigraph_ops.coordination import sealed
 
     known = BY_NAME.get(stage)
     if known is None or known.plan_type is None:
@@ -126,7 +126,7 @@ def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
 
 def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ()) -> GraphState:
     """Health of every table (or of those named), and drift and protection of the worst so many. Reads."""
-    from omnigraph_ops.cleanup.view import look
+    from omnigraph_ops.coordination.graph_view import look
     from omnigraph_ops.health import health
     from omnigraph_ops.parallel import in_parallel
 

@@ -100,7 +100,7 @@ class QuietGraphSensor(BaseSensorOperator):
             self.log.info("not in the hours of this graph yet: %s", self.hours)
             return False
         with airflow_errors():
-            from omnigraph_ops.observe import quiet_state
+            from omnigraph_ops.coordination.quiet import quiet_state
 
             graph = OmnigraphHook(self.graph).get_conn()
             state = quiet_state(graph, float(self.quiet_seconds))

@@ -19,7 +19,7 @@ import pytest
 from omnigraph_airflow.page.shim import PAGES
 from omnigraph_airflow.stages import BY_APPROVAL, Stage
 
-from omnigraph_ops import sealed
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models.retention import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
@@ -123,8 +123,8 @@ def test_errors_show_neither_secrets_nor_tracebacks(
 def test_a_graph_page_shows_drift_protection_holds_and_reports(
     client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
 ) -> None:
+    from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
     from omnigraph_ops.history import append
-    from omnigraph_ops.holds import HeldVersion, HoldKind, place_hold
 
     graph = demo_graph(loads=2, lazy_branches=1, drift_tables=("node:Person",), drift_kind="delete")
     entry = graph.state().entries[0]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.holds import Hold, active_holds
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.holds import Hold, active_holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

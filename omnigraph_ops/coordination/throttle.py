@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.lease import LeasePlace, committer_lease
 from omnigraph_ops.storage.store import Storage
 
 THROTTLE_DIR = f"{MAINTENANCE_DIR}/throttle"

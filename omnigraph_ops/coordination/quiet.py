@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from omnigraph_ops.fence import stale_fence
+from omnigraph_ops.coordination.fence import stale_fence
+from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lease import working_holder
 from omnigraph_ops.models import QuietState
 
 

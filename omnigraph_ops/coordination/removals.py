@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.holds import HeldVersion
+from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
-from omnigraph_ops.holds import HeldVersion
-from omnigraph_ops.lease import is_running, process_name, this_machine
 from omnigraph_ops.storage.store import Storage
 
 REMOVALS_DIR = f"{MAINTENANCE_DIR}/removals"

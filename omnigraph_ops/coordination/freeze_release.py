@@ -8,16 +8,16 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_tag
+from omnigraph_ops.coordination.frozen import active_freezes
+from omnigraph_ops.coordination.holds import Hold, freezes, is_active, read_hold, release_hold, write_hold
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, StorageError
-from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
-from omnigraph_ops.freeze.refuse import active_freezes
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
-from omnigraph_ops.holds import Hold, freezes, is_active, read_hold, release_hold, write_hold
 from omnigraph_ops.lance.errors import DatasetMissing
 from omnigraph_ops.lance.tags import delete_tag
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models.freeze import UnfreezeReport
 from omnigraph_ops.storage.inventory import folders_in
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from omnigraph_ops import journal
+from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination.frozen import refuse_frozen
 from omnigraph_ops.errors import RecoveryPending
-from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names

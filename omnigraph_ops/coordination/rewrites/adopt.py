@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from omnigraph_ops.coordination.lease import process_name
+from omnigraph_ops.coordination.rewrites import journal
+from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask, JournalTask, OpenJournal, RewriteJournal
+from omnigraph_ops.coordination.rewrites.reclaim import intact, referenced
+from omnigraph_ops.coordination.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
+from omnigraph_ops.coordination.rewrites.work import TaskOrder
+from omnigraph_ops.coordination.throttle import ceilings_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.state import TableEntry
@@ -22,14 +29,7 @@ from omnigraph_ops.lance.rewrites import (
     task_sources,
 )
 from omnigraph_ops.lance.tables import RewriteTask
-from omnigraph_ops.lease import process_name
 from omnigraph_ops.models import BinaryCopy
-from omnigraph_ops.rewrites import journal
-from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, JournalTask, OpenJournal, RewriteJournal
-from omnigraph_ops.rewrites.reclaim import intact, referenced
-from omnigraph_ops.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
-from omnigraph_ops.rewrites.work import TaskOrder
-from omnigraph_ops.throttle import ceilings_of
 
 Progress = Callable[[str], None]
 

@@ -15,7 +15,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from omnigraph_ops import journal, serde
+from omnigraph_ops import serde
+from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, process_name
+from omnigraph_ops.coordination.pace import Patience, pace_of
 from omnigraph_ops.errors import (
     CorruptGraph,
     DriftFound,
@@ -37,13 +41,10 @@ from omnigraph_ops.graph.publish import Ready, publish, read_ahead, version_upda
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
 from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.guards import refuse_pending
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.lance.content import other_rows
 from omnigraph_ops.lance.gateway import Dataset, live_rows
-from omnigraph_ops.lease import LeaseKeeper, committer_turn, process_name
 from omnigraph_ops.models import UnitWindow
-from omnigraph_ops.pace import Patience, pace_of
 from omnigraph_ops.storage.inventory import Stored, look_again, remove_files, remove_folder
 
 _ATTEMPTS = 5

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask, read_attempts
+from omnigraph_ops.coordination.rewrites.reclaim import intact
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.rewrites import Current, current, rebased, result_sources
-from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, read_attempts
-from omnigraph_ops.rewrites.reclaim import intact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

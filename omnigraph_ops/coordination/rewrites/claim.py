@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
+from omnigraph_ops.coordination.rewrites.journal import table_folder
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lease import LeaseKeeper, LeasePlace, committer_lease
-from omnigraph_ops.rewrites.journal import table_folder
 
 
 @contextlib.contextmanager

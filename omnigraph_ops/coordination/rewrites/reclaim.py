@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from omnigraph_ops.coordination.holds import HoldKind, active_holds
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.rewrites.journal import FinishedTask, MadeFile
 from omnigraph_ops.errors import LeaseHeld, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.paths import Part, data_file_of_blob, lance_file
 from omnigraph_ops.graph.references import read_dataset
-from omnigraph_ops.holds import HoldKind, active_holds
-from omnigraph_ops.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.rewrites.journal import FinishedTask, MadeFile
 from omnigraph_ops.storage.inventory import OpsFault, look_again, remove_files
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from omnigraph_ops.coordination.holds import Hold, freezes, is_active
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.holds import Hold, freezes, is_active
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.freeze_text import age_text, at
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.window import UnitResult
 from omnigraph_ops.errors import CorruptGraph, StalePlan
-from omnigraph_ops.freeze.refuse import refuse_frozen
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.content import wrong_content
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lease import committer_turn
 from omnigraph_ops.models import UnitWindow
-from omnigraph_ops.window import UnitResult
 
 Guard = Callable[[], None]
 """Raises when another run took over: asked right before every commit."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.lease import is_running, process_name, this_machine, working_holder
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
@@ -23,7 +24,6 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.gateway import BranchRef
-from omnigraph_ops.lease import is_running, process_name, this_machine, working_holder
 
 INTERNAL_COMPACTION = "compact internal tables"
 """Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""

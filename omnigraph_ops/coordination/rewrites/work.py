@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask, MadeFile, record
+from omnigraph_ops.coordination.throttle import Ceilings, admitted
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rewrites import TaskLimits, limited, result_files, with_sizes
 from omnigraph_ops.lance.tables import execute_task
-from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, MadeFile, record
 from omnigraph_ops.storage.inventory import files_in
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.throttle import Ceilings, admitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.coordination.rewrites import journal
+from omnigraph_ops.coordination.rewrites.adopt import Progress, adopt
+from omnigraph_ops.coordination.rewrites.claim import rewrite_lease
+from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask
+from omnigraph_ops.coordination.rewrites.reclaim import reclaim
 from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lease import LeaseKeeper
-from omnigraph_ops.rewrites import journal
-from omnigraph_ops.rewrites.adopt import Progress, adopt
-from omnigraph_ops.rewrites.claim import rewrite_lease
-from omnigraph_ops.rewrites.journal import Attempt, FinishedTask
-from omnigraph_ops.rewrites.reclaim import reclaim
 from omnigraph_ops.storage.inventory import folders_in
 
 

@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.publish import Ready
-from omnigraph_ops.lease import LeaseKeeper
 
 _ACTIVE_SECONDS = 5.0
 """How long after a publish of somebody else the graph counts as written to."""
