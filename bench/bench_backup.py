@@ -20,12 +20,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from omnigraph_ops.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
 
 ROUNDS = 3
 FILES, FILE_BYTES = 12, 32 * 1024 * 1024

@@ -22,11 +22,11 @@ from pathlib import Path
 import boto3
 from bench_backup import large, seconds, small
 
-from omnigraph_ops.backup.restore import restore_backup
-from omnigraph_ops.backup.take import backup_graph
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.take import backup_graph
 
 ROUNDS = 3
 AT_A_TIME = 10

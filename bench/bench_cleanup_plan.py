@@ -18,13 +18,13 @@ from pathlib import Path
 
 import lance
 
-from omnigraph_ops.cleanup import plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.stages.cleanup import plan_cleanup
 
 _NAMED_TYPES = 3
 _COMPACT_EVERY = 20

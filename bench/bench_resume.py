@@ -26,8 +26,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 
 TABLE = "node:Person"
 GROUPS, ROWS, KILLS = 20, 400, 5

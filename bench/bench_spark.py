@@ -30,8 +30,8 @@ from omnigraph_ops.coordination.throttle import Ceilings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.tables import plan_tasks
-from omnigraph_ops.optimize.executors import InProcessExecutor, TaskExecutor
 from omnigraph_ops.spark import executor as spark_executor
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
 
 TABLE, GROUPS, ROWS, REPEATS = "node:Person", 16, 40_000, 3
 MANY = 10_000

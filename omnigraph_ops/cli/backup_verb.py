@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from omnigraph_ops.backup.listing import list_backups
-from omnigraph_ops.backup.places import backup_of, uri_of
-from omnigraph_ops.backup.restore import restore_backup
-from omnigraph_ops.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.backup.text import backup_text, backups_text, restore_text, verify_text
-from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.places import backup_of, uri_of
+from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.text import backup_text, backups_text, restore_text, verify_text
+from omnigraph_ops.stages.backup.verify import verify_backup
 
 
 def backup_verb(args: argparse.Namespace) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.cleanup.policy import check_policy, refuse_young
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.consent import options, require_consent, require_terms, say_how_to_apply
@@ -19,6 +17,8 @@ from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import open_graph
 from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.policy import check_policy, refuse_young
 from omnigraph_ops.views import render
 
 _SMALL_KEEP = 3

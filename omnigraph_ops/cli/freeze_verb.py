@@ -11,12 +11,12 @@ from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target, progress, say
 from omnigraph_ops.coordination.freeze_release import unfreeze, unfreeze_all
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.freeze.checksums import listed, with_checksums
-from omnigraph_ops.freeze.files import cut_files
-from omnigraph_ops.freeze.listing import list_holds
-from omnigraph_ops.freeze.readers import hold_version, release
-from omnigraph_ops.freeze.take import extend_freeze, freeze_graph, read_freeze
 from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
+from omnigraph_ops.stages.freeze.files import cut_files
+from omnigraph_ops.stages.freeze.listing import list_holds
+from omnigraph_ops.stages.freeze.readers import hold_version, release
+from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, read_freeze
 from omnigraph_ops.views.freeze_text import at, files_csv, files_text, freeze_text, holds_text, unfreeze_text
 
 _REPORT_EVERY = 200

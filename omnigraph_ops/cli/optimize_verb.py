@@ -12,8 +12,8 @@ from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.health import health
-from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
+from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.optimize import Budget, optimize_all, plan_optimize
 from omnigraph_ops.views import render
 from omnigraph_ops.views.render_health import health_text
 

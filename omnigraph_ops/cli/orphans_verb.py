@@ -19,7 +19,7 @@ from omnigraph_ops.durations import duration, parse_duration
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.orphans import (
+from omnigraph_ops.stages.orphans import (
     apply_orphans,
     list_quarantines,
     plan_orphans,

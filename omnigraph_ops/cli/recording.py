@@ -27,7 +27,6 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.history.record import record_of
 from omnigraph_ops.history.results import Interruption, RunResults, StageFailure
-from omnigraph_ops.history.snapshot import everything_now, look, versions_now
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -45,6 +44,7 @@ from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 from omnigraph_ops.runs.recorded import RecordedRun
 from omnigraph_ops.runs.results import audit_end, wants_audit, with_units
 from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.stages.health.snapshot import everything_now, look, versions_now
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
 """The call was wrong: there was no run. What stands in the way of a run is part of its record."""

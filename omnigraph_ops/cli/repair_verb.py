@@ -12,7 +12,7 @@ from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.views import render
 
 _NOTHING = "nothing was published"

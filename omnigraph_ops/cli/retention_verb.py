@@ -18,8 +18,8 @@ from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, RowRetentionReport
-from omnigraph_ops.retention import expire_rows, parse_policies, plan_row_retention, read_policies, texts
-from omnigraph_ops.retention.apply import engine_of
+from omnigraph_ops.stages.expire_rows import expire_rows, parse_policies, plan_row_retention, read_policies, texts
+from omnigraph_ops.stages.expire_rows.apply import engine_of
 
 _NOTHING = "nothing was deleted"
 

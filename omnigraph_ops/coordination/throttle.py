@@ -5,7 +5,7 @@ Two ceilings, both guaranteed when a task is admitted and shared by every proces
 - concurrent rewrites: a task holds one of N slots, each a lease that is renewed and that a dead holder loses;
 - bytes per second: a ledger holds the moment at which the next task may start. A task of B bytes moves it by
   B / ceiling seconds, so that the average holds over any two tasks and the burst is one task's size. Tasks are
-  planned to fit the ceiling (optimize/task_size.py).
+  planned to fit the ceiling (stages/optimize/task_size.py).
 
 A store that asks to slow down (503 SlowDown) moves the ledger for everybody.
 """

@@ -14,11 +14,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from omnigraph_ops import serde
-from omnigraph_ops.calibrate_runs import Seconds
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.spark.executor import SparkExecutor
+from omnigraph_ops.spark.measured import Seconds
+from omnigraph_ops.stages.optimize import optimize_table
 
 
 def main(argv: Sequence[str] | None = None) -> int:

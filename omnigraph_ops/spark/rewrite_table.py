@@ -21,9 +21,9 @@ from omnigraph_ops.errors import OpsError, StorageError, TransientError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import RewritePolicy, TableStats
-from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.recovery import recover
 from omnigraph_ops.spark.executor import SparkExecutor
+from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.recovery import recover
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage

@@ -16,12 +16,12 @@ from omnigraph_ops.coordination import freeze_release as release
 from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import Hold, freezes, write_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.freeze import take
-from omnigraph_ops.freeze.listing import list_holds
-from omnigraph_ops.freeze.take import freeze_graph
-from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.stages.freeze import take
+from omnigraph_ops.stages.freeze.listing import list_holds
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.optimize import optimize_all
 from tests.crash.conftest import stage_of
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags

@@ -19,9 +19,9 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.cleanup import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
-from omnigraph_ops.optimize import optimize_table
 from omnigraph_ops.runs.journal import open_journals
 from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.stages.optimize import optimize_table
 from tests.crash.harness_state import QUICK
 from tests.support.killed_runs import Ended, Kill, run_command
 from tests.support.kills import BEFORE, kill_at

@@ -16,7 +16,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.stages.optimize import optimize_table
 from omnigraph_ops.storage.options import StoreAccess
 from tests.support.s3 import s3, s3_graph, s3_server
 from tests.support.templates import Templates
@@ -230,7 +230,7 @@ def test_the_form_has_exactly_the_fields_that_the_hook_reads() -> None:
 def test_an_address_that_is_two_places_is_refused_wherever_it_stands(
     connect: Connect, place: str, address: str, words: str
 ) -> None:
-    from omnigraph_ops.backup.listing import newest_finished
+    from omnigraph_ops.stages.backup.listing import newest_finished
 
     connect(host=address, extra={"graph_id": "people"} if place == "cluster" else {})
     if place == "destination":

@@ -16,12 +16,12 @@ from omnigraph_airflow import consent
 from omnigraph_airflow.consent import Consent, Question
 
 from omnigraph_ops import audit_log, history, serde
-from omnigraph_ops.cleanup import plan_cleanup
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import RepairPreview, RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.stages.cleanup import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.runs import Finished, Instance, planned
@@ -323,7 +323,7 @@ def test_the_audit_log_has_a_start_before_anything_is_removed(graph: Graph, monk
 def test_a_task_that_is_killed_half_way_says_what_it_removed(
     graph: Graph, stop: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_ops.cleanup import apply
+    from omnigraph_ops.stages.cleanup import apply
 
     attempt = Attempt(graph, confirmed=True)
     attempt.ask()

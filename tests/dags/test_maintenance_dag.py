@@ -11,10 +11,10 @@ import pytest
 from omnigraph_ops import history
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.rows import tree_of
 from tests.support.runs import Finished
 from tests.support.templates import Templates
@@ -56,7 +56,7 @@ def graph(tmp_path: Path, templates: Templates) -> Path:
 
 
 def plan_of(graph: Path) -> Any:
-    from omnigraph_ops.optimize import plan_optimize
+    from omnigraph_ops.stages.optimize import plan_optimize
 
     return plan_optimize(open_graph(str(graph)))
 
@@ -165,7 +165,7 @@ def test_a_frozen_graph_has_a_green_night_in_which_nothing_was_done(dag: Any, gr
 
 
 def test_one_failing_table_ends_red_after_the_others(dag: Any, graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph_ops import optimize
+    from omnigraph_ops.stages import optimize
 
     genuine = optimize.optimize_table
 

@@ -15,9 +15,9 @@ from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.history.results import Snapshot
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.optimize import optimize_table, plan_optimize
-from omnigraph_ops.recovery import check
 from omnigraph_ops.runs.recorded import RecordedRun
+from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
+from omnigraph_ops.stages.recovery import check
 from tests.conftest import DemoGraph
 from tests.support.history import header
 from tests.support.kills import AFTER, BEFORE, kill_at

@@ -10,9 +10,9 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.demo import DemoSpec
-from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
 from tests.support.runs import Instance
 from tests.support.templates import Templates

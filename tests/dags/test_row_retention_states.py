@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
 from tests.support.events import ids, items
 from tests.support.operators import Outcome, Run, disk_of

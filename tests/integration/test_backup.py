@@ -16,20 +16,20 @@ from urllib.parse import quote
 import lance
 import pytest
 
-from omnigraph_ops.backup import kept, take, transfer
-from omnigraph_ops.backup.listing import list_backups
-from omnigraph_ops.backup.restore import NOTE, restore_backup
-from omnigraph_ops.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.backup.verify import verify_backup
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
-from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.backup import BackupReport, BackupState
+from omnigraph_ops.stages.backup import kept, take, transfer
+from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.restore import NOTE, restore_backup
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.backups import hide, killed_backup, restored

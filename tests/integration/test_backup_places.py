@@ -10,17 +10,17 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.backup import restore
-from omnigraph_ops.backup.places import backup_of
-from omnigraph_ops.backup.records import read_record
-from omnigraph_ops.backup.restore import NOTE, restore_backup
-from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.models.freeze import CutFileKind
+from omnigraph_ops.stages.backup import restore
+from omnigraph_ops.stages.backup.places import backup_of
+from omnigraph_ops.stages.backup.records import read_record
+from omnigraph_ops.stages.backup.restore import NOTE, restore_backup
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.storage.copying import copy_file
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph

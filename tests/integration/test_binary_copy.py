@@ -18,9 +18,9 @@ from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits, copying, has_large_pages, with_sizes
 from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_facts, plan_tasks
 from omnigraph_ops.models import BinaryCopy, Decision
-from omnigraph_ops.optimize import optimize_table, plan_optimize
-from omnigraph_ops.optimize.executors import InProcessExecutor
 from omnigraph_ops.spark.executor import execute_on_worker
+from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.pages import copied, files_of

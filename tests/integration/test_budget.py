@@ -14,7 +14,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
-from omnigraph_ops.optimize import Budget, optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize import Budget, optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, tree_of
@@ -87,7 +87,7 @@ def test_a_run_stops_between_units_when_the_budget_is_spent(
     graph = demo_graph(stamp=stamp, loads=5, rows=400, index_after_load=1, node_types=1, settings=small)
     before = rows_everywhere(graph)
     # The estimate says that indexes cost nothing: only what is measured can stop the run.
-    monkeypatch.setattr("omnigraph_ops.optimize.plan.index_bytes", lambda *_: 0)
+    monkeypatch.setattr("omnigraph_ops.stages.optimize.plan.index_bytes", lambda *_: 0)
     first, second = plan_optimize(graph).in_turn()
     most = first.rewrite_bytes
     report = optimize_all(graph, budget=Budget(max_bytes=most))
@@ -107,7 +107,7 @@ def test_a_run_stops_between_units_when_the_budget_is_spent(
 
 def test_no_table_starts_after_the_deadline(demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(concurrency=1))
-    monkeypatch.setattr("omnigraph_ops.optimize.budget.too_late", Clock(1))
+    monkeypatch.setattr("omnigraph_ops.stages.optimize.budget.too_late", Clock(1))
     report = optimize_all(graph, budget=Budget(deadline_seconds=3600))
     rows = [(t.committed, t.skipped) for t in report.tables if not t.table_key.startswith("_")]
     assert sorted(rows, key=str) == [(False, SkipReason.DEFERRED_BUDGET), (True, None)]
@@ -141,7 +141,7 @@ def test_tables_without_a_budget_are_noted_side_by_side(demo_graph: DemoGraph, m
         both.wait()
         noted.append(entry.table_key)
 
-    monkeypatch.setattr("omnigraph_ops.optimize.budget.record_deferral", note)
+    monkeypatch.setattr("omnigraph_ops.stages.optimize.budget.record_deferral", note)
     optimize_all(graph, budget=Budget(deadline_seconds=0))
     assert sorted(noted) == [KNOWS, PERSON]
 

@@ -10,11 +10,11 @@ import lance
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
 from omnigraph_ops.errors import InvalidInput, RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
-from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
+from omnigraph_ops.stages.optimize import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.rows import rows_everywhere, rows_of, tree_of

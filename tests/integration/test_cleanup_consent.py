@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.holds import HOLDS_DIR, HeldVersion, HoldKind, active_holds, place_hold, release_hold
@@ -15,8 +14,9 @@ from omnigraph_ops.coordination.rewrites.work import TaskOrder
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease
 from tests.support.rows import rows_everywhere, tree_of

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.cleanup import apply, plan_cleanup
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.cleanup import Removed
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.stages.cleanup import apply, plan_cleanup
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner

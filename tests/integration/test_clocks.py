@@ -17,8 +17,6 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
-from omnigraph_ops.cleanup.apply import remove_orphaned_forks
 from omnigraph_ops.coordination import sealed, store_clock
 from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced
 from omnigraph_ops.coordination.freeze_release import sweep_ended
@@ -26,15 +24,17 @@ from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.coordination.lease import LEASE_PATH, Lease, committer_lease, read_lease
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import ClockWrong, LeaseHeld, StalePlan
-from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.retention import RowPolicy
-from omnigraph_ops.orphans import apply_orphans, plan_orphans, purge
-from omnigraph_ops.recovery import recover
-from omnigraph_ops.retention import expire_rows, plan_row_retention
+from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import remove_orphaned_forks
+from omnigraph_ops.stages.expire_rows import expire_rows, plan_row_retention
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans, purge
+from omnigraph_ops.stages.recovery import recover
 from tests.conftest import DemoGraph
 from tests.support.manifest_times import set_commit_times
 from tests.support.orphans import PERSON, plant, put
@@ -187,7 +187,7 @@ def test_a_lease_of_another_host_is_not_dead_by_a_wrong_clock(demo_graph: DemoGr
 
 SCRIPT = """
 import json, sys
-import omnigraph_ops.cleanup.plan as planning
+import omnigraph_ops.stages.cleanup.plan as planning
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 root, *moments = sys.argv[1:]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CheckStatus, Classification, RetentionPolicy, SkipReason
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.support.converged import assert_converged
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.rows import rows_everywhere, tree_of

@@ -31,8 +31,8 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import SkipReason
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.recovery import check, recover
 from tests.support.fences import killed_behind_its_fence
 
 

@@ -12,14 +12,14 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import fold_index, index_facts
 from omnigraph_ops.models import IndexFold
-from omnigraph_ops.optimize import optimize_all, optimize_table, units
-from omnigraph_ops.optimize.index_writer import IndexWriter, Progress
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table, units
+from omnigraph_ops.stages.optimize.index_writer import IndexWriter, Progress
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged
 from tests.support.rows import rows_of
 from tests.support.writers import Change, copies, entry_of, write
 
-FOLD = "omnigraph_ops.optimize.units._fold"
+FOLD = "omnigraph_ops.stages.optimize.units._fold"
 PERSON, DOC = "node:Person", "node:Doc"
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
 

@@ -11,28 +11,28 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, cleanup_table, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze, unfreeze_all
 from omnigraph_ops.coordination.holds import HOLDS_DIR, active_holds, freezes, hold_path, read_hold, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishConflict, RecoveryPending, UnknownTable
-from omnigraph_ops.freeze import take
-from omnigraph_ops.freeze.listing import list_holds
-from omnigraph_ops.freeze.readers import hold_version, release
-from omnigraph_ops.freeze.take import extend_freeze, freeze_graph, read_freeze
-from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models import Decision, RetentionPolicy, SkipReason
 from omnigraph_ops.models.freeze import Freeze, HoldState
-from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.optimize.internal import optimize_internal
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
-from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup
+from omnigraph_ops.stages.freeze import take
+from omnigraph_ops.stages.freeze.listing import list_holds
+from omnigraph_ops.stages.freeze.readers import hold_version, release
+from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, read_freeze
+from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.internal import optimize_internal
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags

@@ -12,12 +12,12 @@ from omnigraph_ops.coordination import freeze_release as release
 from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import hold_path, read_hold, write_hold
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.freeze.listing import list_holds
-from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import recover
+from omnigraph_ops.stages.freeze.listing import list_holds
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.recovery import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers

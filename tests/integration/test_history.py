@@ -14,20 +14,20 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops import history
-from omnigraph_ops.backup import transfer
 from omnigraph_ops.cli.recording import writes
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.layout import HISTORY_PATH
-from omnigraph_ops.health import health
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.history_rows import rows_of
 from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable
 from omnigraph_ops.models.history import RunOutcome, RunRecord
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
-from omnigraph_ops.recovery import check
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.stages.backup import transfer
+from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.recovery import check
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain

@@ -39,7 +39,7 @@ PERSON = "node:Person"
 _SLOW = """
 import sys, time
 from omnigraph_ops.cli import main
-from omnigraph_ops.optimize import table_run
+from omnigraph_ops.stages.optimize import table_run
 
 real = table_run.plan_tasks
 def slow(*arguments):

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR
 from omnigraph_ops.models import CheckStatus, RepairAction, RetentionPolicy
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import rows_of

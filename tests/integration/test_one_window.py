@@ -17,9 +17,9 @@ from omnigraph_ops.coordination.lease import this_machine
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.optimize import optimize_table, table_run
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
-from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.stages.optimize import optimize_table, table_run
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.recovery import check, recover
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.leases import dead_pid

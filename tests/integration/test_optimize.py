@@ -18,7 +18,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
-from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, scan, tree_of
@@ -252,7 +252,7 @@ def test_a_failing_internal_table_does_not_hide_what_the_tables_did(
     def refuse(_graph: Graph) -> None:
         raise RecoveryPending("a sidecar appeared")
 
-    monkeypatch.setattr("omnigraph_ops.optimize.run.optimize_internal", refuse)
+    monkeypatch.setattr("omnigraph_ops.stages.optimize.run.optimize_internal", refuse)
     report = optimize_all(demo_graph(**PEOPLE))
     assert [(t.table_key, t.error) for t in report.failed] == [("__manifest", "a sidecar appeared")]
     assert [t.table_key for t in report.tables if t.committed] == ["edge:Knows", "node:Person"]

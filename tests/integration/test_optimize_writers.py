@@ -16,8 +16,8 @@ from omnigraph_ops.lance.commits import RewriteChange
 from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.optimize import optimize_all, optimize_table
-from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_of

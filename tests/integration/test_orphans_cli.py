@@ -13,7 +13,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.orphans import orphans_body, plan_orphans, texts
+from omnigraph_ops.stages.orphans import orphans_body, plan_orphans, texts
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked

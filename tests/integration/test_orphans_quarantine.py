@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.errors import InvalidInput, StalePlan, StorageError
-from omnigraph_ops.orphans import (
+from omnigraph_ops.stages.orphans import (
     apply,
     apply_orphans,
     list_quarantines,

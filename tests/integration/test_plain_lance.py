@@ -10,17 +10,17 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
 from omnigraph_ops.coordination.quiet import quiet_state
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.health import health
 from omnigraph_ops.models import CheckStatus, Decision, RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.optimize import optimize_all, plan_optimize
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
-from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import preview_repair
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.repair.run import preview_repair
 from tests.support import plain
 from tests.support.rows import tree_of
 

@@ -17,9 +17,9 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import Decision
-from omnigraph_ops.optimize import deferred as deferred_module
-from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, units
-from omnigraph_ops.orphans import plan_orphans
+from omnigraph_ops.stages.optimize import deferred as deferred_module
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, units
+from omnigraph_ops.stages.orphans import plan_orphans
 from tests.support import plain
 
 NOTE = "__lance_frag_reuse"

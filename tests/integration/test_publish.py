@@ -10,7 +10,7 @@ from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.models import RepairAction
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -47,7 +47,7 @@ def test_a_pin_that_moves_before_the_publish_refuses_all_tables(
         write(graph, moved, copies("rival-"))
         return publish(*args, **kwargs)
 
-    monkeypatch.setattr("omnigraph_ops.repair.publish", overtaken)
+    monkeypatch.setattr("omnigraph_ops.stages.repair.run.publish", overtaken)
     with pytest.raises(StalePlan, match=f"stale view of '{moved}': expected manifest table version {before[moved]}"):
         apply_repair(graph, preview)
     (other,) = set(DRIFTED) - {moved}

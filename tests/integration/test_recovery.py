@@ -16,8 +16,8 @@ from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus, SidecarClass
-from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.recovery import check, recover
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.rows import rows_everywhere

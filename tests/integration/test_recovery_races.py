@@ -20,7 +20,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.stages.recovery import check, recover
 from omnigraph_ops.storage.store import Storage
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
@@ -28,7 +28,7 @@ from tests.support.sidecars import TABLE, arm, audit_rows, commit_rows, move
 from tests.support.writers import entry_of
 
 # The package exports the function under the name of its module.
-RECOVER = sys.modules["omnigraph_ops.recovery.recover"]
+RECOVER = sys.modules["omnigraph_ops.stages.recovery.recover"]
 
 
 @pytest.fixture

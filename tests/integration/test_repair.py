@@ -12,7 +12,7 @@ from omnigraph_ops.errors import CorruptGraph, RecoveryPending, StalePlan, Unkno
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import Classification, RepairAction, RepairPreview, RepairRow
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_of, tree_of

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import Classification, EvidenceTier, RowChange
-from omnigraph_ops.repair import preview_repair
+from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import unpacked
 from tests.support.evidence import compact, counts, evidence, ids

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.models import Classification, EvidenceTier, ShownRow
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.evidence import counts, evidence, remove_data, repair_text_of
 from tests.support.writers import Change, delete_first, drift, entry_of

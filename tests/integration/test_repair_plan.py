@@ -15,7 +15,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
 from tests.support.shell import Cli, assert_refused

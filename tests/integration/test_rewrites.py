@@ -16,10 +16,10 @@ from omnigraph_ops.coordination.rewrites import journal, work
 from omnigraph_ops.coordination.rewrites.claim import lease_place, rewrite_lease
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.optimize import table_run as table_run_module
-from omnigraph_ops.orphans import plan_orphans
-from omnigraph_ops.recovery import recover
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize import table_run as table_run_module
+from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.recovery import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers
 from tests.support.leases import bury_holders, take_over
@@ -298,7 +298,7 @@ def test_journals_of_a_dropped_table_go(newest: Graph) -> None:
 _RUN = """
 import itertools, sys, time
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.stages.optimize import optimize_table
 from omnigraph_ops.coordination.rewrites import work
 from tests.support.rewrites import IN_GROUPS, TABLE
 real, finished = work.record, itertools.count(1)

@@ -16,7 +16,7 @@ from omnigraph_ops.errors import (
     UnsupportedStamp,
 )
 from omnigraph_ops.models.retention import RowRetentionPlan
-from omnigraph_ops.retention.apply import engine_of
+from omnigraph_ops.stages.expire_rows.apply import engine_of
 from tests.conftest import DemoGraph
 from tests.support.events import ITEMS, ids, items, stamps, timed
 from tests.support.plain import opened

@@ -25,8 +25,8 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.retention import expire_rows, plan_row_retention, through_engine
+from omnigraph_ops.stages.expire_rows import expire_rows, plan_row_retention, through_engine
+from omnigraph_ops.stages.optimize import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.writers import copies, write
 

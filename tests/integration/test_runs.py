@@ -11,7 +11,6 @@ import pytest
 
 from omnigraph_ops import audit_log, history
 from omnigraph_ops.audit_log import AUDIT_DIR, AuditEvent
-from omnigraph_ops.cleanup import apply
 from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
@@ -21,12 +20,13 @@ from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.runs import Unit, UnitRecord
-from omnigraph_ops.optimize import run as optimize_run
-from omnigraph_ops.optimize import table_run
-from omnigraph_ops.recovery import recover
 from omnigraph_ops.runs import journal
 from omnigraph_ops.runs.recorded import RecordedRun
 from omnigraph_ops.runs.settle import settle, unsettled
+from omnigraph_ops.stages.cleanup import apply
+from omnigraph_ops.stages.optimize import run as optimize_run
+from omnigraph_ops.stages.optimize import table_run
+from omnigraph_ops.stages.recovery import recover
 from tests.conftest import DemoGraph
 from tests.support.events import ITEMS, ids, items
 from tests.support.history import header

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from omnigraph_ops.calibrate import Calibration, Line, text
+from omnigraph_ops.calibration.threshold import Calibration, Line, text
 from omnigraph_ops.cli import main
 from omnigraph_ops.graph import Graph
 from tests.conftest import DemoGraph

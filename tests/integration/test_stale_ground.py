@@ -14,13 +14,13 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.removals import REMOVALS_DIR
 from omnigraph_ops.errors import StalePlan
-from omnigraph_ops.freeze.readers import hold_version
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, write_sidecar
 from omnigraph_ops.models import CheckStatus, Classification, RepairAction
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.freeze.readers import hold_version
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.losses import commit_lossy_rewrite, commit_rewrite_and_lose_a_file
 from tests.support.rows import rows_of
@@ -94,7 +94,7 @@ def test_recover_does_not_publish_what_lost_something(
 
 _CLEANUP = """
 import sys
-from omnigraph_ops.cleanup import apply, cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup import apply, cleanup_all, plan_cleanup
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.models import RetentionPolicy

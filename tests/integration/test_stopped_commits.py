@@ -21,8 +21,8 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize, table_run
-from omnigraph_ops.recovery import check, recover
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, table_run
+from omnigraph_ops.stages.recovery import check, recover
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, drift, entry_of, write
@@ -33,7 +33,7 @@ _RUN = """
 import sys
 from omnigraph_ops import window
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.optimize import optimize_table, table_run
+from omnigraph_ops.stages.optimize import optimize_table, table_run
 from omnigraph_ops.config.settings import Settings
 
 def stop():

@@ -15,10 +15,10 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrites import work
 from omnigraph_ops.coordination.throttle import Ceilings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.health import health
 from omnigraph_ops.lance.tables import fragment_facts
 from omnigraph_ops.models import Decision, RewritePolicy
-from omnigraph_ops.optimize import optimize_all, plan_optimize
+from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_pins_are_heads

@@ -17,8 +17,8 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import Executor
-from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 from tests.support.leases import is_free
 
 PAUSE_SECONDS = 86_400.0

@@ -20,8 +20,8 @@ from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import preview_repair
+from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.repair.run import preview_repair
 from tests.crash.harness_state import check_lineage
 from tests.interop.engine import Engine, people
 
@@ -31,7 +31,7 @@ _OPTIMIZE = """
 import sys, time
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.config.settings import Settings
 settings = Settings(small_table_bytes=int(sys.argv[2]), window_share=float(sys.argv[3]))
 print("ready", flush=True)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
-from omnigraph_ops.recovery import recover
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK, expire_lease
 from tests.interop.engine import Engine, engine
 from tests.support.kills import BEFORE, kill_at

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freeze_release import unfreeze
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupReport
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.interop.engine import Engine, engine, people
 from tests.support.backups import killed_backup, restored
 from tests.support.freezes import freeze_tags

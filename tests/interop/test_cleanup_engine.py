@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import SCHEMA, Engine, engine, people
 
 pytestmark = pytest.mark.interop

@@ -16,15 +16,15 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import current_lock, fenced
 from omnigraph_ops.coordination.freeze_release import unfreeze
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.freeze.files import cut_files
-from omnigraph_ops.freeze.take import freeze_graph
-from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.models.freeze import Freeze
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.freeze.files import cut_files
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import Engine, engine, people
 from tests.support.freezes import copy_cut, freeze_tags
 from tests.support.orphans import WEEK, age

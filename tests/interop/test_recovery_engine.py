@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.graph.graph import Graph, open_graph
-from omnigraph_ops.recovery import recover
+from omnigraph_ops.stages.recovery import recover
 from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS
 from tests.crash.harness_state import QUICK

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models import CheckStatus, RetentionPolicy
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.recovery import check
-from omnigraph_ops.repair import apply_repair, preview_repair
-from omnigraph_ops.retention import expire_rows, plan_row_retention
-from omnigraph_ops.retention.apply import engine_of
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.expire_rows import expire_rows, plan_row_retention
+from omnigraph_ops.stages.expire_rows.apply import engine_of
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import Engine, engine
 from tests.support.events import AFTER, AT, EVENT, NEVER, SCHEMA, event, events, utc_now
 

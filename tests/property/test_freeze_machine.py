@@ -17,20 +17,20 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, hold_path, read_hold, write_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import GraphFrozen
-from omnigraph_ops.freeze import take
-from omnigraph_ops.freeze.files import cut_files
-from omnigraph_ops.freeze.take import extend_freeze, freeze_graph
-from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze
-from omnigraph_ops.optimize import optimize_all
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.freeze import take
+from omnigraph_ops.stages.freeze.files import cut_files
+from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph
+from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.optimize import optimize_all
 from tests.support.freezes import freeze_tags
 from tests.support.orphans import KNOWS, PERSON
 from tests.support.rows import digest_of, scan

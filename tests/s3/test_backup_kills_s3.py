@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.backup.listing import list_backups
-from omnigraph_ops.backup.restore import restore_backup
-from omnigraph_ops.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupState
+from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
 from tests.support.backups import killed_backup, killed_restore
 from tests.support.freezes import freeze_tags
 from tests.support.rows import rows_everywhere

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.backup import transfer
-from omnigraph_ops.backup.listing import list_backups
-from omnigraph_ops.backup.restore import restore_backup
-from omnigraph_ops.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupState
+from omnigraph_ops.stages.backup import transfer
+from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.copying import Expected, copy_file
 from omnigraph_ops.storage.options import s3fs_options

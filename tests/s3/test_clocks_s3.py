@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.coordination import store_clock
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import ClockWrong
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
 from omnigraph_ops.storage.inventory import walk
 
 pytestmark = pytest.mark.s3

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from omnigraph_ops.backup.restore import restore_backup
-from omnigraph_ops.backup.take import backup_graph
-from omnigraph_ops.backup.verify import verify_backup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freeze_release import unfreeze
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import GraphFrozen, StorageError
-from omnigraph_ops.freeze.take import freeze_graph
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.orphans import apply_orphans, plan_orphans, purge, restore
-from omnigraph_ops.orphans import plan as planning
+from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.take import backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans, purge, restore
+from omnigraph_ops.stages.orphans import plan as planning
 from omnigraph_ops.storage.inventory import below_folder, look_again, move_files, remove_files
 from omnigraph_ops.storage.options import AMBIENT
 from omnigraph_ops.storage.store import Storage

@@ -7,16 +7,16 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.quiet import quiet_state
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.optimize import optimize_all
-from omnigraph_ops.orphans import plan_orphans
-from omnigraph_ops.recovery import check
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.recovery import check
 from omnigraph_ops.storage.options import lance_options
 from tests.support import plain
 from tests.support.rows import digest_of

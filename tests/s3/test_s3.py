@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from omnigraph_ops.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
@@ -18,9 +17,10 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models import CheckStatus, Classification, Decision, EvidenceTier, RetentionPolicy
-from omnigraph_ops.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.recovery import check, recover
-from omnigraph_ops.repair import apply_repair, preview_repair
+from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import is_free, is_lease, most_holders

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.calibrate import calibrate
+from omnigraph_ops.calibration.threshold import calibrate
 from tests.support.spark_cluster import environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]

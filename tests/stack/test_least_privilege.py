@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from omnigraph_ops.coordination.holds import read_hold, write_hold
-from omnigraph_ops.freeze.take import freeze_graph
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.stack.graphs import account, listing, open_as, seeder, shell
 from tests.stack.running import Stack
 from tests.support.rows import rows_of

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.stages.backup.restore import restore_backup
 
 _KILLED = """
 import os, signal, sys, threading
-from omnigraph_ops.backup import restore, take, transfer
+from omnigraph_ops.stages.backup import restore, take, transfer
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.config.settings import Settings
 

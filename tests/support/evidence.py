@@ -6,7 +6,7 @@ import lance
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import DriftEvidence, EvidenceTier, RepairReport
-from omnigraph_ops.repair import preview_repair
+from omnigraph_ops.stages.repair.run import preview_repair
 from omnigraph_ops.views.render import repair_text
 from tests.support.writers import entry_of
 

@@ -26,8 +26,8 @@ from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.lance import commits as lance_commits
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.text_index_process import TextIndexProcess
-from omnigraph_ops.optimize import indexes
-from omnigraph_ops.orphans import apply
+from omnigraph_ops.stages.optimize import indexes
+from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.storage import inventory
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import bury_holders, is_lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from omnigraph_ops.freeze.roots import _bytes, _field, _fields, _varint
+from omnigraph_ops.stages.freeze.roots import _bytes, _field, _fields, _varint
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")

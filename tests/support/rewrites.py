@@ -10,8 +10,8 @@ from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import TableStats
-from omnigraph_ops.optimize import optimize_table
-from omnigraph_ops.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 from omnigraph_ops.storage.inventory import below_folder
 from tests.support.leases import is_lease
 from tests.support.writers import entry_of

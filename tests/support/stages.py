@@ -57,8 +57,8 @@ def spark_in_process() -> Iterator[None]:
     """Let a submit run its application in this process, on no Spark at all."""
     from airflow.sdk.exceptions import AirflowException
 
-    from omnigraph_ops.optimize.executors import InProcessExecutor
     from omnigraph_ops.spark import rewrite_table
+    from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 
     def submit(made: Any, _context: Any) -> None:
         executor = mock.patch.object(rewrite_table, "SparkExecutor", lambda _spark: InProcessExecutor())

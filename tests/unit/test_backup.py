@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.backup.journal import Journal, read_journal
-from omnigraph_ops.backup.pace import Meter, Pace
-from omnigraph_ops.backup.places import backup_of
-from omnigraph_ops.backup.plan import Earlier, plan_copy
-from omnigraph_ops.backup.records import read_record, write_record, write_start
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, BackupStart, JournalledFile, JournalledFiles
 from omnigraph_ops.models.freeze import CutFile, CutFileKind
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.backup.journal import Journal, read_journal
+from omnigraph_ops.stages.backup.pace import Meter, Pace
+from omnigraph_ops.stages.backup.places import backup_of
+from omnigraph_ops.stages.backup.plan import Earlier, plan_copy
+from omnigraph_ops.stages.backup.records import read_record, write_record, write_start
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written, link_file
 from omnigraph_ops.storage.store import Storage
 

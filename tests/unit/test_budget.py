@@ -17,8 +17,8 @@ from omnigraph_ops.models import (
     TableStats,
     amplification,
 )
-from omnigraph_ops.optimize.budget import Budget, Spending, untouched, within
 from omnigraph_ops.sizes import parse_bytes
+from omnigraph_ops.stages.optimize.budget import Budget, Spending, untouched, within
 
 
 def table(key: str, cost: int, benefit: float = 10.0, waited: int = 0) -> TablePlan:

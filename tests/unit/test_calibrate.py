@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import calibrate_runs
-from omnigraph_ops.calibrate import Calibration, Line, crossing, line, text
-from omnigraph_ops.calibrate_runs import Sample, Table, reason, scratch_folder, submitted, write_table
+from omnigraph_ops.calibration import runs as calibrate_runs
+from omnigraph_ops.calibration.runs import Sample, Table, reason, scratch_folder, submitted, write_table
+from omnigraph_ops.calibration.threshold import Calibration, Line, crossing, line, text
 from omnigraph_ops.errors import InvalidInput, OpsError
 
 MB = 1_000_000

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import RewritePolicy
-from omnigraph_ops.optimize.folds import waiting_for_rows
-from omnigraph_ops.optimize.tiers import RewriteRules, excluded
+from omnigraph_ops.stages.optimize.folds import waiting_for_rows
+from omnigraph_ops.stages.optimize.tiers import RewriteRules, excluded
 
 TIERED = RewriteRules(target_rows=10**12, policy=RewritePolicy.TIERED)
 ID = IndexFacts(name="id_idx", columns=("id",), details="BTreeIndexDetails", segments=1, covered=frozenset({0}))

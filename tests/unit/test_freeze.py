@@ -15,11 +15,11 @@ from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_t
 from omnigraph_ops.coordination.frozen import covers, frozen_text
 from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
-from omnigraph_ops.freeze.pins import Subject, dataset_pins, fork_points
-from omnigraph_ops.freeze.roots import recorded_roots, rename_roots
-from omnigraph_ops.freeze.take import LONGEST_TTL_SECONDS, check_ttl
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.freeze import CutFileKind, CutFiles, ListedFile, PinRole
+from omnigraph_ops.stages.freeze.pins import Subject, dataset_pins, fork_points
+from omnigraph_ops.stages.freeze.roots import recorded_roots, rename_roots
+from omnigraph_ops.stages.freeze.take import LONGEST_TTL_SECONDS, check_ttl
 from omnigraph_ops.views.freeze_text import age_text, files_csv
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

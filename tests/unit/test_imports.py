@@ -11,10 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "omnigraph_ops"
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "numpy"}
-STAGES = (
-    *("optimize", "cleanup", "orphans", "recovery", "evidence", "cli", "retention", "freeze", "backup"),
-    *("repair.py", "coordination"),
-)
+STAGES = ("stages", "coordination", "cli")
 
 
 def modules(folder: Path) -> list[Path]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.cleanup.policy import removable
-from omnigraph_ops.cleanup.protect import Protection
 from omnigraph_ops.coordination.sealed import PlanRef, plan_path
 from omnigraph_ops.models import CleanupPlan, OrphanedFork
+from omnigraph_ops.stages.cleanup.policy import removable
+from omnigraph_ops.stages.cleanup.protect import Protection
 from omnigraph_ops.views import approval, render
 from omnigraph_ops.views.approval import ranges
 from omnigraph_ops.views.markdown import MOST_RANGES

@@ -7,7 +7,7 @@ import pytest
 from omnigraph_ops.graph.references import DatasetReferences, References
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models import OrphanKind, SkippedDataset
-from omnigraph_ops.orphans.classify import Judge, Standing
+from omnigraph_ops.stages.orphans.classify import Judge, Standing
 
 LIVE, SKIPPED, DROPPED = "nodes/00000000000000aa", "nodes/00000000000000bb", "edges/00000000000000cc"
 UUID, OTHER = "e38efcac-ca68-4e47-b648-15d6cd5a9983", "00000000-0000-4000-8000-000000000000"

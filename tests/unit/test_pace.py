@@ -11,7 +11,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import pace, window
 from omnigraph_ops.coordination.pace import Pace, pace_of
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.optimize import optimize_all, optimize_table
+from omnigraph_ops.stages.optimize import optimize_all, optimize_table
 from tests.conftest import DemoGraph
 from tests.support.writers import copies, write
 

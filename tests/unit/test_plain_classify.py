@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.graph.references import DatasetReferences, References
-from omnigraph_ops.orphans.classify import Judge, Standing
+from omnigraph_ops.stages.orphans.classify import Judge, Standing
 
 LIVE = "items.lance"
 TABLE = "nodes/0123456789abcdef"

@@ -7,7 +7,7 @@ import pytest
 from omnigraph_ops.graph.history import History
 from omnigraph_ops.graph.lance_manifest import OPERATIONS
 from omnigraph_ops.models import Classification, RepairAction, RepairRow
-from omnigraph_ops.repair import classify, decide
+from omnigraph_ops.stages.repair.run import classify, decide
 
 VERIFIED = {"Rewrite", "ReserveFragments"}
 

@@ -34,10 +34,10 @@ from omnigraph_ops.models.retention import (
     TableRowPlan,
     TableRowStats,
 )
-from omnigraph_ops.retention import parse_policies, read_policies, texts
-from omnigraph_ops.retention.look import over_bounds
-from omnigraph_ops.retention.policy import check_bounds
-from omnigraph_ops.retention.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
+from omnigraph_ops.stages.expire_rows import parse_policies, read_policies, texts
+from omnigraph_ops.stages.expire_rows.look import over_bounds
+from omnigraph_ops.stages.expire_rows.policy import check_bounds
+from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
 
 OLD, NEW = EngineRelease(version=(0, 7, 2), stamp=3), EngineRelease(version=(0, 9, 0), stamp=6)
 EVENTS = RowPolicy(table_key="node:Event", property="happened_at", older_than_secs=90 * 86_400)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omnigraph_ops.coordination.throttle import Ceilings
 from omnigraph_ops.lance.tables import FragmentFacts
-from omnigraph_ops.optimize.task_size import counted, cut, is_full
+from omnigraph_ops.stages.optimize.task_size import counted, cut, is_full
 
 BOUND = 1000
 

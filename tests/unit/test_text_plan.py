@@ -11,7 +11,7 @@ from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.graph.text_indexes import Analyser, TextIndex, analyser_of
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import IndexBuild, IndexFold, PendingIndex
-from omnigraph_ops.optimize.text_plan import IndexWork, TextState, foreign_note, foreign_texts, with_texts
+from omnigraph_ops.stages.optimize.text_plan import IndexWork, TextState, foreign_note, foreign_texts, with_texts
 
 _COMMON = b'\n\x06simple\x12\t"English" ((\x010\x018\x01@\x01H\x03P\x03'
 """InvertedIndexDetails of the engine's default parameters, as pylance 8.0.1 writes them."""

@@ -19,7 +19,7 @@ from omnigraph_ops.coordination import throttle
 from omnigraph_ops.coordination.rewrites import work
 from omnigraph_ops.coordination.throttle import Ceilings, Ledger, admitted, next_start
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.optimize import optimize_table
+from omnigraph_ops.stages.optimize import optimize_table
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.leases import is_free

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from omnigraph_ops.lance.tables import FragmentFacts
 from omnigraph_ops.models import RewritePolicy
-from omnigraph_ops.optimize.tiers import RewriteRules, excluded, mostly_deleted
+from omnigraph_ops.stages.optimize.tiers import RewriteRules, excluded, mostly_deleted
 
 HUGE = 10**12
 

@@ -37,7 +37,7 @@ class FreezeOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freeze_release import unfreeze_all
         from omnigraph_ops.durations import parse_duration
-        from omnigraph_ops.freeze.take import freeze_graph
+        from omnigraph_ops.stages.freeze.take import freeze_graph
         from omnigraph_ops.views.freeze_text import freeze_text
 
         owner = f"{context['ti'].dag_id}/{context['run_id']}/{self.task_id}"
@@ -112,10 +112,10 @@ class BackupOperator(OmnigraphOperator):
         self.max_bytes_per_second = max_bytes_per_second
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.backup.listing import newest_finished
-        from omnigraph_ops.backup.take import BackupOptions, backup_graph
-        from omnigraph_ops.backup.text import backup_text
         from omnigraph_ops.sizes import parse_bytes
+        from omnigraph_ops.stages.backup.listing import newest_finished
+        from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+        from omnigraph_ops.stages.backup.text import backup_text
 
         if not self.destination:
             raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
@@ -146,8 +146,8 @@ class VerifyBackupOperator(OmnigraphOperator):
         self.backup = backup
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.backup.text import verify_text
-        from omnigraph_ops.backup.verify import verify_backup
+        from omnigraph_ops.stages.backup.text import verify_text
+        from omnigraph_ops.stages.backup.verify import verify_backup
 
         report = verify_backup(self.backup["backup"], access=_access(self.graph), on_progress=self.log.info)
         self.log.info("%s", verify_text(report))

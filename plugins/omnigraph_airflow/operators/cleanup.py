@@ -92,7 +92,7 @@ class PlanCleanupOperator(OmnigraphOperator):
             skip_if_frozen(graph, context)
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
-        from omnigraph_ops.cleanup import plan_cleanup
+        from omnigraph_ops.stages.cleanup import plan_cleanup
 
         plan = approved_plan(graph, CleanupPlan, self.digest) or plan_cleanup(
             graph, self._policy(), tables=tuple(self.tables or ())
@@ -107,8 +107,8 @@ class PlanCleanupOperator(OmnigraphOperator):
 
     def _policy(self) -> RetentionPolicy:
         """The policy of the params; an empty mapping is what the trigger form makes of nothing. Pure."""
-        from omnigraph_ops.cleanup.policy import refuse_young
         from omnigraph_ops.durations import parse_duration
+        from omnigraph_ops.stages.cleanup.policy import refuse_young
 
         if self.expiry:
             expiry = serde.from_json(SnapshotExpiry, dict(self.expiry))
@@ -150,7 +150,7 @@ class CleanupTablesOperator(LotOperator):
         return rows
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
-        from omnigraph_ops.cleanup import cleanup_table
+        from omnigraph_ops.stages.cleanup import cleanup_table
 
         if table_key == ORPHANED_FORKS:
             return _remove_forks(graph, self._approved)
@@ -158,7 +158,7 @@ class CleanupTablesOperator(LotOperator):
 
 
 def _remove_forks(graph: Graph, plan: CleanupPlan) -> list[Any]:
-    from omnigraph_ops.cleanup import remove_orphaned_forks
+    from omnigraph_ops.stages.cleanup import remove_orphaned_forks
 
     forks = remove_orphaned_forks(graph, plan)
     if failed := [f"{f.branch} of {f.table_key}: {f.error}" for f in forks if f.error is not None]:

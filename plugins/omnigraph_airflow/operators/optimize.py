@@ -63,7 +63,7 @@ class PlanOptimizeOperator(OmnigraphOperator):
         self.policy, self.cutoff, self.auto = policy, cutoff, auto
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.optimize import plan_optimize
+        from omnigraph_ops.stages.optimize import plan_optimize
 
         threshold = None if self.spark_threshold is None else int(self.spark_threshold)
         apply_policy(graph, self.policy, self.cutoff, self.auto)
@@ -145,8 +145,8 @@ class OptimizeTablesOperator(LotOperator):
     def _optimize(self, graph: Graph, table_key: str) -> TableStats:
         """Optimize the table, once more after a recovery if a sidecar stops it. Writes."""
         from omnigraph_ops.graph.sidecars import sidecar_names
-        from omnigraph_ops.optimize import optimize_table
-        from omnigraph_ops.recovery import recover
+        from omnigraph_ops.stages.optimize import optimize_table
+        from omnigraph_ops.stages.recovery import recover
 
         try:
             stats = optimize_table(graph, table_key, on_progress=self.log.info)
@@ -180,7 +180,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.plan is None:
             raise AirflowSkipException("no plan was made, see the tasks before this one")
-        from omnigraph_ops.optimize import note_deferrals, optimize_internal_last
+        from omnigraph_ops.stages.optimize import note_deferrals, optimize_internal_last
 
         plan = serde.from_json(OptimizePlan, self.plan)
         tasks = self.table_tasks

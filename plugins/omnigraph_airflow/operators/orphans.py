@@ -39,7 +39,7 @@ class PlanOrphansOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.durations import parse_duration
-        from omnigraph_ops.orphans import plan_orphans, texts
+        from omnigraph_ops.stages.orphans import plan_orphans, texts
 
         plan = approved_plan(graph, OrphansPlan, self.digest) or plan_orphans(
             graph,
@@ -61,7 +61,7 @@ class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
     what = "removal of orphans"
 
     def apply(self, graph: Graph, plan: OrphansPlan, decision: Decision) -> OrphansReport:
-        from omnigraph_ops.orphans import apply_orphans
+        from omnigraph_ops.stages.orphans import apply_orphans
 
         return apply_orphans(graph, plan, on_progress=self.log.info)
 

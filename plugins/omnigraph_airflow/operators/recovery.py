@@ -29,8 +29,8 @@ class CheckRecoveryOperator(OmnigraphOperator):
         super().__init__(retries=RETRIES, **kwargs)
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops import recovery
         from omnigraph_ops.coordination.fence import drop_stale_fence
+        from omnigraph_ops.stages import recovery
 
         self._record_shell_runs(graph)
         if drop_stale_fence(graph):

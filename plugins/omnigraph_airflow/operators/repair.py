@@ -49,7 +49,7 @@ class PreviewRepairOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.skip_frozen:
             skip_if_frozen(graph, context)
-        from omnigraph_ops.repair import preview_repair
+        from omnigraph_ops.stages.repair.run import preview_repair
 
         preview = approved_plan(graph, RepairPreview, self.digest) or preview_repair(
             graph, tables=tuple(self.tables or ()), evidence=EvidenceTier(self.evidence)
@@ -74,7 +74,7 @@ class ApplyRepairOperator(ApplyApprovedOperator[RepairPreview, RepairReport]):
         super().__init__(plan=preview, **kwargs)
 
     def apply(self, graph: Graph, plan: RepairPreview, decision: Decision) -> RepairReport:
-        from omnigraph_ops.repair import apply_repair
+        from omnigraph_ops.stages.repair.run import apply_repair
 
         return apply_repair(graph, plan, force=decision.force)
 

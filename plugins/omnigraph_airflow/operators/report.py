@@ -103,7 +103,7 @@ class ReportOperator(BaseOperator):
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""
         from omnigraph_ops import history
         from omnigraph_ops.history.record import record_of
-        from omnigraph_ops.history.snapshot import everything_now, look
+        from omnigraph_ops.stages.health.snapshot import everything_now, look
 
         def make() -> RunRecord:
             results = results_of(facts, report.attention)
@@ -163,7 +163,7 @@ class _OfThisAttempt:
 
 def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
     """Which tables are ahead of what is published at the end of the run. Reads."""
-    from omnigraph_ops.recovery import check
+    from omnigraph_ops.stages.recovery import check
 
     if graph is None:
         return None

@@ -47,8 +47,8 @@ class PlanRowRetentionOperator(OmnigraphOperator):
         self.digest = digest
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.retention import parse_policies, plan_row_retention, texts
-        from omnigraph_ops.retention.apply import engine_of
+        from omnigraph_ops.stages.expire_rows import parse_policies, plan_row_retention, texts
+        from omnigraph_ops.stages.expire_rows.apply import engine_of
 
         plan = approved_plan(graph, RowRetentionPlan, self.digest) or plan_row_retention(
             graph,
@@ -76,7 +76,7 @@ class ApproveRowRetentionOperator(ApprovePlanOperator[RowRetentionPlan]):
         return None
 
     def describe(self, plan: RowRetentionPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
-        from omnigraph_ops.retention.texts import retention_body
+        from omnigraph_ops.stages.expire_rows.texts import retention_body
 
         self.subject = f"Delete {plan.total_rows:,} expired rows and {plan.total_edges:,} of their edges?"
         self.body = retention_body(plan, answer_by=answer_by, full_plan=full_plan)
@@ -90,8 +90,8 @@ class ExpireRowsOperator(ApplyApprovedOperator[RowRetentionPlan, RowRetentionRep
     what = "deleting expired rows"
 
     def apply(self, graph: Graph, plan: RowRetentionPlan, decision: Decision) -> RowRetentionReport:
-        from omnigraph_ops.retention import expire_rows
-        from omnigraph_ops.retention.apply import engine_of
+        from omnigraph_ops.stages.expire_rows import expire_rows
+        from omnigraph_ops.stages.expire_rows.apply import engine_of
 
         return expire_rows(graph, plan, engine=engine_of(graph, None), say=self.log.info)
 

@@ -238,7 +238,7 @@ def _row_retention(plan: RowRetentionPlan) -> View:
 
 def _row_cells(table: TableRowPlan) -> tuple[str, ...]:
     # Its package loads Lance, which has been loaded by the time that there is a plan.
-    from omnigraph_ops.retention.texts import policy_text as rule_text
+    from omnigraph_ops.stages.expire_rows.texts import policy_text as rule_text
 
     return (
         table.table_key,

@@ -127,8 +127,8 @@ def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
 def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ()) -> GraphState:
     """Health of every table (or of those named), and drift and protection of the worst so many. Reads."""
     from omnigraph_ops.coordination.graph_view import look
-    from omnigraph_ops.health import health
     from omnigraph_ops.parallel import in_parallel
+    from omnigraph_ops.stages.health import health
 
     graph = opened(listed)
     report = health(graph, tables=only)
@@ -144,7 +144,7 @@ def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ())
 
 def _table(graph: Graph, view: GraphView, row: TableHealth, entry: TableEntry | None) -> TableState:
     """Drift and protection of one table. Reads."""
-    from omnigraph_ops.cleanup.protect import protect
+    from omnigraph_ops.stages.cleanup.protect import protect
 
     if entry is None:
         return TableState(health=row, problem="it went away while this page was made")

@@ -23,8 +23,8 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models.retention import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
-from omnigraph_ops.orphans import plan_orphans
-from omnigraph_ops.repair import preview_repair
+from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.history import record, table
 from tests.support.page import DIGEST, Client, Tags, get

@@ -1,5 +1,0 @@
-"""Health: what each table costs its readers and its store, and how much of that maintenance can win back."""
-
-from omnigraph_ops.health.read import health
-
-__all__ = ["health"]

@@ -1,0 +1,1 @@
+"""What maintenance does to a graph: one folder per stage."""

@@ -1,0 +1,240 @@
+"""Make a graph of a backup at an empty place, and prove that it is the one that was backed up.
+
+The graph manifest comes last: a killed restore leaves nothing that anybody would open as a graph, and a note by which
+the next restore of the same backup goes on. A lease at the place keeps two restores apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR, MANIFEST_DIR, PROBE_PREFIX
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
+from omnigraph_ops.models.freeze import CutFileKind
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.backup.pace import Meter, Pace, Say
+from omnigraph_ops.stages.backup.places import backup_of, graph_around, is_inside, place_of, stored_at, uri_of
+from omnigraph_ops.stages.backup.plan import tally
+from omnigraph_ops.stages.backup.records import read_record
+from omnigraph_ops.stages.backup.rows import compare_rows
+from omnigraph_ops.stages.backup.take import present_files
+from omnigraph_ops.stages.freeze.checksums import checksum_of
+from omnigraph_ops.stages.freeze.roots import rename_roots
+from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
+from omnigraph_ops.storage.inventory import below_folder, remove_files
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
+
+NOTE = f"{MAINTENANCE_DIR}/restoring.json"
+_TURN = LeasePlace(path=f"{MAINTENANCE_DIR}/restore-turn", name="the restore")
+_TTL_SECONDS = 60.0
+_LAST_FOLDERS = (f"{MANIFEST_DIR}/", f"{MANIFEST_DIR}/_versions/")
+
+
+def restore_backup(
+    target: str,
+    place: str,
+    *,
+    settings: Settings | None = None,
+    access: StoreAccess = AMBIENT,
+    bytes_per_second: int | None = None,
+    on_progress: Say | None = None,
+) -> RestoreReport:
+    """Put the graph of a backup at `place`, which must be empty, and check the result. Writes there only.
+
+    Raises:
+        InvalidInput: it is no finished backup, there is something at the place, or the place is inside a graph.
+        LeaseHeld: another restore to this place is at work.
+        CorruptGraph: a file of the backup is not what was backed up; the restored graph has no manifest.
+    """
+    began = time.time()
+    storage, backup_id = backup_of(target, access)
+    record = read_record(storage, backup_id)
+    destination = place_of(place, access)
+    if is_inside(destination, uri_of(storage, backup_id)):
+        raise InvalidInput(f"{destination.root} is inside the backup; nothing was written; restore to another place")
+    if (above := graph_around(destination, itself=False)) is not None:
+        raise InvalidInput(f"{destination.root} is inside the graph {above}; nothing was written; restore elsewhere")
+    _refuse_incomplete(storage, record)
+    _present(destination, record)
+    with _turn(destination) as keeper:
+        work = _Restore(
+            backup=storage,
+            destination=destination,
+            record=record,
+            present=_claim_place(destination, record),
+            workers=(settings or Settings.from_env()).concurrency,
+            pace=Pace(bytes_per_second),
+            meter=Meter("restored", len(record.files), record.total_bytes, on_progress),
+            keeper=keeper,
+        )
+        moved = work.run()
+        destination.delete(NOTE)
+    return _report(open_graph(destination.root, settings, access), record, moved, uri_of(storage, backup_id), began)
+
+
+def _turn(destination: Storage) -> contextlib.AbstractContextManager[LeaseKeeper]:
+    wait = patience(destination, _TURN.path, _TTL_SECONDS)
+    return committer_lease(destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=_TURN)
+
+
+def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:
+    """Refuse a backup of which a file is missing or has another size, before anything is written. Reads."""
+    present = present_files(backup, record.backup_id)
+    file = next((f for f in record.files if present.get(f.file) != f.size), None)
+    if file is not None:
+        what = f"has {present[file.file]} bytes instead of {file.size}" if file.file in present else "is missing"
+        raise CorruptGraph(
+            f"{file.file} of the backup {uri_of(backup, record.backup_id)} {what}; nothing was written; "
+            "verify the backup"
+        )
+
+
+def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
+    """What a kill of this very restore left; a place that has anything else is refused. Reads."""
+    found = {s.path: s.size for s in below_folder(destination, "") if not s.is_folder}
+    ours = {path for path in found if path.startswith((NOTE, _TURN.path, PROBE_PREFIX))}
+    if NOTE in found and not _is_note_of(destination, record):
+        ours.remove(NOTE)
+    elif NOTE in found:
+        # Anything else came after the graph was opened here.
+        ours.update(filter(is_half_written, found), (f.file for f in record.files))
+    if foreign := sorted(set(found) - ours):
+        raise InvalidInput(
+            f"there is something at {destination.root} ({foreign[0]}); nothing was written; restore to an empty place"
+        )
+    return found
+
+
+def _is_note_of(destination: Storage, record: BackupRecord) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return destination.read(NOTE) == record.digest.encode()
+    return False
+
+
+def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
+    """Say what is restored here, for whoever goes on; what is there already. Writes a note."""
+    found = _present(destination, record)
+    destination.write(NOTE, record.digest.encode())
+    half = [path for path in found if is_half_written(path) and not path.startswith(_TURN.path)]
+    for fault in remove_files(destination, half)[:1]:
+        raise StorageError(f"cannot remove {fault.path} of a restore that did not end: {fault.reason}")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restore:
+    """One process's work on one restore."""
+
+    backup: Storage
+    destination: Storage
+    record: BackupRecord
+    present: dict[str, int]
+    workers: int
+    pace: Pace
+    meter: Meter
+    keeper: LeaseKeeper
+
+    def run(self) -> int:
+        """Copy everything, the graph manifest last; how many files were relocated. Writes."""
+        for wave in _waves(self.record.files):
+            self.keeper.assert_held()
+            in_parallel(self._one, wave, workers=self.workers, on_error=self.pace.stop)
+            self.destination.sync_names(f.file for f in wave)
+        self.keeper.assert_held()
+        return sum(f.records_root for f in self.record.files)
+
+    def _one(self, file: BackedFile) -> None:
+        try:
+            if file.records_root:
+                self._relocate(file)
+            elif not self._is_there(file):
+                self._copy(file)
+        except FileNotFoundError as error:
+            raise CorruptGraph(
+                f"{error.filename or file.file} went during the restore; there is no graph at the place yet; "
+                "verify the backup"
+            ) from None
+        self.meter.add(files=1)
+
+    def _is_there(self, file: BackedFile) -> bool:
+        """Whether a killed restore got it: only a checksum says that. Reads."""
+        if self.present.get(file.file) != file.size or file.checksum is None:
+            return False
+        return checksum_of(self.destination, file.file) == file.checksum
+
+    def _copy(self, file: BackedFile) -> None:
+        source = (self.backup, stored_at(self.record.backup_id, file.file))
+        target = (self.destination, file.file)
+        if file.checksum is None and copy_within(source, target, file.size, pacing=self.pace):
+            self.meter.add(size=file.size)
+            return
+        checksum = copy_file(
+            source,
+            target,
+            Expected(size=file.size, checksum=file.checksum),
+            pacing=self.pace,
+            on_bytes=lambda size: self.meter.add(size=size),
+        )
+        self._prove(file, checksum)
+
+    def _relocate(self, file: BackedFile) -> None:
+        """A manifest of a branch names the root of its dataset: give it the new one. Writes."""
+        data = self.backup.read(stored_at(self.record.backup_id, file.file))
+        if file.checksum not in (None, _sum(data)) or len(data) != file.size:
+            raise CorruptGraph(f"{file.file} of the backup is not what was backed up; verify the backup")
+        moved = rename_roots(data, self._new_root)
+        self.destination.write(file.file, moved)
+        self.meter.add(size=file.size)
+        self._prove(file, _sum(moved))
+
+    def _new_root(self, recorded: str) -> str:
+        place = next((r.place for r in self.record.roots if r.recorded == recorded), None)
+        if place is None:
+            raise CorruptGraph(f"the backup says nothing about the root {recorded!r} that one of its files records")
+        return f"{self.destination.root}/{place}"
+
+    def _prove(self, file: BackedFile, checksum: str) -> None:
+        """Read again what was written. Reads."""
+        if checksum_of(self.destination, file.file) != checksum:
+            raise CorruptGraph(f"{self.destination.root}/{file.file} does not read as it was written")
+
+
+def _waves(files: Sequence[BackedFile]) -> list[list[BackedFile]]:
+    """Files, versions of tables, branches of the graph manifest, and in the end main of it. Pure."""
+    waves: list[list[BackedFile]] = [[], [], [], []]
+    for file in files:
+        late = file.kind is CutFileKind.MANIFEST
+        waves[late + sum(late and file.file.startswith(folder) for folder in _LAST_FOLDERS)].append(file)
+    return waves
+
+
+def _sum(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _report(graph: Graph, record: BackupRecord, moved: int, backup: str, began: float) -> RestoreReport:
+    found = check(graph)
+    problems = [FileProblem(file=graph.uri, reason=text) for text in found.advice]
+    if not found.status.is_settled and not problems:
+        problems.append(FileProblem(file=graph.uri, reason=f"check says {found.status.value}"))
+    return RestoreReport(
+        backup=backup,
+        uri=graph.uri,
+        total=tally(record.files),
+        relocated=moved,
+        branches=len(record.branches),
+        tables=len({r.table_key for r in record.rows}),
+        rows=sum(r.rows for r in record.rows),
+        seconds=round(time.time() - began, 3),
+        problems=(*problems, *compare_rows(graph, record)),
+    )

@@ -1,0 +1,276 @@
+"""Make a backup: keep a cut, copy its files, look whether all of the cut is still there, and only then finish.
+
+A backup without its record is unfinished. The next one of the same graph to the same place goes on with it: with the
+same cut while that is still kept, else with a new one, and in both cases without copying anew what is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from omnigraph_ops import __version__
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, BackupReport, BackupStart, RecordedRoot
+from omnigraph_ops.models.freeze import CutFile, Freeze
+from omnigraph_ops.stages.backup.claim import Claim, claimed
+from omnigraph_ops.stages.backup.journal import Journal, read_journal
+from omnigraph_ops.stages.backup.kept import OWN_TTL_SECONDS, end_of_before, given_freeze, own_freeze
+from omnigraph_ops.stages.backup.pace import Meter, Pace, Say
+from omnigraph_ops.stages.backup.places import (
+    FILES,
+    JOURNAL,
+    backup_of,
+    graph_around,
+    is_inside,
+    place_of,
+    stored_at,
+    uri_of,
+)
+from omnigraph_ops.stages.backup.plan import CopyPlan, Earlier, plan_copy, tally
+from omnigraph_ops.stages.backup.records import read_record, write_record, write_start
+from omnigraph_ops.stages.backup.rows import rows_of_cut
+from omnigraph_ops.stages.backup.transfer import Transfer, Transferred
+from omnigraph_ops.stages.freeze.files import cut_files
+from omnigraph_ops.stages.freeze.roots import below_root, recorded_roots
+from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupOptions:
+    """How a backup is made."""
+
+    freeze_id: str | None = None
+    """The caller's freeze; None: the backup takes one and ends it."""
+    incremental_from: str | None = None
+    """A finished backup whose files are taken instead of being read again."""
+    need_checksums: bool = False
+    """Also where the store could copy by itself."""
+    bytes_per_second: int | None = None
+    own_ttl_seconds: float = OWN_TTL_SECONDS
+    access: StoreAccess = AMBIENT
+    """How the destination is reached."""
+
+
+def backup_graph(
+    graph: Graph, target: str, options: BackupOptions | None = None, *, on_progress: Say | None = None
+) -> BackupReport:
+    """Back up a graph below `target`. Writes there, and tags and a hold in the graph while it copies.
+
+    Raises:
+        InvalidInput: the freeze or the earlier backup cannot be used, or the target is inside the graph.
+        CorruptGraph: something of the cut went while it was copied: named; the backup stays unfinished.
+        LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
+    """
+    options, say = options or BackupOptions(), on_progress or (lambda _text: None)
+    destination = _place_outside(graph, target, options.access)
+    if options.freeze_id is not None:
+        given_freeze(graph, options.freeze_id)
+    earlier = _earlier(options)
+    with (
+        claimed(destination, graph.target) as claim,
+        _kept(graph, claim, options, say) as freeze,
+    ):
+        attempt = _Attempt(
+            graph=graph,
+            destination=destination,
+            claim=claim,
+            freeze=freeze,
+            options=options,
+            earlier=earlier,
+            say=on_progress,
+            began=time.time(),
+        )
+        return attempt.run()
+
+
+def _place_outside(graph: Graph, target: str, access: StoreAccess) -> Storage:
+    """The destination; `InvalidInput` inside of this or any other graph, whose orphans the backups would be. Reads."""
+    destination = place_of(target, access)
+    # A dataset that was addressed by itself may have its backups beside it.
+    around = graph.target if is_inside(destination, graph.target) else graph_around(destination, itself=True)
+    if around is not None:
+        raise InvalidInput(f"{destination.root} is inside the graph {around}; back up to another place")
+    return destination
+
+
+@contextlib.contextmanager
+def _kept(graph: Graph, claim: Claim, options: BackupOptions, say: Say) -> Iterator[Freeze]:
+    if options.freeze_id is None:
+        with own_freeze(graph, claim.backup_id, claim.before, say, options.own_ttl_seconds) as freeze:
+            yield freeze
+    else:
+        if claim.before is None or claim.before.freeze_id != options.freeze_id:
+            end_of_before(graph, claim.before, say)
+        yield given_freeze(graph, options.freeze_id)
+
+
+def _earlier(options: BackupOptions) -> tuple[Storage, Earlier] | None:
+    if options.incremental_from is None:
+        return None
+    storage, backup_id = backup_of(options.incremental_from, options.access)
+    record = read_record(storage, backup_id)
+    return storage, Earlier(record=record, present=present_files(storage, backup_id))
+
+
+def present_files(destination: Storage, backup_id: str) -> dict[str, int]:
+    """Sizes of what a backup has, by the file of the graph. Reads."""
+    folder = f"{backup_id}/{FILES}"
+    return {s.path[len(folder) + 1 :]: s.size for s in below_folder(destination, folder) if not s.is_folder}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """One process's work on one backup."""
+
+    graph: Graph
+    destination: Storage
+    claim: Claim
+    freeze: Freeze
+    options: BackupOptions
+    earlier: tuple[Storage, Earlier] | None
+    say: Say | None
+    began: float
+
+    @property
+    def _id(self) -> str:
+        return self.claim.backup_id
+
+    def run(self) -> BackupReport:
+        """Copy, prove, finish. Writes."""
+        before = self.claim.before
+        started_at = before.started_at if before is not None else self.began
+        write_start(self.destination, self._start(started_at))
+        files = self._of_cut(lambda: cut_files(self.graph, self.freeze))
+        done = self._of_cut(lambda: self._copy(files))
+        record = self._of_cut(lambda: self._record(done, started_at))
+        self._prove(record)
+        self.destination.sync_names(stored_at(self._id, f.file) for f in record.files)
+        self.claim.keeper.assert_held()
+        write_record(self.destination, record)
+        self.destination.delete_tree(f"{self._id}/{JOURNAL}")
+        return self._report(done)
+
+    def _start(self, started_at: float) -> BackupStart:
+        return BackupStart(
+            backup_id=self._id,
+            uri=self.graph.target,
+            started_at=started_at,
+            freeze_id=self.freeze.freeze_id,
+            own_freeze=self.options.freeze_id is None,
+            tool_version=__version__,
+        )
+
+    def _of_cut(self, work: Callable[[], R]) -> R:
+        """Work on the cut; when it fails because of what went, the error says so by name. Effects of `work`."""
+        try:
+            return work()
+        except (OpsError, FileNotFoundError) as error:
+            self._refuse_gone()
+            if isinstance(error, FileNotFoundError):
+                raise CorruptGraph(f"{error.filename or error} of the cut is gone; {self._unfinished()}") from None
+            raise
+
+    def _refuse_gone(self) -> None:
+        problems = verify_cut(self.graph, self.freeze)
+        if problems:
+            gone = problems[0]
+            where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
+            more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
+            raise CorruptGraph(
+                f"{where} version {gone.version} went during the backup: {gone.reason}{more}; {self._unfinished()}"
+            )
+
+    def _unfinished(self) -> str:
+        return f"the backup {uri_of(self.destination, self._id)} stays unfinished; back up again"
+
+    def _copy(self, files: tuple[CutFile, ...]) -> Transferred:
+        resumed = self.claim.before is not None
+        plan = plan_copy(
+            files,
+            freeze_id=self.freeze.freeze_id,
+            present=present_files(self.destination, self._id) if resumed else {},
+            journal=read_journal(self.destination, self._id) if resumed else (),
+            earlier=self.earlier[1] if self.earlier is not None else None,
+            need_checksums=self.options.need_checksums,
+        )
+        return self._transfer(plan).run(plan)
+
+    def _transfer(self, plan: CopyPlan) -> Transfer:
+        work = tally((*plan.copy, *plan.link, *plan.unproven))
+        if self.say is not None and plan.keep:
+            kept = tally(plan.keep)
+            self.say(f"going on with {self._id}: {kept.files:,} files are there already")
+        return Transfer(
+            source=self.graph.storage,
+            destination=self.destination,
+            backup_id=self._id,
+            earlier=(self.earlier[0], self.earlier[1].record.backup_id) if self.earlier is not None else None,
+            need_checksums=self.options.need_checksums,
+            workers=self.graph.settings.concurrency,
+            pace=Pace(self.options.bytes_per_second),
+            meter=Meter("copied", work.files, work.bytes, self.say),
+            journal=Journal(self.destination, self._id, self.freeze.freeze_id),
+        )
+
+    def _record(self, done: Transferred, started_at: float) -> BackupRecord:
+        cut = self.freeze.cut
+        return BackupRecord(
+            backup_id=self._id,
+            uri=self.graph.target,
+            stamp=cut.stamp,
+            freeze_id=self.freeze.freeze_id,
+            started_at=started_at,
+            cut_at=self.freeze.created_at,
+            finished_at=time.time(),
+            tool_version=__version__,
+            incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,
+            one_instant=cut.one_instant,
+            branches=cut.branches,
+            files=tuple(_backed(f) for f in done.files),
+            roots=self._roots(done.files),
+            rows=rows_of_cut(self.graph, cut),
+        )
+
+    def _roots(self, files: tuple[CutFile, ...]) -> tuple[RecordedRoot, ...]:
+        """Every root that a file records, and its place: only here the graph can tell. Reads."""
+        found = {root for f in files if f.records_root for root in recorded_roots(self.graph.storage.read(f.source))}
+        return tuple(RecordedRoot(recorded=r, place=below_root(self.graph, r)) for r in sorted(found))
+
+    def _prove(self, record: BackupRecord) -> None:
+        """All of the cut is still there, and all of it is in the backup. Reads."""
+        self._refuse_gone()
+        present = present_files(self.destination, self._id)
+        for file in record.files:
+            if present.get(file.file) != file.size:
+                raise CorruptGraph(f"{file.file} is not in the backup as it was copied; {self._unfinished()}")
+
+    def _report(self, done: Transferred) -> BackupReport:
+        return BackupReport(
+            uri=self.graph.target,
+            backup=uri_of(self.destination, self._id),
+            backup_id=self._id,
+            freeze_id=self.freeze.freeze_id,
+            incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,
+            resumed=self.claim.before is not None,
+            total=tally(done.files),
+            copied=tally(done.copied),
+            linked=tally(done.linked),
+            kept=tally(done.kept),
+            seconds=round(time.time() - self.began, 3),
+        )
+
+
+def _backed(file: CutFile) -> BackedFile:
+    return BackedFile(
+        file=file.file, size=file.size, kind=file.kind, records_root=file.records_root, checksum=file.checksum
+    )

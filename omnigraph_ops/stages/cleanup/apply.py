@@ -1,0 +1,274 @@
+"""Apply a cleanup plan: what it listed, less whatever became protected since, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.removals import announced
+from omnigraph_ops.coordination.sealed import verify
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.cleanup import existing_versions, remove_versions
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupReport,
+    CleanupStats,
+    OrphanedFork,
+    PlannedFile,
+    TableCleanupPlan,
+)
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.runs.told import cleaned
+from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.stages.cleanup.forks import fork_files, is_orphaned, why_kept
+from omnigraph_ops.stages.cleanup.plan import files_to_go, refusal
+from omnigraph_ops.stages.cleanup.policy import removable
+from omnigraph_ops.stages.cleanup.protect import protect
+
+_SHOWN = 5
+
+
+def cleanup_all(
+    graph: Graph, plan: CleanupPlan, *, on_progress: Callable[[CleanupStats], None] | None = None
+) -> CleanupReport:
+    """Reclaim orphaned forks, then old versions of every table; faults stay in their table's row. Destroys.
+
+    A run that is asked to stop reports the tables that it did by then.
+
+    Raises:
+        StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
+        RecoveryPending: something is pending; nothing was deleted.
+        ClockWrong: this host and the store disagree about the time; nothing was deleted.
+    """
+    _verify(graph, plan)
+    sweep_ended(graph)
+    refuse_pending(graph)
+    forks = _remove_forks(graph, plan)
+    stats: list[CleanupStats] = []
+    with contextlib.suppress(Stopped):
+        for table in plan.tables:
+            graph.run.check()
+            stats.append(_isolated(graph, plan, table))
+            if on_progress is not None:
+                on_progress(stats[-1])
+    return CleanupReport(
+        uri=graph.uri,
+        keep_versions=plan.policy.keep_versions,
+        older_than_secs=plan.policy.older_than_secs,
+        expiry=plan.policy.expiry,
+        tables=tuple(stats),
+        versions_removed=sum(t.old_versions_removed for t in stats),
+        orphaned_forks_removed=tuple(f for f in forks if f.error is None),
+        orphaned_forks_failed=tuple(f for f in forks if f.error is not None),
+    )
+
+
+def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupStats:
+    """Remove the planned versions of one table that are still unprotected. Destroys.
+
+    Raises:
+        StalePlan: the plan was altered, expired or is another graph's, the table is not what it was, or
+            more files would go than were approved; nothing was deleted.
+        RecoveryPending: something is pending; nothing was deleted.
+        ClockWrong: this host and the store disagree about the time; nothing was deleted.
+    """
+    _verify(graph, plan)
+    table = next((t for t in plan.tables if t.table_key == table_key), None)
+    if table is None:
+        raise UnknownTable(f"the cleanup plan has no table {table_key!r}; nothing was deleted")
+    stats, failure = _cleanup_table(graph, plan, table)
+    if failure is not None:
+        raise failure
+    return stats
+
+
+def remove_orphaned_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
+    """Delete the planned forks that are still orphans, children first. Destroys.
+
+    Returns those removed, and with their `error` those that could not be: a fault stays with its fork.
+    """
+    _verify(graph, plan)
+    return _remove_forks(graph, plan)
+
+
+def _verify(graph: Graph, plan: CleanupPlan) -> None:
+    verify(plan, uri=graph.uri, consequence="nothing was deleted")
+    # Whatever the policy: holds and freezes end by the clock.
+    refuse_wrong_clock(graph.storage, "nothing was deleted")
+
+
+def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
+    outcomes: list[OrphanedFork] = []
+    with contextlib.suppress(Stopped):
+        for fork in plan.orphaned_forks:
+            graph.run.check()
+            refuse_pending(graph)
+            try:
+                refuse_frozen(graph, fork.table_key)
+                removed = _remove_fork(graph, plan, fork)
+            except OpsError as error:
+                outcomes.append(replace(fork, error=str(error)))
+                continue
+            outcomes += [fork] if removed else []
+    return tuple(outcomes)
+
+
+def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
+    with (
+        committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}") as keeper,
+        announced(graph.storage, fork.table_path, branch=fork.branch, versions=None),
+    ):
+        view = look(graph)
+        dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
+        others = [ref for ref in graph.lance.branches(dataset) if ref.name != fork.branch]
+        if not is_orphaned(graph, fork, view) or why_kept(graph, dataset, fork, view, others) is not None:
+            return False
+        _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
+        unit = Unit(
+            name=f"fork {fork.branch} of {fork.table_key}",
+            stage="forks",
+            digest=plan.digest,
+            table_key=fork.table_key,
+            table_path=fork.table_path,
+            branch=fork.branch,
+            files=fork.files,
+        )
+        graph.run.begins(unit)
+        try:
+            keeper.assert_held()
+            removed = graph.lance.delete_branch(dataset, fork.branch)
+        except OpsError as error:
+            graph.run.ended(unit, replace(fork, error=str(error)))
+            raise
+        graph.run.ended(unit, fork if removed else None)
+        return removed
+
+
+def _isolated(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> CleanupStats:
+    try:
+        stats, failure = _cleanup_table(graph, plan, table)
+    except OpsError as error:
+        return CleanupStats(table_key=table.table_key, error=table.refused or str(error))
+    return stats if failure is None else replace(stats, error=str(failure))
+
+
+def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
+    """What was removed of a table, and what ended that half-way; raises before anything is removed. Destroys."""
+    if table.refused is not None:
+        raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
+    with (
+        committer_turn(graph, f"cleanup {table.table_key}") as keeper,
+        announced(graph.storage, table.table_path, branch=None, versions=table.versions),
+    ):
+        return _remove(graph, plan, table, keeper)
+
+
+def _remove(
+    graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
+) -> tuple[CleanupStats, OpsError | None]:
+    refuse_pending(graph, table_key=table.table_key)
+    view = look(graph)
+    entry = _same_table(graph, view, table)
+    refused = refusal(graph, entry, view, ignoring=set())
+    if refused is not None:
+        raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
+    head = graph.open_head(entry)
+    protection = protect(graph.lance, entry, head, view)
+    existing = {v.version for v in existing_versions(head)}
+    wanted = [v for v in table.versions if v in existing]
+    doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
+    spared = tuple(sorted(set(wanted) - set(doomed)))
+    if not doomed:
+        return CleanupStats(table_key=table.table_key, skipped_since_protected=spared), None
+    files = files_to_go(entry, head, doomed)
+    _refuse_more(table.table_key, files, table.files)
+    unit = Unit(
+        name=f"cleanup of {table.table_key}",
+        stage="cleanup",
+        digest=plan.digest,
+        table_key=table.table_key,
+        table_path=entry.path,
+        version=entry.version,
+        versions=doomed,
+        files=files,
+    )
+    graph.run.begins(unit)
+    done, failure = _remove_versions(graph, unit, entry, view, keeper)
+    graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
+    return replace(done, skipped_since_protected=spared), failure
+
+
+def _remove_versions(
+    graph: Graph, unit: Unit, entry: TableEntry, view: GraphView, keeper: LeaseKeeper
+) -> tuple[CleanupStats, OpsError | None]:
+    """Remove the versions of a unit; after a failure the graph tells which of them are gone. Destroys."""
+    limit = graph.settings.max_deletes_per_second or None
+    try:
+        keeper.assert_held()
+        removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=limit)
+        _prove_readable(graph, entry, view)
+        _prove_gone(graph, entry, unit.versions)
+    except OpsError as error:
+        try:
+            return cleaned(graph, unit), error
+        except OpsError:
+            return CleanupStats(table_key=unit.table_key), error
+    return (
+        CleanupStats(
+            table_key=unit.table_key,
+            bytes_removed=removed.bytes_removed,
+            old_versions_removed=removed.old_versions,
+            versions=unit.versions,
+        ),
+        None,
+    )
+
+
+def _prove_gone(graph: Graph, entry: TableEntry, doomed: tuple[int, ...]) -> None:
+    """Fail when versions that were to go are still there: Lance passes over a delete that the store refuses. Reads."""
+    left = {v.version for v in existing_versions(graph.open_head(entry))} & set(doomed)
+    if left:
+        raise StorageError(f"{len(left)} of {len(doomed)} versions are still there; may this account delete objects?")
+
+
+def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterable[PlannedFile]) -> None:
+    """Refuse when anything would go that the plan does not list, with the difference. Pure."""
+    known = {(f.path, f.size) for f in approved}
+    extra = [f for f in files if (f.path, f.size) not in known]
+    if extra:
+        shown = ", ".join(f"{f.path} ({f.size} bytes)" for f in extra[:_SHOWN])
+        more = f" and {len(extra) - _SHOWN} more" if len(extra) > _SHOWN else ""
+        raise StalePlan(
+            f"{table_key}: {len(extra)} file(s) would go that were not in the approved plan: {shown}{more}; "
+            "nothing was deleted; plan again"
+        )
+
+
+def _same_table(graph: Graph, view: GraphView, table: TableCleanupPlan) -> TableEntry:
+    entry = view.main.get(table.table_key)
+    if entry is None or entry.path != table.table_path:
+        raise StalePlan(f"{table.table_key} was dropped or replaced since the plan; nothing was deleted")
+    return entry
+
+
+def _prove_readable(graph: Graph, entry: TableEntry, view: GraphView) -> None:
+    """Open every version of this table that a branch publishes. Reads."""
+    for state in (view.main, *view.branches):
+        for other in state.entries:
+            if other.path == entry.path:
+                try:
+                    graph.open_pinned(other)
+                except OpsError as error:
+                    raise CorruptGraph(
+                        f"after the cleanup of {entry.table_key} branch {state.branch or 'main'} cannot open "
+                        f"version {other.version}: {error}; stop cleanups of this graph and restore it"
+                    ) from error

@@ -1,0 +1,127 @@
+"""Apply a plan of row retention: what is below its cuts and inside its bounds, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.sealed import verify
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.engine.binary import EngineCli, engine_cli, require_stamp
+from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.stages.expire_rows.plain import expire_plain
+from omnigraph_ops.stages.expire_rows.through_engine import expiring_table, sweep_branches
+
+_STOPPED = "the run was asked to stop; no row was deleted"
+_PLACE = LeasePlace(path=f"{MAINTENANCE_DIR}/expire-rows", name="the row retention lease")
+
+
+def engine_of(graph: Graph, path: str | None) -> EngineCli | None:
+    """The engine that deletes on this graph: the one named, else the setting's; None on plain Lance. Runs it once.
+
+    Raises:
+        InvalidInput: no engine is named, or it is none.
+        UnsupportedStamp: it writes another generation.
+    """
+    if not graph.format.publishes:
+        return None
+    path = path or graph.settings.engine
+    if not path:
+        raise InvalidInput(
+            f"{graph.uri} is a graph: its rows are deleted by the engine, so that the edges of deleted nodes go too; "
+            "nothing was deleted; name the binary of the release that writes it with --engine or OMNIGRAPH_OPS_ENGINE"
+        )
+    engine = engine_cli(
+        path, timeout_seconds=graph.settings.engine_timeout_seconds, storage_options=graph.lance.storage_options
+    )
+    require_stamp(engine, graph.stamp, graph.uri)
+    return engine
+
+
+def expire_rows(
+    graph: Graph,
+    plan: RowRetentionPlan,
+    *,
+    engine: EngineCli | None,
+    say: Callable[[str], None] | None = None,
+) -> RowRetentionReport:
+    """Delete what the plan allows, table by table; faults stay in their table's row. Destroys rows.
+
+    A run that is asked to stop reports the tables that it did by then.
+
+    Raises:
+        StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
+        InvalidInput: this engine cannot write to that branch; nothing was deleted.
+        ClockWrong: this host and the store disagree about the time; nothing was deleted.
+        GraphFrozen: the graph, or a table of it, is frozen; nothing was deleted.
+        LeaseHeld: another run of row retention is at work.
+    """
+    verify(plan, uri=graph.uri, consequence="nothing was deleted")
+    refuse_wrong_clock(graph.storage, "nothing was deleted")
+    refuse_any_freeze(graph)
+    if engine is not None and plan.branch is not None and not engine.release.nests_branches:
+        raise InvalidInput(
+            f"omnigraph {engine.release.text} cannot write on a branch of a branch, which deleting on {plan.branch!r} "
+            "needs; nothing was deleted; rows of main can expire"
+        )
+    settings = graph.settings
+    with committer_lease(
+        graph.storage, purpose="expire rows", ttl_seconds=settings.lease_ttl_seconds, wait_seconds=0, place=_PLACE
+    ):
+        if engine is not None:
+            sweep_branches(graph, engine, say or _quiet)
+        stats: list[TableRowStats] = []
+        with contextlib.suppress(Stopped):
+            for table in plan.tables:
+                graph.run.check()
+                stats.append(_isolated(graph, plan, table, engine, say or _quiet))
+    return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
+
+
+def _isolated(
+    graph: Graph,
+    plan: RowRetentionPlan,
+    table: TableRowPlan,
+    engine: EngineCli | None,
+    say: Callable[[str], None],
+) -> TableRowStats:
+    if table.refused is not None:
+        return TableRowStats(table_key=table.table_key, refused=table.refused, rows_left=table.expired)
+    if table.expired == 0:
+        return TableRowStats(table_key=table.table_key, manifest_version=table.manifest_version)
+    unit = Unit(
+        name=f"row expiry of {table.table_key}",
+        stage="expire-rows",
+        digest=plan.digest,
+        table_key=table.table_key,
+        branch=plan.branch or "",
+        rows=replace(table, sample=()),
+    )
+    try:
+        graph.run.begins(unit)
+    except OpsError as error:
+        return TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
+    try:
+        if engine is None:
+            stats = expire_plain(graph, plan, table)
+        else:
+            stats = expiring_table(graph, engine, plan, table, say).expire()
+    except Stopped:
+        # It waited for its turn, or to try again: no row of the table is gone.
+        stats = TableRowStats(table_key=table.table_key, refused=_STOPPED, rows_left=table.expired)
+    except OpsError as error:
+        stats = TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
+    graph.run.ended(unit, stats)
+    return stats
+
+
+def _quiet(text: str) -> None:
+    """Says nothing. Pure."""

@@ -1,0 +1,140 @@
+"""Plan row retention: a fixed cut per table, what lies below it, and a digest to approve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.sealed import expiry, seal
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock_unwritten
+from omnigraph_ops.engine.binary import EngineCli
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.graph.entries import spec_of
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.graph.type_facts import TypeFacts, read_type_facts
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.rows import clock_of, expired_rows, keys_below
+from omnigraph_ops.models.retention import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.expire_rows.look import edges_at, edges_of, entry_in, lasting_drift, over_bounds, state_of
+from omnigraph_ops.stages.expire_rows.policy import check_bounds, distinct
+from omnigraph_ops.stages.expire_rows.statements import deletion_of
+
+_MICROS = 1_000_000
+
+
+def plan_row_retention(
+    graph: Graph,
+    policies: Sequence[RowPolicy],
+    *,
+    bounds: RowBounds | None = None,
+    branch: str | None = None,
+    engine: EngineCli | None = None,
+) -> RowRetentionPlan:
+    """What would expire now, table by table. Reads.
+
+    A table beyond the bounds, or drifted, is listed as refused; the others proceed.
+
+    Raises:
+        InvalidInput: a policy cannot be carried out on its table, whatever the rows are.
+        UnknownTable: a policy names a table that is not live.
+        GraphFrozen: the graph, or a table of it, is frozen.
+    """
+    bounds = bounds or RowBounds()
+    check_bounds(bounds)
+    ordered = distinct(policies)
+    refuse_any_freeze(graph)
+    refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
+    state, planned_at_us = state_of(graph, branch), now_us()
+    facts = read_type_facts(graph.storage) if graph.format.publishes else {}
+    planner = _Planner(graph=graph, state=state, facts=facts, bounds=bounds, planned_at_us=planned_at_us, engine=engine)
+    return seal(
+        RowRetentionPlan(
+            uri=graph.uri,
+            stamp=graph.stamp,
+            branch=branch,
+            planned_at_us=planned_at_us,
+            expires_at_us=expiry(planned_at_us, graph.settings),
+            max_share=bounds.max_share,
+            tables=tuple(in_parallel(planner.table, ordered, workers=graph.settings.concurrency)),
+            digest="",
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planner:
+    """What every table of one plan is judged by."""
+
+    graph: Graph
+    state: BranchState
+    facts: Mapping[str, TypeFacts]
+    bounds: RowBounds
+    planned_at_us: int
+    engine: EngineCli | None
+
+    def table(self, policy: RowPolicy) -> TableRowPlan:
+        """The plan of one table. Reads."""
+        entry = entry_in(self.graph, self.state, policy.table_key)
+        self._refuse_unspeakable(entry, policy)
+        dataset = self.graph.open_pinned(entry)
+        clock = clock_of(dataset, policy.property, policy.unit)
+        cut = clock.cut_before(self.planned_at_us - policy.older_than_secs * _MICROS)
+        if cut < 0:
+            raise InvalidInput(f"{policy.table_key}: the cut is before 1970; nothing was deleted")
+        found = expired_rows(dataset, clock, cut)
+        return TableRowPlan(
+            policy=policy,
+            table_key=policy.table_key,
+            cut=cut,
+            cut_at_us=clock.at_us(cut),
+            manifest_version=entry.version,
+            rows=found.rows,
+            expired=found.expired,
+            max_rows=self._most(found.expired),
+            oldest_us=None if found.oldest is None else clock.at_us(found.oldest),
+            newest_us=None if found.newest is None else clock.at_us(found.newest),
+            sample=found.sample,
+            edges=self._edges(dataset, policy, cut) if found.expired else (),
+            refused=self._refused(entry, found.expired, found.rows),
+        )
+
+    def _refuse_unspeakable(self, entry: TableEntry, policy: RowPolicy) -> None:
+        """Raise `InvalidInput` where the engine's language cannot name the rows. Pure."""
+        if self.graph.format.publishes:
+            deletion_of(
+                spec_of(self.graph, entry),
+                self.facts[policy.table_key],
+                policy.property,
+                has_edges=bool(edges_of(self.facts, policy.table_key)),
+                release=self.engine.release if self.engine is not None else None,
+            )
+
+    def _most(self, expired: int) -> int:
+        return expired if self.bounds.max_rows is None else self.bounds.max_rows
+
+    def _edges(self, dataset: Dataset, policy: RowPolicy, cut: int) -> tuple[EdgeRows, ...]:
+        """How many edges go with the expired nodes, by edge table. Reads."""
+        ends = edges_of(self.facts, policy.table_key)
+        if not ends:
+            return ()
+        ids = keys_below(dataset, clock_of(dataset, policy.property, policy.unit), cut, "id")
+        found = edges_at(self.graph, self.state, ends, ids)
+        return tuple(EdgeRows(table_key=key, rows=len(edges)) for key, edges in found.items())
+
+    def _refused(self, entry: TableEntry, expired: int, rows: int) -> str | None:
+        if expired == 0:
+            return None
+        return self._drift(entry) or over_bounds(
+            expired, rows, max_rows=self._most(expired), max_share=self.bounds.max_share
+        )
+
+    def _drift(self, entry: TableEntry) -> str | None:
+        """Why the engine would not write to the table or the edges beside it, None when it would. Reads."""
+        if not self.graph.format.publishes or self.state.branch is not None:
+            return None
+        keys = (entry.table_key, *(e.table_key for e in edges_of(self.facts, entry.table_key)))
+        return next((problem for key in keys if (problem := lasting_drift(self.graph, key)) is not None), None)

@@ -1,0 +1,288 @@
+"""Row retention on a graph: the engine deletes on a branch of its own, we count, the engine merges.
+
+The branch is the snapshot that is judged: nobody else writes there, so what was counted is what goes. The
+merge is the compare-and-swap: a row that somebody updated since, or a node that got a new edge, is a conflict,
+and the attempt starts over from what is true then. Readers see one publish, with all of a table or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.engine.binary import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
+from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending
+from omnigraph_ops.graph.entries import spec_of
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
+from omnigraph_ops.graph.spelling import engine_root
+from omnigraph_ops.graph.type_facts import read_type_facts
+from omnigraph_ops.lance.rows import Keys, clock_of, count_below, how_many_left, how_many_of, keys_below
+from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
+from omnigraph_ops.stages.expire_rows.look import (
+    EdgeEnds,
+    dataset_in,
+    edges_at,
+    edges_of,
+    entry_in,
+    lasting_drift,
+    rows_in,
+    state_of,
+)
+from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, refuse_over_bounds
+from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
+from omnigraph_ops.stages.recovery import recover
+
+_MAIN = "main"
+_PAUSE_SECONDS = 0.5
+_POLL_SECONDS = 0.2
+_DANGLING = (
+    "edges of deleted nodes are left ({edges}): another engine process undid a part of the merge; delete them with the "
+    "engine, by `from` and `to`, while nobody else writes"
+)
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Base:
+    """What expires on a fresh branch, before anything was deleted there."""
+
+    rows: dict[str, int]
+    """Of every table."""
+    ids: Keys
+    keys: Keys
+    edges: dict[str, Keys]
+
+    def rows_after(self, table_key: str) -> dict[str, int]:
+        """How many rows every table has when precisely these are gone. Pure."""
+        gone = {table_key: len(self.ids), **{key: len(edges) for key, edges in self.edges.items()}}
+        return {key: rows - gone.get(key, 0) for key, rows in self.rows.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiringTable:
+    """One table of a plan, with everything an attempt needs."""
+
+    graph: Graph
+    engine: EngineCli
+    plan: RowRetentionPlan
+    table: TableRowPlan
+    deletion: Deletion
+    ends: tuple[EdgeEnds, ...]
+    root: str
+    say: Say
+
+    def expire(self) -> TableRowStats:
+        """Attempt until nothing is below the cut, a bounded number of times. Destroys rows.
+
+        Raises:
+            StalePlan: more rows are below the cut than the plan allows.
+            PublishConflict: other writers were faster each time; what earlier attempts did not merge stays.
+            RecoveryPending: something pending did not go away in time.
+            EngineFailure: the engine refused; nothing of this attempt was merged.
+        """
+        stats, problem = TableRowStats(table_key=self.table.table_key), ""
+        for attempt in range(1, ATTEMPTS + 1):
+            stats = replace(stats, attempts=attempt)
+            if self._nothing_left():
+                return self._final(stats)
+            try:
+                stats = self._attempt(stats)
+            except (EngineConflict, EngineRecovery, EngineTimeout) as error:
+                problem = str(error)
+                self.say(f"{self.table.table_key}: attempt {attempt} of {ATTEMPTS}: {problem}")
+                self.graph.run.pause(_PAUSE_SECONDS * attempt * (1 + random.random()))
+            else:
+                return self._final(stats)
+        if self._nothing_left():
+            return self._final(stats)
+        raise PublishConflict(
+            f"{self.table.table_key}: {ATTEMPTS} attempts failed, the last one because {problem}; "
+            "no row of them was deleted; apply the plan again"
+        )
+
+    def _nothing_left(self) -> bool:
+        self._wait_until_ready()
+        state = state_of(self.graph, self.plan.branch)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        return refuse_over_bounds(self.plan, self.table, dataset, clock) == 0
+
+    def _attempt(self, stats: TableRowStats) -> TableRowStats:
+        """Branch, delete, prove, merge; the branch goes in every outcome. Destroys rows."""
+        self._refuse_drift()
+        name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
+        with self._branch(name):
+            base = self._base(name)
+            self.say(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
+            self._delete_on(name, base)
+            self._prove(name, base)
+            # After a timeout it may have landed: what a reader sees decides.
+            with contextlib.suppress(EngineTimeout), self._turn() as keeper:
+                keeper.assert_held()
+                self.engine.merge(self.root, name, self.plan.branch or _MAIN)
+        return self._counted(stats, base)
+
+    def _refuse_drift(self) -> None:
+        """Raise `EngineConflict` where the engine would refuse the merge in the end. Reads."""
+        keys = (self.table.table_key, *(e.table_key for e in self.ends)) if self.plan.branch is None else ()
+        problem = next((found for key in keys if (found := lasting_drift(self.graph, key)) is not None), None)
+        if problem is not None:
+            raise EngineConflict(problem)
+
+    @contextlib.contextmanager
+    def _branch(self, name: str) -> Iterator[None]:
+        try:
+            with self._turn():
+                self.engine.create_branch(self.root, name, self.plan.branch or _MAIN)
+            yield
+        finally:
+            drop_branch(self.graph, self.engine, self.root, name, self.say)
+
+    def _base(self, name: str) -> _Base:
+        """What is below the cut on the fresh branch; bounds count here, too. Reads."""
+        state = state_of(self.graph, name)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock, cut = clock_of(dataset, self.table.policy.property, self.table.policy.unit), self.table.cut
+        refuse_over_bounds(self.plan, self.table, dataset, clock)
+        ids = keys_below(dataset, clock, cut, "id")
+        by_key = self.deletion.way is not Way.CUT
+        return _Base(
+            rows=rows_in(self.graph, state),
+            ids=ids,
+            keys=keys_below(dataset, clock, cut, self.deletion.key) if by_key else ids,
+            edges=edges_at(self.graph, state, self.ends, ids),
+        )
+
+    def _delete_on(self, name: str, base: _Base) -> None:
+        done = 0
+        for query in self.deletion.queries(self.table.cut, base.keys.to_list(), name):
+            with self._turn():
+                self.engine.mutate(self.root, name, query.text, query.params)
+            done += query.rows
+            if query.rows:
+                self.say(f"{self.table.table_key}: {done:,} of {len(base.ids):,} rows")
+
+    def _prove(self, name: str, base: _Base) -> None:
+        """Compare the branch with what was to go; nothing else may be missing there. Reads."""
+        state = state_of(self.graph, name)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        left = count_below(dataset, clock, self.table.cut)
+        dangling = sum(len(e) for e in edges_at(self.graph, state, self.ends, base.ids).values())
+        found, wanted = rows_in(self.graph, state), base.rows_after(self.table.table_key)
+        wrong = [
+            f"{key} {found.get(key, 0):,} instead of {wanted[key]:,}" for key in wanted if found.get(key) != wanted[key]
+        ]
+        if wrong or left or dangling:
+            raise EngineFailure(
+                f"{self.table.table_key}: the engine deleted something else on its branch (rows left: "
+                f"{', '.join(wrong) or 'as many as should be'}), {left:,} expired rows and {dangling:,} of their edges "
+                "are left there; nothing was merged"
+            )
+
+    def _counted(self, stats: TableRowStats, base: _Base) -> TableRowStats:
+        """Add what a reader of the target does not see any more. Reads.
+
+        Before 0.9.0 another engine process that opens the graph during a merge may undo a part of it.
+
+        Raises:
+            EngineConflict: expired rows are still there.
+        """
+        state = state_of(self.graph, self.plan.branch)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        if how_many_of(keys_below(dataset, clock, self.table.cut, "id"), base.ids):
+            raise EngineConflict(f"the merge of {self.table.table_key} is not in effect")
+        edges, dangling = {}, []
+        for key, ids in base.edges.items():
+            left = how_many_left(dataset_in(self.graph, state, key), "id", ids)
+            edges[key] = len(ids) - left
+            dangling += [f"{left:,} of {key}"] if left else []
+        return replace(
+            stats,
+            rows_removed=len(base.ids) - how_many_left(dataset, "id", base.ids),
+            edges=tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items())),
+            error=_DANGLING.format(edges=", ".join(dangling)) if dangling else None,
+        )
+
+    def _final(self, stats: TableRowStats) -> TableRowStats:
+        state = state_of(self.graph, self.plan.branch)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        return replace(
+            stats,
+            rows_left=count_below(dataset, clock, self.table.cut),
+            manifest_version=entry_in(self.graph, state, self.table.table_key).version,
+        )
+
+    def _turn(self) -> contextlib.AbstractContextManager[LeaseKeeper]:
+        """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease."""
+        return committer_turn(self.graph, f"expire rows of {self.table.table_key}")
+
+    def _wait_until_ready(self) -> None:
+        """Let writers at work disarm, and finish what may be finished, for as long as a committer waits. Writes."""
+        deadline = time.monotonic() + self.graph.settings.lease_wait_seconds
+        while True:
+            refuse_any_freeze(self.graph)
+            try:
+                return refuse_pending(self.graph)
+            except RecoveryPending:
+                if time.monotonic() >= deadline:
+                    raise
+            recover(self.graph)
+            self.graph.run.pause(_POLL_SECONDS)
+
+
+def expiring_table(
+    graph: Graph, engine: EngineCli, plan: RowRetentionPlan, table: TableRowPlan, say: Say
+) -> ExpiringTable:
+    """A table of a plan, ready to be carried out by this engine; `InvalidInput` when its language cannot. Reads."""
+    entry = entry_in(graph, state_of(graph, plan.branch), table.table_key)
+    facts = read_type_facts(graph.storage)
+    ends = edges_of(facts, table.table_key)
+    deletion = deletion_of(
+        spec_of(graph, entry),
+        facts[table.table_key],
+        table.policy.property,
+        has_edges=bool(ends),
+        release=engine.release,
+    )
+    return ExpiringTable(
+        graph=graph,
+        engine=engine,
+        plan=plan,
+        table=table,
+        deletion=deletion,
+        ends=ends,
+        root=engine_root(graph, entry),
+        say=say,
+    )
+
+
+def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, say: Say) -> None:
+    """Delete a branch of ours; one that stays is swept by the next run, and never fails this one. Destroys."""
+    for _ in range(ATTEMPTS):
+        try:
+            if name not in graph.branches():
+                return
+            with committer_turn(graph, f"drop {name}"):
+                engine.delete_branch(root, name)
+        except OpsError as error:
+            say(f"branch {name} is still there: {error}")
+            time.sleep(_PAUSE_SECONDS)
+
+
+def sweep_branches(graph: Graph, engine: EngineCli, say: Say) -> None:
+    """Delete what runs that were killed left behind; whoever calls this is alone. Destroys."""
+    entries = graph.state().entries
+    for name in graph.branches():
+        if name.startswith(EXPIRY_BRANCH_PREFIX) and entries:
+            drop_branch(graph, engine, engine_root(graph, entries[0]), name, say)

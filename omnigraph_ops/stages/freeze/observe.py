@@ -1,0 +1,224 @@
+"""Look at a graph for a cut: one version of the graph manifest per branch, and all that they reach."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omnigraph_ops.errors import InvalidInput, RecoveryPending
+from omnigraph_ops.graph.contract import staging_files
+from omnigraph_ops.graph.entries import select_entries
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import (
+    COMMITS_DIR,
+    EXPIRY_BRANCH_PREFIX,
+    INTERNAL_DATASETS,
+    MANIFEST_DIR,
+    ROOT_FILES,
+    STAGING_SUFFIX,
+    old_manifest_file_name,
+    version_path,
+)
+from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
+from omnigraph_ops.models.freeze import FrozenBranch, FrozenCut, FrozenPin, PinRole
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.freeze.pins import Chain, Subject, dataset_pins
+
+_LOOKS = 8
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A cut and the files of the root that belong to it."""
+
+    cut: FrozenCut
+    contract: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heads:
+    """What everything else follows from; two equal ones in a row are one instant."""
+
+    branches: tuple[tuple[str | None, int], ...]
+    contract: tuple[tuple[str, bytes], ...]
+
+
+def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> Look:
+    """The cut as it is now, with the tags that it will need. Reads.
+
+    Raises:
+        RecoveryPending: a schema apply is under way, or crashed: contract and tables may disagree.
+        UnknownTable: a named table is not live.
+        CorruptGraph, StorageError: something of the cut cannot be read.
+    """
+    if not graph.format.publishes:
+        return Look(cut=_plain_cut(graph, freeze_id, tables), contract=())
+    for attempt in range(_LOOKS):
+        refuse_schema_apply(graph)
+        last = attempt == _LOOKS - 1
+        try:
+            look = _look(graph, freeze_id, tables)
+        except DatasetMissing:  # a branch was deleted between two reads
+            if last:
+                raise
+        else:
+            if look is not None and (last or look.cut.one_instant):
+                return look
+        time.sleep(_PAUSE_SECONDS)
+    raise _schema_apply(graph)
+
+
+def refuse_schema_apply(graph: Graph) -> None:
+    """Raise `RecoveryPending` while the contract may not be that of the graph manifest. Reads."""
+    if staging_files(graph.storage) or graph.is_locked():
+        raise _schema_apply(graph)
+
+
+def _schema_apply(graph: Graph) -> RecoveryPending:
+    return RecoveryPending(
+        f"a schema apply of {graph.uri} is under way, or a crashed one or a fence is left; nothing was frozen; "
+        "try again when it is done, or run `omnigraph-ops check`"
+    )
+
+
+def stored_manifest(graph: Graph, path: str, branch: str | None, version: int) -> str | None:
+    """The Lance manifest file of a version, relative to the graph; None when it is gone. Reads."""
+    found = version_path(path, version, branch)
+    older = f"{found.rpartition('/')[0]}/{old_manifest_file_name(version)}"
+    return next((p for p in (found, older) if graph.storage.exists(p)), None)
+
+
+def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> Look | None:
+    """The cut, None when the contract changed meanwhile. Reads."""
+    heads = _heads(graph)
+    states = [_state_at(graph, branch, version) for branch, version in heads.branches]
+    pins = _graph_pins(graph, freeze_id, states, tables)
+    now = _heads(graph)
+    if now.contract != heads.contract:
+        return None
+    # Heads that did not move since: all of this was there at one instant.
+    return Look(cut=_cut(graph, states, pins, heads, now == heads), contract=heads.contract)
+
+
+def _heads(graph: Graph) -> _Heads:
+    """Branches before main: what a branch reads on main's chains is then never ahead of main. Reads.
+
+    Branches on which row retention deletes are scratch that goes in any outcome: they are no part of a cut.
+    """
+    names = [name for name in graph.branches() if not name.startswith(EXPIRY_BRANCH_PREFIX)]
+    versions = [(name, int(graph.manifest(name).version)) for name in names]
+    main = int(graph.manifest().version)
+    files = sorted(n for n in graph.storage.list("") if n in ROOT_FILES and not n.endswith(STAGING_SUFFIX))
+    contract = tuple((name, graph.storage.read(name)) for name in files)
+    return _Heads(branches=((None, main), *versions), contract=contract)
+
+
+def _state_at(graph: Graph, branch: str | None, version: int) -> BranchState:
+    uri = graph.context.location.uri(MANIFEST_DIR)
+    return graph.decode(graph.lance.open(uri, branch=branch, version=version), branch)
+
+
+def _cut(
+    graph: Graph, states: Sequence[BranchState], pins: tuple[FrozenPin, ...], heads: _Heads, steady: bool
+) -> FrozenCut:
+    return FrozenCut(
+        stamp=graph.stamp,
+        branches=tuple(FrozenBranch(branch=s.branch, manifest_version=s.manifest_version) for s in states),
+        pins=pins,
+        contract=tuple(name for name, _ in heads.contract),
+        one_instant=steady,
+    )
+
+
+def _graph_pins(
+    graph: Graph, freeze_id: str, states: Sequence[BranchState], tables: Sequence[str]
+) -> tuple[FrozenPin, ...]:
+    chosen = {e.path for s in states for e in s.entries if not tables or e.table_key in tables}
+    if tables:
+        chosen |= {e.path for e in select_entries(graph, states[0], tables)}
+    wanted: dict[str, set[Chain]] = {}
+    keys: dict[str, str] = {}
+    for state in states:
+        for entry in state.entries:
+            if entry.path in chosen:
+                wanted.setdefault(entry.path, set()).add((entry.branch, entry.version))
+                keys.setdefault(entry.path, entry.table_key)
+
+    def one(path: str) -> tuple[FrozenPin, ...]:
+        subject = Subject(role=PinRole.TABLE, table_key=keys[path], path=path)
+        return _pins(graph, freeze_id, subject, wanted[path])
+
+    found = in_parallel(one, sorted(wanted), workers=graph.settings.concurrency)
+    manifest = Subject(role=PinRole.GRAPH, table_key=MANIFEST_DIR, path=MANIFEST_DIR)
+    return (
+        *_pins(graph, freeze_id, manifest, {(s.branch, s.manifest_version) for s in states}),
+        *_lineage_pins(graph, freeze_id, states),
+        *(pin for pins in found for pin in pins),
+    )
+
+
+def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -> list[FrozenPin]:
+    """The other internal datasets as of the cut, the commit graph with those of its branches. Reads."""
+    found: list[FrozenPin] = []
+    names = {s.branch for s in states}
+    for path in INTERNAL_DATASETS:
+        if path == MANIFEST_DIR or not graph.storage.list(f"{path}/_versions"):
+            continue
+        main = graph.lance.open(graph.context.location.uri(path))
+        refs = [r for r in graph.lance.branches(main) if r.name in names]
+        wanted: set[Chain] = {(None, int(main.version)), *((r.name, _head(graph, path, r.name)) for r in refs)}
+        if path == COMMITS_DIR:
+            wanted = {(s.branch, _version_of_lineage(graph, s, wanted)) for s in states if s.branch in dict(wanted)}
+        found += _pins(graph, freeze_id, Subject(role=PinRole.LINEAGE, table_key=path, path=path), wanted)
+    return found
+
+
+def _version_of_lineage(graph: Graph, state: BranchState, heads: set[Chain]) -> int:
+    """The newest version of the commit graph that knows no commit past the cut. Reads.
+
+    A writer appends its commit after it published, so this is at most one commit behind, as after a crash.
+    """
+    uri, version = graph.context.location.uri(COMMITS_DIR), dict(heads)[state.branch]
+    while version > 1:
+        dataset = graph.lance.open(uri, branch=state.branch, version=version)
+        with lance_errors(f"read {uri}"):
+            rows = dataset.to_table(columns=["manifest_branch", "manifest_version"]).to_pylist()
+        own = [r["manifest_version"] for r in rows if r["manifest_branch"] == state.branch]
+        if max(own, default=0) <= state.manifest_version:
+            break
+        version -= 1
+    return version
+
+
+def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut:
+    """Every dataset at its HEAD, with the HEAD of each of its branches. Reads."""
+    state = graph.state()
+    entries = select_entries(graph, state, tables)
+
+    def one(entry: TableEntry) -> tuple[FrozenPin, ...]:
+        refs = graph.lance.branches(graph.open_pinned(entry))
+        heads: set[Chain] = {(r.name, _head(graph, entry.path, r.name)) for r in refs}
+        subject = Subject(role=PinRole.TABLE, table_key=entry.table_key, path=entry.path)
+        return _pins(graph, freeze_id, subject, {(None, entry.version), *heads})
+
+    found = in_parallel(one, entries, workers=graph.settings.concurrency)
+    if not found:
+        raise InvalidInput(f"there is nothing to freeze at {graph.uri}")
+    pins = tuple(pin for pins in found for pin in pins)
+    return FrozenCut(stamp=graph.stamp, branches=(), pins=pins, contract=(), one_instant=len(entries) == 1)
+
+
+def _pins(graph: Graph, freeze_id: str, subject: Subject, wanted: set[Chain]) -> tuple[FrozenPin, ...]:
+    """The pins of one dataset; a fork point that was collected long ago is none. Reads."""
+    refs = graph.lance.branches(graph.lance.open(graph.context.location.uri(subject.path)))
+    pins = dataset_pins(freeze_id, subject, wanted, refs)
+    return tuple(
+        p for p in pins if p.role is not PinRole.FORK or stored_manifest(graph, p.path, p.branch, p.version) is not None
+    )
+
+
+def _head(graph: Graph, path: str, branch: str) -> int:
+    return int(graph.lance.open(graph.context.location.uri(path), branch=branch).version)

@@ -1,0 +1,213 @@
+"""Take a freeze: announce it, let a running unit of ours finish, look once, tag everything, and only then hold.
+
+The announcement is a hold that is bound to this process and already keeps our stages out: a running optimize stops
+at its next unit and resumes after the freeze. The record names every tag before the first one is made, so whoever
+comes by after a crash can remove them by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from omnigraph_ops import audit_log
+from omnigraph_ops.coordination.freeze_names import contract_folder
+from omnigraph_ops.coordination.freeze_release import end_freeze, sweep_ended_here
+from omnigraph_ops.coordination.frozen import active_freezes
+from omnigraph_ops.coordination.holds import (
+    FreezeTerms,
+    HeldVersion,
+    Hold,
+    HoldKind,
+    is_active,
+    place_hold,
+    read_hold,
+    write_hold,
+)
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.removals import refuse_removed
+from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.lance.errors import DatasetMissing
+from omnigraph_ops.lance.tags import create_tag
+from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.freeze.observe import Look, observe_cut
+from omnigraph_ops.stages.freeze.verify import verify_cut
+
+DEFAULT_TTL_SECONDS = 86_400.0
+LONGEST_TTL_SECONDS = 30 * 86_400.0
+Say = Callable[[str], None]
+_GONE = "it was removed"
+
+
+def freeze_graph(
+    graph: Graph,
+    *,
+    tables: Sequence[str] = (),
+    ttl_seconds: float = DEFAULT_TTL_SECONDS,
+    reason: str = "",
+    owner: str | None = None,
+    on_progress: Say | None = None,
+) -> Freeze:
+    """Keep the graph (or these tables) as it is now readable until the freeze ends. Writes tags and a hold.
+
+    Raises:
+        InvalidInput: the time is not positive or too long, or was over before the freeze was taken.
+        RecoveryPending: a schema apply is under way; nothing is frozen.
+        LeaseHeld: a unit of maintenance did not finish in time; nothing is frozen.
+        UnknownTable: a named table is not live; nothing is frozen.
+    """
+    check_ttl(ttl_seconds)
+    say = on_progress or (lambda _text: None)
+    hold = place_hold(
+        graph.storage,
+        (),
+        kind=HoldKind.FREEZE,
+        reason=reason,
+        ttl_seconds=ttl_seconds,
+        bound_to_process=True,
+        owner=owner or audit_log.shell_actor(),
+        freeze=FreezeTerms(tables=tuple(tables)),
+    )
+    try:
+        say(f"freeze {hold.hold_id} announced, waiting for running maintenance")
+        return _take(graph, hold, say)
+    except BaseException:
+        # What a kill would leave, too: the next stage that comes by ends it then.
+        with contextlib.suppress(OpsError):
+            end_freeze(graph, read_hold(graph.storage, hold.hold_id) or hold)
+        raise
+
+
+def extend_freeze(graph: Graph, freeze_id: str, ttl_seconds: float) -> Freeze:
+    """Let a freeze end that many seconds from now. Writes its record.
+
+    Raises:
+        InvalidInput: there is no such freeze, or it has ended.
+    """
+    check_ttl(ttl_seconds)
+    with committer_turn(graph, f"extend freeze {freeze_id}"):
+        hold, cut = _active(graph, freeze_id)
+        hold = replace(hold, expires_at=time.time() + ttl_seconds)
+        write_hold(graph.storage, hold)
+        return _freeze_of(graph, hold, cut)
+
+
+def read_freeze(graph: Graph, freeze_id: str) -> Freeze:
+    """The freeze of that id, ended or not; `InvalidInput` when there is none that was finished. Reads."""
+    return _freeze_of(graph, *_taken(graph, freeze_id))
+
+
+def active_freeze(graph: Graph, freeze_id: str) -> Freeze:
+    """The freeze of that id; `InvalidInput` when there is none, or it has ended. Reads."""
+    return _freeze_of(graph, *_active(graph, freeze_id))
+
+
+def _active(graph: Graph, freeze_id: str) -> tuple[Hold, FrozenCut]:
+    hold, cut = _taken(graph, freeze_id)
+    if not is_active(hold):
+        raise InvalidInput(f"freeze {freeze_id} of {graph.target} has ended; freeze again")
+    return hold, cut
+
+
+def _taken(graph: Graph, freeze_id: str) -> tuple[Hold, FrozenCut]:
+    hold = read_hold(graph.storage, freeze_id)
+    if hold is None or hold.freeze is None or hold.freeze.cut is None:
+        known = ", ".join(h.hold_id for h in active_freezes(graph.storage)) or "none"
+        raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; its freezes: {known}")
+    if hold.starting:
+        raise InvalidInput(
+            f"freeze {freeze_id} of {graph.target} is still being taken, or its process died meanwhile; "
+            "`omnigraph-ops holds` shows it; wait, or freeze again"
+        )
+    return hold, hold.freeze.cut
+
+
+def _take(graph: Graph, hold: Hold, say: Say) -> Freeze:
+    tables = hold.freeze.tables if hold.freeze is not None else ()
+    with committer_turn(graph, f"freeze {hold.hold_id}") as keeper:
+        sweep_ended_here(graph)
+        _refuse_ended(graph, hold)
+        look = observe_cut(graph, hold.hold_id, tables)
+        versions = tuple(HeldVersion(table_path=p.path, version=p.version, branch=p.branch) for p in look.cut.pins)
+        hold = replace(hold, versions=versions, freeze=FreezeTerms(tables=tables, cut=look.cut))
+        write_hold(graph.storage, hold)
+        refuse_removed(graph.storage, versions)
+        _keep_contract(graph, hold, look)
+        say(f"tagging {len(look.cut.pins)} versions of {len(look.cut.datasets)} datasets")
+        keeper.assert_held()
+        _tag_all(graph, look.cut)
+        freeze = _freeze_of(graph, hold, look.cut)
+        _prove(graph, freeze)
+        keeper.assert_held()
+        _refuse_ended(graph, hold)
+        write_hold(graph.storage, replace(hold, pid=0, machine=""))
+    return freeze
+
+
+def _refuse_ended(graph: Graph, hold: Hold) -> None:
+    """Somebody may have ended it while it waited, or its time was over: it is not brought back. Reads."""
+    current = read_hold(graph.storage, hold.hold_id)
+    if current is None or not is_active(current):
+        raise InvalidInput(
+            f"freeze {hold.hold_id} of {graph.target} ended before it was taken; nothing stays frozen; freeze again, "
+            "perhaps for a longer time"
+        )
+
+
+def _keep_contract(graph: Graph, hold: Hold, look: Look) -> None:
+    """Copies of the root's files: a later schema apply replaces them. Writes."""
+    for name, data in look.contract:
+        graph.storage.write(f"{contract_folder(hold.hold_id)}/{name}", data)
+
+
+def _tag_all(graph: Graph, cut: FrozenCut) -> None:
+    def one(path: str) -> None:
+        dataset = graph.lance.open(graph.context.location.uri(path))
+        for pin in (p for p in cut.pins if p.path == path):
+            try:
+                create_tag(dataset, pin.tag, branch=pin.branch, version=pin.version)
+            except DatasetMissing:
+                problem = CutProblem(path=path, branch=pin.branch, version=pin.version, reason=_GONE)
+                raise _gone(graph, problem) from None
+
+    in_parallel(one, cut.datasets, workers=graph.settings.concurrency)
+
+
+def _prove(graph: Graph, freeze: Freeze) -> None:
+    """A cleanup that began before the tags may have removed a version after the look. Reads."""
+    problems = verify_cut(graph, freeze)
+    if problems:
+        raise _gone(graph, problems[0])
+
+
+def _gone(graph: Graph, problem: CutProblem) -> PublishConflict:
+    return PublishConflict(
+        f"version {problem.version} of {problem.path} went while {graph.target} was being frozen: {problem.reason}; "
+        "nothing stays frozen; freeze again when nobody cleans up or deletes branches"
+    )
+
+
+def _freeze_of(graph: Graph, hold: Hold, cut: FrozenCut) -> Freeze:
+    return Freeze(
+        freeze_id=hold.hold_id,
+        uri=graph.target,
+        owner=hold.owner,
+        reason=hold.reason,
+        created_at=hold.created_at,
+        expires_at=hold.expires_at,
+        tables=hold.freeze.tables if hold.freeze is not None else (),
+        cut=cut,
+    )
+
+
+def check_ttl(seconds: float) -> None:
+    """Refuse a time that is not positive or that nobody would look after; `InvalidInput`. Pure."""
+    if not 1 <= seconds <= LONGEST_TTL_SECONDS or not math.isfinite(seconds):
+        raise InvalidInput(
+            f"a freeze or hold lasts at least 1 s and at most {LONGEST_TTL_SECONDS / 86_400:.0f} days, not {seconds} s"
+        )

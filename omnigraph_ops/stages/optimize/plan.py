@@ -1,0 +1,231 @@
+"""Decide what optimize does with one table. Pure: facts in, plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from omnigraph_ops.graph.catalog import TableSpec
+from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.models import (
+    Decision,
+    Executor,
+    IndexBuild,
+    IndexFold,
+    PendingIndex,
+    RewritePolicy,
+    SkipReason,
+    TablePlan,
+)
+from omnigraph_ops.stages.optimize.auto import Thresholds, judged
+from omnigraph_ops.stages.optimize.folds import Waiting, index_folds, waiting_for_rows
+from omnigraph_ops.stages.optimize.index_size import index_bytes
+from omnigraph_ops.stages.optimize.shares import benefit_of, put_right, shares_of
+from omnigraph_ops.stages.optimize.task_size import counted, cut, is_full
+from omnigraph_ops.stages.optimize.text_plan import IndexWork, TextState, foreign_texts, with_texts
+from omnigraph_ops.stages.optimize.tiers import RewriteRules, excluded, mostly_deleted
+
+NO_VECTORS = "column has no non-null vectors to train on yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableObservation:
+    """Everything a decision about one table rests on."""
+
+    spec: TableSpec
+    pinned_version: int
+    lance_head_version: int
+    facts: TableFacts | None
+    """None when the table is drifted or skipped and was not looked into."""
+    columns_without_values: frozenset[str] = frozenset()
+    """Vector columns with a declared, missing index and no non-null value yet."""
+    column_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Data bytes of the columns with a declared, missing index."""
+    texts: TextState | None = None
+    """None where there is no text index and none is declared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizePolicy:
+    """What to want; the same for every table of a run."""
+
+    target_rows: int
+    spark_threshold_bytes: int
+    compacts_blobs: bool
+    rewrite: RewritePolicy = RewritePolicy.CONVERGE
+    fan_in: int = 4
+    unindexed_share: float = 0.0
+    """Tiered: the share of rows that indexes may leave uncovered before they are folded."""
+    cutoff: int | None = None
+    task_bytes: int | None = None
+    """The most that one task reads; None is no bound."""
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    auto: bool = False
+    """Only tables past a threshold."""
+    owns_config: bool = True
+    """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
+
+    @property
+    def exclude(self) -> Exclude | None:
+        """`left_alone` for the edge; None when nothing ever is, which saves a look at every fragment. Pure."""
+        plain = self.rewrite is RewritePolicy.CONVERGE and self.cutoff is None and self.task_bytes is None
+        return None if plain else self.left_alone
+
+    @property
+    def rules(self) -> RewriteRules:
+        """What a rewrite wants. Pure."""
+        return RewriteRules(target_rows=self.target_rows, policy=self.rewrite, fan_in=self.fan_in, cutoff=self.cutoff)
+
+    def left_alone(self, fragments: Sequence[FragmentFacts], indexes: Sequence[IndexFacts] = ()) -> frozenset[int]:
+        """The fragments that a rewrite does not touch; `indexes` as for `excluded`. Pure."""
+        full = frozenset(f.fragment_id for f in fragments if is_full(f, self.task_bytes))
+        return full | excluded(counted(fragments, self.task_bytes, self.target_rows), self.rules, indexes)
+
+    @property
+    def cut(self) -> Cut | None:
+        """How a task is made smaller, None when it never is. Pure."""
+        return None if self.task_bytes is None else partial(cut, most_bytes=self.task_bytes)
+
+
+def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
+    """The plan for one table. Pure."""
+    skipped = _skip_reason(seen, policy)
+    if skipped is not None or seen.facts is None:
+        return TablePlan(
+            table_key=seen.spec.table_key,
+            decision=Decision.SKIPPED,
+            skipped=skipped,
+            read_version=seen.pinned_version,
+            lance_head_version=seen.lance_head_version,
+            reason=_SKIP_SENTENCES.get(skipped, "") if skipped else "",
+        )
+    return _plan_facts(seen, seen.facts, policy)
+
+
+def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
+    work, waiting = _index_work(seen, facts, policy)
+    folds, builds, pending = work.folds, work.builds, work.pending
+    groups = _groups(facts, policy, folding=bool(folds or builds))
+    rewritten = [f for group in groups for f in group]
+    productive = bool(folds or builds or facts.compaction_tasks or groups)
+    rewrite_bytes = sum(f.data_bytes for f in rewritten)
+    spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
+    shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
+    plan = TablePlan(
+        table_key=seen.spec.table_key,
+        decision=Decision.OPTIMIZE if productive else Decision.NO_OP,
+        read_version=seen.pinned_version,
+        lance_head_version=seen.lance_head_version,
+        executor=Executor.SPARK if spark else Executor.IN_PROCESS,
+        rows=facts.rows,
+        fragments=len(facts.fragments),
+        fragments_after=len(facts.fragments) - len(rewritten) + len(groups),
+        data_bytes=sum(f.data_bytes for f in facts.fragments),
+        rewrite_bytes=rewrite_bytes,
+        index_bytes=index_bytes(facts, folds, builds, seen.column_bytes),
+        benefit=benefit_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments),
+        folds=folds,
+        builds=builds,
+        pending_indexes=pending,
+        compaction_tasks=len(groups),
+        strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
+        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *_notes(facts, policy, waiting)))),
+    )
+    return judged(plan, shares, policy.thresholds) if policy.auto else plan
+
+
+def _index_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> tuple[IndexWork, Waiting | None]:
+    """What is folded and built, and which indexes stay behind for now. Pure."""
+    builds, pending = index_builds(seen, facts)
+    foreign = foreign_texts(facts, seen.texts)
+    waiting = None if builds or foreign else waiting_indexes(seen.spec, facts, policy)
+    folds = () if waiting else index_folds(facts.indexes, facts.fragments)
+    return with_texts(IndexWork(folds=folds, builds=builds, pending=pending), facts, seen.texts), waiting
+
+
+_SKIP_SENTENCES = {
+    SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
+    SkipReason.BLOBS: "blob columns — Lance compaction unsupported by this engine generation",
+}
+
+
+def _skip_reason(seen: TableObservation, policy: OptimizePolicy) -> SkipReason | None:
+    if seen.spec.blob_columns and not policy.compacts_blobs:
+        return SkipReason.BLOBS
+    if seen.lance_head_version != seen.pinned_version:
+        return SkipReason.DRIFT
+    return None
+
+
+def owners_note(facts: TableFacts, policy: OptimizePolicy) -> str | None:
+    """What is configured on a dataset that is not ours to configure, None when there is nothing. Pure."""
+    if policy.owns_config or not facts.auto_cleanup_keys:
+        return None
+    return "its owner has Lance remove old versions (lance.auto_cleanup.*), which stays"
+
+
+def waiting_indexes(spec: TableSpec, facts: TableFacts, policy: OptimizePolicy) -> Waiting | None:
+    """The indexes that are left behind for now. Pure.
+
+    None on an edge table: with one fragment uncovered the engine plans a traversal of several hops as if there
+    were no index and reads every edge, so there the cost is not in proportion to what waits.
+    """
+    return None if spec.is_edge else waiting_for_rows(facts, policy.rules, policy.unindexed_share)
+
+
+def missing_indexes(spec: TableSpec, facts: TableFacts) -> tuple[IndexBuild, ...]:
+    """Declared indexes that are not there; none of an empty table, as in the engine. Pure."""
+    declared = spec.declared_indexes() if facts.rows else ()
+    return tuple(b for b in declared if not any(index.serves(b.column, b.index_type) for index in facts.indexes))
+
+
+def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:
+    """Declared indexes that are missing: those to build, and those that cannot be built yet. Pure."""
+    missing = missing_indexes(seen.spec, facts)
+    pending = tuple(
+        PendingIndex(column=b.column, reason=NO_VECTORS) for b in missing if b.column in seen.columns_without_values
+    )
+    return tuple(b for b in missing if b.column not in seen.columns_without_values), pending
+
+
+def _groups(facts: TableFacts, policy: OptimizePolicy, *, folding: bool) -> tuple[tuple[FragmentFacts, ...], ...]:
+    """Fragment runs that get rewritten: Lance's own plan, or what it will be once indexes are folded. Pure."""
+    by_id = {f.fragment_id: f for f in facts.fragments}
+    if not folding:
+        return tuple(tuple(by_id[i] for i in ids if i in by_id) for ids in facts.compaction_tasks)
+    groups: list[Sequence[FragmentFacts]] = []
+    for run in _candidate_runs(facts.fragments, policy):
+        if policy.cut is not None:
+            groups += policy.cut(run)
+        elif len(run) > 1 or mostly_deleted(run[0]):
+            groups.append(tuple(run))
+    return tuple(map(tuple, groups))
+
+
+def _candidate_runs(fragments: Sequence[FragmentFacts], policy: OptimizePolicy) -> list[list[FragmentFacts]]:
+    left = policy.left_alone(fragments)
+    runs: list[list[FragmentFacts]] = [[]]
+    for fragment in fragments:
+        small = fragment.physical_rows < policy.target_rows or mostly_deleted(fragment)
+        if small and fragment.fragment_id not in left:
+            runs[-1].append(fragment)
+        else:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewritten: int) -> str:
+    parts = []
+    if folds:
+        parts.append(f"fold {', '.join(f.name for f in folds)}")
+        parts += [f"{f.why}, so it is built anew" for f in folds if f.why]
+    if builds:
+        parts.append(f"build {', '.join(b.name for b in builds)}")
+    if rewritten:
+        parts.append(f"rewrite {rewritten} fragments")
+    return "; ".join(parts) or "nothing to do"
+
+
+def _notes(facts: TableFacts, policy: OptimizePolicy, waiting: Waiting | None) -> tuple[str | None, ...]:
+    return waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy)

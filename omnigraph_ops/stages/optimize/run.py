@@ -1,0 +1,270 @@
+"""Run optimize: plan from a fresh look, execute in parallel, commit one table at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.frozen import active_freezes, why_frozen
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.rewrites.settle import abandon, sweep_rewrites
+from omnigraph_ops.errors import DriftFound, OpsError, RecoveryPending, StalePlan
+from omnigraph_ops.graph.entries import select_entries
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.errors import CommitConflict
+from omnigraph_ops.models import (
+    Decision,
+    OptimizePlan,
+    OptimizeReport,
+    SkipReason,
+    TablePlan,
+    TableStats,
+    UnitWindow,
+)
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.runs.told import optimized
+from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.stages.optimize.accounting import accounted
+from omnigraph_ops.stages.optimize.budget import Budget, late_internal, run_within, too_late, under_budget, untouched
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.stages.optimize.index_writer import IndexWriter
+from omnigraph_ops.stages.optimize.internal import optimize_internal
+from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
+from omnigraph_ops.stages.optimize.plan import plan_table
+from omnigraph_ops.stages.optimize.table_run import TableRun
+from omnigraph_ops.stages.optimize.units import Effort, Progress, Room
+
+_ATTEMPTS = 5
+_BACKOFF_SECONDS = 0.25
+_PREEMPTED = (CommitConflict, StalePlan, DriftFound, RecoveryPending)
+
+
+def plan_optimize(
+    graph: Graph,
+    *,
+    tables: Sequence[str] = (),
+    spark_threshold_bytes: int | None = None,
+    budget: Budget | None = None,
+) -> OptimizePlan:
+    """The plan for every maintained table (or those named), in key order, within a budget. Reads."""
+    state = graph.state()
+    policy = policy_of(graph, spark_threshold_bytes)
+    entries = select_entries(graph, state, tables)
+    freezes = active_freezes(graph.storage)
+
+    def one(entry: TableEntry) -> TablePlan:
+        frozen = why_frozen(graph, freezes, entry.table_key)
+        if frozen is not None:
+            return _frozen(entry, frozen)
+        try:
+            return plan_table(observe_table(graph, entry, policy), policy)
+        except OpsError as error:
+            return _unplannable(entry, error)
+
+    plans = in_parallel(one, entries, workers=graph.settings.concurrency)
+    plan = OptimizePlan(
+        uri=graph.uri,
+        stamp=graph.stamp,
+        graph_version=state.manifest_version,
+        tables=tuple(plans),
+    )
+    return plan if budget is None else under_budget(graph, plan, budget)
+
+
+def optimize_all(
+    graph: Graph,
+    *,
+    tables: Sequence[str] = (),
+    executor: TaskExecutor | None = None,
+    budget: Budget | None = None,
+    on_progress: Callable[[str, str], None] | None = None,
+) -> OptimizeReport:
+    """Optimize every maintained table (or those named), then the internal tables. Writes.
+
+    A table that fails carries its error in its row and does not stop the others. A table that has no room in
+    the budget, or whose turn comes after its deadline, is left for the next run; one that starts is finished. A run
+    that is asked to stop finishes the units it is in and leaves the other tables for the next run.
+
+    Raises:
+        RecoveryPending: something is pending; nothing was written.
+        UnknownTable: a named table is not live; nothing was written.
+    """
+    sweep_ended(graph)
+    refuse_pending(graph)
+    sweep_rewrites(graph)
+    plan = plan_optimize(graph, tables=tables, budget=budget)
+    IndexWriter.of(graph).begin(plan.productive())
+    report = on_progress or (lambda _key, _text: None)
+    pins = {table.table_key: table.read_version for table in plan.tables}
+
+    def one(key: str, room: Room) -> TableStats:
+        unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
+        work = _Work(table_key=key, room=room)
+        return _isolated(graph, unit, work, executor or InProcessExecutor(graph.storage), partial(report, key))
+
+    stats = run_within(graph, plan, one, budget or Budget())
+    internal = optimize_internal_last(graph, plan) if not tables else ()
+    return OptimizeReport.of(graph.uri, (*stats, *internal))
+
+
+def optimize_internal_last(graph: Graph, plan: OptimizePlan) -> tuple[TableStats, ...]:
+    """Compact the internal tables after those of a plan, if its deadline allows; a fault becomes a row. Writes."""
+    if too_late(plan.not_after_us):
+        return late_internal(graph)
+    try:
+        graph.run.check()
+        return optimize_internal(graph)
+    except Stopped:
+        return ()
+    except OpsError as error:
+        # What the tables did must reach the report whatever happens here.
+        return (TableStats(table_key="__manifest", error=str(error)),)
+
+
+def optimize_table(
+    graph: Graph,
+    table_key: str,
+    *,
+    executor: TaskExecutor | None = None,
+    on_progress: Progress | None = None,
+    room: Room | None = None,
+) -> TableStats:
+    """Plan one table afresh and bring it to one covered fragment per target size. Writes.
+
+    Args:
+        room: whether the budget has room for the rewrite, asked with the bytes of its indexes; None: it has.
+
+    Raises:
+        OpsError: what happened, and that the table is either untouched or finished by `recover`.
+    """
+    return _optimize(
+        graph, executor or InProcessExecutor(graph.storage), _Work(table_key=table_key, room=room), on_progress
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """What was done to one table so far, in all attempts; mutable because it is told however they end."""
+
+    table_key: str
+    room: Room | None = None
+    effort: Effort = field(default_factory=Effort)
+    windows: list[UnitWindow] = field(default_factory=list)
+    planned: TableEntry | None = None
+    """The table as the newest attempt found it."""
+    planned_bytes: int = 0
+    preempted: int = 0
+
+    def stats(self, graph: Graph, executor: TaskExecutor) -> TableStats:
+        """The row of the table as it is now. Reads; notes the run for the next one."""
+        after = graph.published(self.table_key)
+        stats = TableStats(
+            table_key=self.table_key,
+            fragments_removed=self.effort.fragments_removed,
+            fragments_added=self.effort.fragments_added,
+            committed=bool(self.windows),
+            executor=executor.kind,
+            indexes_folded=tuple(self.effort.folded),
+            indexes_built=tuple(self.effort.built),
+            windows=tuple(self.windows),
+            bytes_planned=self.planned_bytes if self.windows else 0,
+            rewrite_deferred=self.effort.rewrite_deferred,
+            published_version=after.version if after else None,
+            preempted=self.preempted,
+        )
+        return stats if self.planned is None else accounted(graph, self.planned, after, self.effort, stats)
+
+
+def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, progress: Progress) -> TableStats:
+    """The row of one table of a run, whatever ends its work: what was published is in it. Writes."""
+    try:
+        graph.run.begins(unit)
+    except Stopped:
+        return TableStats(table_key=unit.table_key, skipped=SkipReason.INTERRUPTED)
+    except OpsError as error:
+        return TableStats(table_key=unit.table_key, error=str(error))
+    try:
+        stats = _optimize(graph, executor, work, progress)
+    except Stopped:
+        done = _done(graph, unit, work, executor)
+        stats = done if done.committed else replace(done, skipped=SkipReason.INTERRUPTED)
+    except OpsError as error:
+        stats = replace(_done(graph, unit, work, executor), error=str(error))
+    graph.run.ended(unit, stats)
+    return stats
+
+
+def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> TableStats:
+    """What was committed to a table whose work ended early. Reads."""
+    try:
+        return work.stats(graph, executor) if work.windows else optimized(graph, unit)
+    except OpsError:
+        return TableStats(table_key=unit.table_key, committed=bool(work.windows), windows=tuple(work.windows))
+
+
+def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
+    refuse_pending(graph, beside_siblings=True, table_key=work.table_key)
+    for attempt in range(_ATTEMPTS):
+        work.preempted = attempt
+        try:
+            return _attempt_table(graph, executor, work, on_progress)
+        except _PREEMPTED as error:
+            # Another writer was there between our look and our turn: look again.
+            if attempt == _ATTEMPTS - 1:
+                raise
+            if on_progress is not None:
+                on_progress(f"preempted, planning again: {error}")
+            graph.run.pause(_BACKOFF_SECONDS * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
+    policy = policy_of(graph)
+    (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
+    plan = plan_table(observe_table(graph, entry, policy), policy)
+    progress = on_progress or (lambda _text: None)
+    if plan.decision is Decision.OPTIMIZE:
+        work.planned, work.planned_bytes = entry, plan.cost_bytes
+        run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
+        run.go(entry, work.windows)
+    else:
+        abandon(graph, entry.path, progress)
+        if not work.windows:
+            return replace(untouched(plan), preempted=work.preempted)
+        work.planned = entry
+    return replace(
+        work.stats(graph, executor),
+        skipped=plan.skipped,
+        manifest_version=plan.read_version if plan.skipped else None,
+        lance_head_version=plan.lance_head_version if plan.skipped else None,
+        pending_indexes=plan.pending_indexes,
+        rows=plan.rows or None,
+    )
+
+
+def _frozen(entry: TableEntry, why: str) -> TablePlan:
+    """The plan of a table that somebody keeps as it is: nobody looks into it. Pure."""
+    return TablePlan(
+        table_key=entry.table_key,
+        decision=Decision.SKIPPED,
+        skipped=SkipReason.FROZEN,
+        read_version=entry.version,
+        lance_head_version=entry.version,
+        reason=why,
+    )
+
+
+def _unplannable(entry: TableEntry, error: OpsError) -> TablePlan:
+    """The plan of a table that cannot be looked at: it is reported and holds up no other. Pure."""
+    return TablePlan(
+        table_key=entry.table_key,
+        decision=Decision.FAILED,
+        read_version=entry.version,
+        lance_head_version=entry.version,
+        reason="cannot be looked at",
+        error=f"{entry.table_key}: {error}",
+    )

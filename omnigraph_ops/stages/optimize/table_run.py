@@ -1,0 +1,282 @@
+"""One table's way through its units: fold, then rewrite in rounds until nothing is left to plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from omnigraph_ops.coordination.holds import HeldVersion, Hold, plan_hold
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.coordination.plain_unit import Effects, Guard, run_plain_unit
+from omnigraph_ops.coordination.rewrites.adopt import Round, adopt, begin
+from omnigraph_ops.coordination.rewrites.claim import rewrite_lease
+from omnigraph_ops.coordination.rewrites.commit import Batch, batches, ready
+from omnigraph_ops.coordination.rewrites.journal import open_journals
+from omnigraph_ops.coordination.rewrites.settle import abandon, end
+from omnigraph_ops.coordination.throttle import ceilings_of
+from omnigraph_ops.coordination.window import discard, land, refuse_missing
+from omnigraph_ops.errors import OpsError, PublishConflict
+from omnigraph_ops.graph.drafts import drafts_of
+from omnigraph_ops.graph.entries import select_entries
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.graph.text_indexes import older_texts
+from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
+from omnigraph_ops.lance.errors import CommitConflict, LanceFailure
+from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
+from omnigraph_ops.models import TablePlan, UnitWindow
+from omnigraph_ops.stages.optimize.deferred import commit_rewrites
+from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.stages.optimize.index_writer import IndexWriter
+from omnigraph_ops.stages.optimize.indexes import prepare_indexes
+from omnigraph_ops.stages.optimize.plan import OptimizePolicy
+from omnigraph_ops.stages.optimize.units import Effort, Progress, Room, fold, written_indexes
+
+_REWRITE_ROUNDS = 5
+# A bound for a run on another machine that died: on this one its hold ends with the process.
+_LONGEST_REWRITE_SECONDS = 86_400.0
+
+
+class TableRun:
+    """One table's way through its units."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: TablePlan,
+        policy: OptimizePolicy,
+        *,
+        executor: TaskExecutor,
+        effort: Effort,
+        progress: Progress,
+        room: Room | None = None,
+    ) -> None:
+        self.graph, self.plan, self.executor = graph, plan, executor
+        self.effort, self.progress, self.room = effort, progress, room
+        self.target_rows, self.exclude, self.cut = policy.target_rows, policy.exclude, policy.cut
+        self.stuck: set[str] = set()
+        """Journals that could not be ended in this run."""
+
+    def go(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        """All units of the table; every window that committed is added to `windows`. Writes."""
+        settings = self.graph.settings
+        # Nothing waits for its admission where no journal says what was done.
+        at_once = isinstance(self.executor, InProcessExecutor) and not ceilings_of(settings).bound
+        if at_once and self.plan.data_bytes < settings.small_table_bytes:
+            # Doing all of it is cheaper than going on with a part.
+            abandon(self.graph, entry.path, self.progress)
+            self._plain_at_once(entry, windows) if self._plain else self._at_once(entry, windows)
+        else:
+            with rewrite_lease(self.graph, entry.path) as keeper:
+                with self._hold(entry):
+                    entry = self._fold(entry, windows)
+                if self._has_room(entry):
+                    self._in_rounds(entry, windows, keeper)
+
+    def _has_room(self, entry: TableEntry) -> bool:
+        """Whether the rewrite may follow the indexes, which are measured as they were published. Reads."""
+        if self.room is None or not self.plan.rewrite_bytes:
+            return True
+        self.effort.rewrite_deferred = not self.room(written_indexes(self.graph.open_pinned(entry), self.effort))
+        if self.effort.rewrite_deferred:
+            self.progress("the budget is spent, the rewrite waits for another run")
+        return not self.effort.rewrite_deferred
+
+    @property
+    def _plain(self) -> bool:
+        return not self.graph.format.publishes
+
+    def _at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        """Both units of a small table in one window. Writes."""
+        with self._hold(entry):
+            self._prepare_and_land(entry, windows)
+
+    def _hold(self, entry: TableEntry) -> AbstractContextManager[Hold]:
+        """Hold the version that is read, until the last commit: it also tells that the new files are not litter."""
+        held = HeldVersion(table_path=entry.path, version=entry.version)
+        reason = f"rewrite of {entry.table_key}"
+        return plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS)
+
+    def _prepare_and_land(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        done, rewrite = Effort(), None
+        changes, error = self._index_changes(entry, done)
+        try:
+            rewrite = self._rewrite_after(entry, changes)
+        except CommitConflict:
+            discard(self.graph, entry, changes)
+            raise
+        except OpsError as failure:
+            error = failure  # the indexes are done and wait for nothing
+        if rewrite is not None:
+            changes.append(rewrite)
+        if changes:
+            unit = "+".join(name for name, there in (("fold", changes != [rewrite]), ("rewrite", rewrite)) if there)
+            self._land(entry, changes, unit, windows)
+            self.effort.add_indexes(done)
+            self.effort.add(metrics_of(rewrite.results if rewrite is not None else ()))
+        if error is not None:
+            raise error
+
+    def _index_changes(self, entry: TableEntry, done: Effort) -> tuple[list[Change], OpsError | None]:
+        """The prepared changes of unit F, and what ended its work early. Writes index files; makes no version."""
+        changes: list[Change] = []
+        keys = auto_cleanup_keys(self.graph.open_pinned(entry)) if self.plan.strip_auto_cleanup else ()
+        if keys:
+            # With those keys any commit of Lance may collect versions that the graph manifest still pins.
+            changes.append(ConfigRemoval(keys=keys))
+        if not self.plan.folds and not self.plan.builds:
+            return changes, None
+        prepared = prepare_indexes(self.graph, entry, lambda clone: self._work(clone, lambda: None, done))
+        changes += [prepared.change] if prepared.change is not None else []
+        return changes, prepared.error
+
+    def _rewrite_after(self, entry: TableEntry, changes: Sequence[Change]) -> RewriteChange | None:
+        """Unit R as it is to be done once these changes are committed. Writes data files."""
+        pinned = self.graph.open_pinned(entry)
+        with drafts_of(self.graph, entry, pinned, changes, mark="") as drafts:
+            planned = drafts[-1].dataset if drafts else pinned
+            tasks = plan_tasks(planned, self.target_rows, self.exclude)
+        if not tasks:
+            return None
+        self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
+        now, results = current(pinned), list[str]()
+        try:
+            for task in tasks:
+                results.append(execute_task(pinned, rebased(task.payload, now)))
+        except OpsError:
+            discard(self.graph, entry, [RewriteChange(results=tuple(results))])
+            raise
+        return RewriteChange(results=tuple(results))
+
+    def _fold(self, entry: TableEntry, windows: list[UnitWindow]) -> TableEntry:
+        """Unit F by itself; the table as published afterwards. Writes."""
+        done = Effort()
+        if self._plain:
+            if self.plan.folds or self.plan.builds:
+                entry = self._plain_unit(entry, "fold", lambda head, guard: self._work(head, guard, done), windows)
+                self.effort.add_indexes(done)
+            return entry
+        changes, error = self._index_changes(entry, done)
+        if changes:
+            entry = self._land(entry, changes, "fold", windows)
+            self.effort.add_indexes(done)
+        if error is not None:
+            raise error
+        return entry
+
+    def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str, windows: list[UnitWindow]) -> TableEntry:
+        """Land changes that no journal names; the table as published afterwards. Writes."""
+        result = land(self.graph, entry, changes, unit=unit)
+        windows += [result.window] if result.window else []
+        if result.landed < len(changes):
+            raise CommitConflict(f"another writer committed to {entry.table_key} between two commits; no row is lost")
+        return result.entry
+
+    def _work(self, dataset: Dataset, guard: Guard, done: Effort) -> None:
+        fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
+
+    def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        """Both units of a small plain dataset. Writes."""
+        with self._hold(entry):
+            entry = self._fold(entry, windows)
+        pinned = self.graph.open_pinned(entry)
+        tasks = plan_tasks(pinned, self.target_rows, self.exclude)
+        if tasks:
+            self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
+            with self._hold(entry):
+                self._plain_commit(entry, [execute_task(pinned, task.payload) for task in tasks], windows)
+
+    def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> None:
+        """Unit R in rounds whose results are journalled, until nothing is left to plan. Writes."""
+        for _ in range(_REWRITE_ROUNDS):
+            self.graph.run.check()
+            entry, done = self._rewrite_round(entry, windows, keeper)
+            if done:
+                return
+        raise PublishConflict(
+            f"the rewrite of {self.plan.table_key} was preempted {_REWRITE_ROUNDS} times by other writers; "
+            "what was published stays good; run again when it is quieter"
+        )
+
+    def _plain_unit(self, entry: TableEntry, unit: str, effects: Effects, windows: list[UnitWindow]) -> TableEntry:
+        result = run_plain_unit(self.graph, entry, unit=unit, effects=effects)
+        windows += [result.window] if result.window else []
+        return result.entry
+
+    def _plain_commit(self, entry: TableEntry, results: Sequence[str], windows: list[UnitWindow]) -> TableEntry:
+        defer = self.graph.settings.defer_index_remap
+
+        def effects(dataset: Dataset, guard: Guard) -> None:
+            refuse_missing(self.graph, entry, RewriteChange(results=tuple(results)))
+            guard()
+            leave = older_texts(self.graph.storage, entry.path, entry.version) if defer else ()
+            self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer, leave=leave))
+
+        return self._plain_unit(entry, "rewrite", effects, windows)
+
+    def _rewrite_round(
+        self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper
+    ) -> tuple[TableEntry, bool]:
+        """Execute without the committer lease, commit what is still current, remove the rest. Writes."""
+        turn = self._next_round(entry)
+        if turn is None:
+            return entry, True
+        # Without the manifest of the version that the tasks read they cannot go on.
+        with self._hold(entry):
+            failures = self._execute(entry, turn)
+            for names in batches(turn.finished, self.graph.settings.commit_batch_tasks):
+                (entry,) = select_entries(self.graph, self.graph.state_of(entry.table_key), (entry.table_key,))
+                batch = ready(self.graph, entry, turn.rewrite_id, names)
+                if batch.results:
+                    entry = self._commit(entry, batch, windows, keeper)
+                    turn.kept.update(batch.names)
+        if not end(self.graph, entry.path, turn.rewrite_id, keeper, kept=turn.kept, progress=self.progress):
+            self.stuck.add(turn.rewrite_id)
+        if failures:
+            raise LanceFailure(
+                f"{len(failures)} of {turn.groups} fragment groups of {entry.table_key} could not be rewritten, "
+                f"the others are published; the first: {failures[0]}"
+            )
+        # An adopted journal knows nothing of what was written since it was planned.
+        return entry, not turn.adopted and len(turn.kept) == turn.groups
+
+    def _next_round(self, entry: TableEntry) -> Round | None:
+        """A journal that a dead run left, else a fresh plan, else None: nothing is left to rewrite. Writes."""
+        pinned = self.graph.open_pinned(entry)
+        for rewrite_id in open_journals(self.graph.storage, entry.path):
+            if rewrite_id not in self.stuck:
+                try:
+                    return adopt(self.graph, entry, pinned, rewrite_id, self.progress)
+                except OpsError as error:
+                    self.progress(f"rewrite {rewrite_id} cannot be resumed, its files stay: {error}")
+                    self.stuck.add(rewrite_id)
+        tasks = plan_tasks(pinned, self.target_rows, self.exclude, self.cut)
+        return begin(self.graph, entry, tasks) if tasks else None
+
+    def _execute(self, entry: TableEntry, turn: Round) -> list[str]:
+        """Execute what is left of the round; what failed, in words. Writes data files and the journal."""
+        failures: list[str] = []
+        if not turn.orders:
+            return failures
+        for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
+            if outcome.name is None:
+                failures.append(outcome.error or "no reason given")
+                continue
+            turn.finished.append(outcome.name)
+            self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
+            if self.graph.run.stopping:
+                break  # what is rewritten is committed, the rest is planned again by the next run
+        return failures
+
+    def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:
+        """Commit these results at the version they were compared with. Writes."""
+        # A run that lost the table may find the files of these results removed at any moment.
+        keeper.assert_held()
+        if self._plain:
+            return self._plain_commit(entry, batch.results, windows)
+        result = land(self.graph, entry, [RewriteChange(results=batch.results)], unit="rewrite", journalled=True)
+        windows += [result.window] if result.window else []
+        self.effort.add(metrics_of(batch.results))
+        return result.entry

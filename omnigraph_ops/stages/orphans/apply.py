@@ -1,0 +1,252 @@
+"""Apply an orphans plan: what it listed, less whatever became needed or changed since, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.graph_view import look
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.references import branch_names
+from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
+from omnigraph_ops.models.runs import FilesDone, Unit
+from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.stages.orphans.classify import Standing
+from omnigraph_ops.stages.orphans.plan import Say, dropped_to_keep
+from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
+from omnigraph_ops.stages.orphans.survey import Survey, check_age, survey
+from omnigraph_ops.storage.inventory import (
+    BULK,
+    OpsFault,
+    Stored,
+    below_folder,
+    look_again,
+    move_files,
+    remove_files,
+    remove_folder,
+)
+
+_NOTHING = "nothing was deleted"
+_CHANGED = "it changed since the plan"
+
+
+def apply_orphans(graph: Graph, plan: OrphansPlan, *, on_progress: Say | None = None) -> OrphansReport:
+    """Delete the planned files that are still orphans and unchanged, or move them to quarantine, as planned. Destroys.
+
+    Faults stay with their file. A run that is asked to stop reports what it did by then. A second run of plan and apply
+    goes on where this one stopped.
+
+    Raises:
+        StalePlan: the plan was altered, has expired or is for another graph; nothing was deleted.
+        ApprovalMissing: it is for files younger than an hour and nothing keeps writers away.
+        RecoveryPending: something is pending.
+        ClockWrong: this host and the store disagree about the time.
+        CorruptGraph: a live branch or a hold cannot be read.
+        LeaseHeld: another maintenance run holds, or took over, the committer lease.
+    """
+    sealed.verify(plan, uri=graph.uri, consequence=_NOTHING)
+    check_age(graph, plan.older_than_secs)
+    refuse_wrong_clock(graph.storage, _NOTHING)
+    sweep_ended(graph)
+    with committer_turn(graph, "orphans") as keeper:
+        run = _Run(
+            graph=graph,
+            plan=plan,
+            keeper=keeper,
+            look=survey(graph, cutoff=plan.cutoff),
+            quarantine_id=begin(graph, plan) if plan.quarantine and plan.files else None,
+            say=on_progress or (lambda _text: None),
+        )
+        with contextlib.suppress(Stopped):
+            run.files()
+            run.folders()
+        return run.report()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One application of a plan under the lease."""
+
+    graph: Graph
+    plan: OrphansPlan
+    keeper: LeaseKeeper
+    look: Survey
+    quarantine_id: str | None
+    say: Say
+    removed: list[OrphanFile] = field(default_factory=list)
+    bytes_removed: int = 0
+    folders_removed: int = 0
+    gone: int = 0
+    batches: int = 0
+    spared: list[SparedFile] = field(default_factory=list)
+    failed: list[SparedFile] = field(default_factory=list)
+
+    def files(self) -> None:
+        """Everything that stands alone first, then group by group. Destroys."""
+        single, groups = self._partition()
+        for batch in self._batches(single):
+            self._remove(batch)
+        for path, files in groups.items():
+            self._look_again(path)
+            reason = self._group_reason(path, files)
+            if reason is not None:
+                self.spared += [SparedFile(path=f.path, reason=reason) for f in files]
+                continue
+            # Without its manifests it is no dataset any more, whatever happens to the rest.
+            for batch in self._batches(sorted(files, key=lambda f: ("/_versions/" not in f.path, f.path))):
+                self._remove(batch)
+
+    def folders(self) -> None:
+        """Remove the planned empty folders and those that the removals emptied, children first. Destroys."""
+        found = {f for f in self.plan.folders if self._may_remove(f)}
+        for file in self.removed:
+            folder = file.path.rpartition("/")[0]
+            while folder and folder not in found and self._may_remove(folder):
+                found.add(folder)
+                folder = folder.rpartition("/")[0]
+        if not found:
+            return
+        unit = Unit(name="empty folders", stage="orphans", digest=self.plan.digest)
+        self.graph.run.begins(unit)
+        for folder in sorted(found, key=lambda f: (-f.count("/"), f)):
+            self.folders_removed += remove_folder(self.graph.storage, folder)
+        self.graph.run.ended(unit, FilesDone())
+
+    def report(self) -> OrphansReport:
+        """What came of it; an empty quarantine is taken back. Writes."""
+        if self.quarantine_id is not None and not self.removed and discard_if_empty(self.graph, self.quarantine_id):
+            self.quarantine_id = None
+        return OrphansReport(
+            uri=self.graph.uri,
+            digest=self.plan.digest,
+            quarantine_id=self.quarantine_id,
+            files_removed=len(self.removed),
+            bytes_removed=self.bytes_removed,
+            folders_removed=self.folders_removed,
+            already_gone=self.gone,
+            spared=tuple(self.spared),
+            failed=tuple(self.failed),
+        )
+
+    def _partition(self) -> tuple[list[OrphanFile], dict[str, list[OrphanFile]]]:
+        single: list[OrphanFile] = []
+        groups: dict[str, list[OrphanFile]] = {}
+        for file in self.plan.files:
+            verdict = self.look.judge.verdict(file.path)
+            if verdict.standing is Standing.ORPHAN and verdict.group is not None:
+                groups.setdefault(verdict.group, []).append(file)
+            else:
+                single.append(file)
+        return single, groups
+
+    def _group_reason(self, path: str, files: Sequence[OrphanFile]) -> str | None:
+        """Why a dropped dataset or dead branch must stay now, None when it may go. Reads."""
+        planned = {f.path: f for f in files}
+        for stored in below_folder(self.graph.storage, path):
+            if stored.is_folder or stored.is_special:
+                continue
+            verdict = self.look.judge.verdict(stored.path)
+            if verdict.group == path and verdict.standing is not Standing.ORPHAN:
+                return f"{stored.path}: {verdict.reason}"
+            if verdict.group == path and not _is_same(planned.get(stored.path), stored):
+                return f"{stored.path} appeared or changed since the plan"
+        if any(f.kind is OrphanKind.DROPPED_TABLE for f in files):
+            return dropped_to_keep(self.graph, self.look, (path,)).get(path)
+        return None
+
+    def _look_again(self, path: str) -> None:
+        """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""
+        refuse_pending(self.graph)
+        refuse_any_freeze(self.graph)
+        known = self.look.judge.references.datasets.get(self.look.judge.dataset_of(path) or "")
+        moved = known is not None and branch_names(self.graph, known.path) != known.branch_names
+        if moved or look(self.graph) != self.look.view:
+            self.look = survey(self.graph, cutoff=self.plan.cutoff)
+
+    def _batches(self, files: Iterable[OrphanFile]) -> Iterator[list[OrphanFile]]:
+        """Bulks of files; with a ceiling on deletes a second's worth at a time, then the rest of that second."""
+        limit, listed = self.graph.settings.max_deletes_per_second, list(files)
+        size = min(BULK, limit) if limit else BULK
+        for start in range(0, len(listed), size):
+            began = time.monotonic()
+            self.graph.run.check()
+            yield listed[start : start + size]
+            if limit and start + size < len(listed):
+                self.graph.run.pause(max(size / limit - (time.monotonic() - began), 0))
+
+    def _remove(self, batch: Sequence[OrphanFile]) -> None:
+        good = list(self._still_orphans(batch))
+        if not good:
+            return
+        unit = self._unit(good)
+        self.graph.run.begins(unit)
+        self.keeper.assert_held()
+        faults = {f.path: f.reason for f in self._effect([f.path for f in good])}
+        self.failed += [SparedFile(path=path, reason=reason) for path, reason in faults.items()]
+        done = [f for f in good if f.path not in faults]
+        self.removed += done
+        size = sum(f.size for f in done)
+        self.bytes_removed += size
+        self.graph.run.ended(unit, FilesDone(files=len(done), bytes=size))
+        verb = "deleted" if self.quarantine_id is None else "moved"
+        self.say(f"{verb} {len(self.removed):,} of {len(self.plan.files):,} files, {self.bytes_removed:,} bytes")
+
+    def _unit(self, files: Sequence[OrphanFile]) -> Unit:
+        self.batches += 1
+        return Unit(
+            name=f"batch {self.batches} ({len(files)} files)",
+            stage="orphans",
+            digest=self.plan.digest,
+            files=tuple(PlannedFile(path=f.path, size=f.size, kind=f.kind.value) for f in files),
+            quarantine_id=self.quarantine_id or "",
+        )
+
+    def _effect(self, paths: Sequence[str]) -> tuple[OpsFault, ...]:
+        if self.quarantine_id is None:
+            return remove_files(self.graph.storage, paths)
+        return move_files(self.graph.storage, [(path, place_of(self.quarantine_id, path)) for path in paths])
+
+    def _still_orphans(self, batch: Sequence[OrphanFile]) -> Iterator[OrphanFile]:
+        """Those of a batch that are what the plan saw and that nothing needs. Reads."""
+        candidates = []
+        for file in batch:
+            verdict = self.look.judge.verdict(file.path)
+            if verdict.standing is not Standing.ORPHAN:
+                self.spared.append(SparedFile(path=file.path, reason=verdict.reason))
+            elif verdict.kind is not file.kind:
+                self.spared.append(SparedFile(path=file.path, reason=f"it is {verdict.kind} now"))
+            elif file.modified_at >= self.look.cutoff:
+                self.spared.append(SparedFile(path=file.path, reason="it is not older than what is held"))
+            else:
+                candidates.append(file)
+        for file, now in zip(candidates, look_again(self.graph.storage, [f.path for f in candidates]), strict=True):
+            if now is None:
+                self.gone += 1
+            elif isinstance(now, OpsFault):
+                self.failed.append(SparedFile(path=file.path, reason=now.reason))
+            elif not _is_same(file, now):
+                self.spared.append(SparedFile(path=file.path, reason=_CHANGED))
+            else:
+                yield file
+
+    def _may_remove(self, folder: str) -> bool:
+        """Whether a folder is inside of a dataset, or is one that no branch publishes. Pure."""
+        judge = self.look.judge
+        dataset = judge.dataset_of(folder)
+        if dataset is None or judge.references.is_skipped(dataset) or not judge.may_judge(dataset):
+            return False
+        return folder != dataset or (dataset not in judge.live and "/" in dataset)
+
+
+def _is_same(planned: OrphanFile | None, now: Stored) -> bool:
+    if planned is None or now.is_folder or now.is_special:
+        return False
+    return (planned.size, planned.modified_at) == (now.size, now.modified_at)

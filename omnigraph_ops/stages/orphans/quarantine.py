@@ -1,0 +1,282 @@
+"""Quarantine: orphans moved aside under `__maintenance/quarantine/<id>/`, brought back or purged later.
+
+The record of what is about to be moved is written before the first move. A crash leaves every file in one
+of its two places (on S3 perhaps in both, with the same bytes), and restoring goes by what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeVar
+
+from omnigraph_ops import serde
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
+from omnigraph_ops.graph.paths import is_plain
+from omnigraph_ops.models import (
+    OrphansPlan,
+    PlannedFile,
+    QuarantineList,
+    QuarantineRecord,
+    QuarantineReport,
+    QuarantineSummary,
+    SparedFile,
+)
+from omnigraph_ops.models.runs import FilesDone, Unit
+from omnigraph_ops.stages.orphans.classify import QUARANTINE_DIR
+from omnigraph_ops.storage.inventory import (
+    BULK,
+    Stored,
+    below_folder,
+    files_in,
+    folders_in,
+    look_again,
+    move_files,
+    remove_files,
+    remove_folder,
+)
+
+_RECORD = "quarantine.json"
+Say = Callable[[str], None]
+B = TypeVar("B")
+
+
+def begin(graph: Graph, plan: OrphansPlan) -> str:
+    """Write the record of everything that the plan may move, and return the id of the quarantine. Writes."""
+    record = QuarantineRecord(
+        quarantine_id=new_ulid(), uri=graph.uri, digest=plan.digest, created_at_us=now_us(), files=plan.files
+    )
+    graph.storage.write(place_of(record.quarantine_id, _RECORD), serde.dumps(record).encode())
+    return record.quarantine_id
+
+
+def place_of(quarantine_id: str, path: str) -> str:
+    """Where a file is kept, relative to the graph. Pure."""
+    if not is_ulid(quarantine_id):
+        raise InvalidInput(f"{quarantine_id!r} is not the id of a quarantine")
+    return f"{QUARANTINE_DIR}/{quarantine_id}/{path}"
+
+
+def discard_if_empty(graph: Graph, quarantine_id: str) -> bool:
+    """Drop a quarantine that holds no file any more; whether it went. Destroys only its record."""
+    if _kept(graph, quarantine_id):
+        return False
+    graph.storage.delete(place_of(quarantine_id, _RECORD))
+    _remove_empty_folders(graph, place_of(quarantine_id, "").rstrip("/"))
+    return True
+
+
+def list_quarantines(graph: Graph) -> QuarantineList:
+    """Every quarantine with what it still holds. Reads."""
+    found = []
+    for folder in sorted(folders_in(graph.storage, QUARANTINE_DIR)):
+        name = folder.rpartition("/")[2]
+        if is_ulid(name):
+            found.append(_summary(graph, _record(graph, name)))
+    return QuarantineList(uri=graph.uri, quarantines=tuple(found))
+
+
+def preview_quarantine(graph: Graph, quarantine_id: str) -> QuarantineReport:
+    """What emptying a quarantine would delete. Reads."""
+    record = _record(graph, quarantine_id)
+    return _report(graph, record, "preview", tuple(_kept(graph, quarantine_id).values()), ())
+
+
+def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -> QuarantineReport:
+    """Bring everything back to where it was, manifests last. Writes.
+
+    A file that is in its old place already stays as it is: the copy is dropped if it is the same, and kept
+    and reported if it is not.
+
+    Raises:
+        InvalidInput: there is no such quarantine.
+        StalePlan: a dataset or branch was written anew in the old place; nothing was moved.
+        RecoveryPending, LeaseHeld: somebody else is at work.
+    """
+    say = on_progress or (lambda _text: None)
+    record = _record(graph, quarantine_id)
+    with committer_turn(graph, f"restore {quarantine_id}") as keeper:
+        refuse_pending(graph)
+        kept = _kept(graph, quarantine_id)
+        files = [f for f in record.files if f.path in kept]
+        _refuse_new_chains(graph, record, kept.keys())
+        # Without its manifests a dataset is not there: it appears when all of it is.
+        files.sort(key=lambda f: ("/_versions/" in f.path, f.path))
+        failed: list[SparedFile] = []
+        done: list[Stored] = []
+        for batch in _batches(graph, files):
+            unit = _unit(record, f"restored files {batch[0].path} and on", [kept[f.path] for f in batch])
+            graph.run.begins(unit)
+            keeper.assert_held()
+            faults = _bring_back(graph, quarantine_id, [f.path for f in batch])
+            failed += faults
+            bad = {f.path for f in faults}
+            good = [kept[f.path] for f in batch if f.path not in bad]
+            graph.run.ended(unit, _files_done(good))
+            done += good
+            say(f"restored {len(done):,} of {len(files):,} files")
+        discard_if_empty(graph, quarantine_id)
+    return _report(graph, record, "restored", done, tuple(failed))
+
+
+def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -> QuarantineReport:
+    """Delete what a quarantine holds, for good. Destroys.
+
+    Raises:
+        InvalidInput: there is no such quarantine.
+        ClockWrong: this host and the store disagree about the time; how long it was kept is not known.
+        LeaseHeld: somebody else is at work.
+    """
+    say = on_progress or (lambda _text: None)
+    record = _record(graph, quarantine_id)
+    refuse_wrong_clock(graph.storage, "nothing was deleted")
+    with committer_turn(graph, f"purge {quarantine_id}") as keeper:
+        kept = _kept(graph, quarantine_id)
+        paths = sorted(kept)
+        failed: list[SparedFile] = []
+        done: list[Stored] = []
+        for batch in _batches(graph, paths):
+            unit = _unit(record, f"purged files {batch[0]} and on", [kept[path] for path in batch])
+            graph.run.begins(unit)
+            keeper.assert_held()
+            faults = remove_files(graph.storage, [place_of(quarantine_id, path) for path in batch])
+            failed += [SparedFile(path=f.path, reason=f.reason) for f in faults]
+            bad = {f.path for f in faults}
+            good = [kept[path] for path in batch if place_of(quarantine_id, path) not in bad]
+            graph.run.ended(unit, _files_done(good))
+            done += good
+            say(f"deleted {len(done):,} of {len(paths):,} files")
+        discard_if_empty(graph, quarantine_id)
+    return _report(graph, record, "purged", done, tuple(failed))
+
+
+def _batches(graph: Graph, files: Sequence[B]) -> Iterator[Sequence[B]]:
+    """A bulk at a time, until the run is asked to stop. Pure."""
+    for start in range(0, len(files), BULK):
+        if graph.run.stopping:
+            return
+        yield files[start : start + BULK]
+
+
+def _unit(record: QuarantineRecord, name: str, files: Sequence[Stored]) -> Unit:
+    return Unit(
+        name=name,
+        stage="quarantine",
+        digest=record.digest,
+        files=tuple(PlannedFile(path=f.path, size=f.size, kind="quarantined") for f in files),
+        quarantine_id=record.quarantine_id,
+    )
+
+
+def _files_done(files: Sequence[Stored]) -> FilesDone:
+    return FilesDone(files=len(files), bytes=sum(f.size for f in files))
+
+
+def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:
+    path = place_of(quarantine_id, _RECORD)
+    try:
+        record = serde.from_json(QuarantineRecord, graph.storage.read(path))
+    except FileNotFoundError:
+        raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined") from None
+    if not all(is_plain(f.path) for f in record.files):
+        raise InvalidInput(f"{path} names a file outside of the graph; nothing was moved")
+    return record
+
+
+def _kept(graph: Graph, quarantine_id: str) -> dict[str, Stored]:
+    """Original path to the file as it is kept now. Reads."""
+    folder = place_of(quarantine_id, "")
+    stored = {s.path[len(folder) :]: s for s in below_folder(graph.storage, folder.rstrip("/")) if not s.is_folder}
+    return {path: s for path, s in stored.items() if not path.startswith(_RECORD)}
+
+
+def _bring_back(graph: Graph, quarantine_id: str, paths: Sequence[str]) -> list[SparedFile]:
+    present = look_again(graph.storage, paths)
+    absent = [path for path, now in zip(paths, present, strict=True) if now is None]
+    moves = [(place_of(quarantine_id, path), path) for path in absent]
+    faults = {f.path: f.reason for f in move_files(graph.storage, moves)}
+    failed = [SparedFile(path=path, reason=faults[source]) for source, path in moves if source in faults]
+    for path, now in zip(paths, present, strict=True):
+        if now is None:
+            continue
+        if _is_copy(graph, quarantine_id, path):
+            gone = remove_files(graph.storage, [place_of(quarantine_id, path)])
+            failed += [SparedFile(path=path, reason=f.reason) for f in gone]
+        else:
+            failed.append(SparedFile(path=path, reason="another file is in its place; it stays in quarantine"))
+    return failed
+
+
+def _is_copy(graph: Graph, quarantine_id: str, path: str) -> bool:
+    """Whether a file is in both places with the same bytes: a move that was cut short. Reads."""
+    try:
+        copy = place_of(quarantine_id, path)
+        if graph.storage.stat(path).size != graph.storage.stat(copy).size:
+            return False
+        return graph.storage.read(path) == graph.storage.read(copy)
+    except (OpsError, OSError):
+        return False
+
+
+def _refuse_new_chains(graph: Graph, record: QuarantineRecord, kept: Collection[str]) -> None:
+    """Refuse to mix old manifests into a dataset or branch that was created anew in their place. Reads.
+
+    Manifests that an earlier restore brought back are there already: the same bytes as their copy, or on
+    local disk, where a move keeps the time, what the record says.
+    """
+    recorded = {f.path: f for f in record.files if _is_manifest(f.path)}
+    for folder in sorted({path.rpartition("/")[0] for path in recorded if path in kept}):
+        for now in files_in(graph.storage, folder):
+            if not _is_manifest(now.path):
+                continue
+            old = recorded.get(now.path)
+            if now.path in kept:
+                same = _is_copy(graph, record.quarantine_id, now.path)
+            else:
+                same = old is not None and (old.size, old.modified_at) == (now.size, now.modified_at)
+            if not same:
+                raise StalePlan(
+                    f"{now.path} was written since; nothing was restored; the old files would become versions of a "
+                    "dataset that is not theirs"
+                )
+
+
+def _is_manifest(path: str) -> bool:
+    return "/_versions/" in path and path.endswith(".manifest")
+
+
+def _summary(graph: Graph, record: QuarantineRecord) -> QuarantineSummary:
+    kept = _kept(graph, record.quarantine_id)
+    return QuarantineSummary(
+        quarantine_id=record.quarantine_id,
+        created_at_us=record.created_at_us,
+        digest=record.digest,
+        files=len(kept),
+        bytes=sum(s.size for s in kept.values()),
+    )
+
+
+def _report(
+    graph: Graph, record: QuarantineRecord, action: str, files: Sequence[Stored], failed: tuple[SparedFile, ...]
+) -> QuarantineReport:
+    return QuarantineReport(
+        uri=graph.uri,
+        quarantine_id=record.quarantine_id,
+        digest=record.digest,
+        action=action,
+        files=len(files),
+        bytes=sum(f.size for f in files),
+        failed=failed,
+    )
+
+
+def _remove_empty_folders(graph: Graph, folder: str) -> None:
+    if not graph.storage.is_local:
+        return
+    folders = [s.path for s in below_folder(graph.storage, folder) if s.is_folder]
+    for path in sorted([*folders, folder], key=lambda f: -f.count("/")):
+        remove_folder(graph.storage, path)

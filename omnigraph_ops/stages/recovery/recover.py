@@ -1,0 +1,213 @@
+"""Finish single-pin Optimize sidecars, the engine's or ours, exactly as an open by the engine would."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination.fence import drop_stale_fence
+from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.store_clock import clock_problem
+from omnigraph_ops.errors import LeaseHeld, OperatorNeeded, OpsError
+from omnigraph_ops.graph.audit import ROLLED_BACK, ROLLED_FORWARD, AuditOutcome, append_audit
+from omnigraph_ops.graph.contract import staging_files
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.publish import Published, publish, table_update
+from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
+from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.stages.recovery.check import check, inspect_sidecar, judged_sidecar
+from omnigraph_ops.stages.recovery.classify import PinState
+from omnigraph_ops.stages.recovery.leftover import publish_leftovers
+from omnigraph_ops.stages.recovery.litter import sweep_litter
+from omnigraph_ops.stages.recovery.rollback import roll_back_deletes
+
+RECOVERY_ACTOR = "omnigraph:recovery"
+
+
+def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverReport:
+    """Finish every sidecar that may be finished, oldest first, then what needs none: `leftover`, `rollback`. Writes.
+
+    A foreign sidecar younger than the grace period may belong to a writer at work and is deferred;
+    one that our journal knows is finished as soon as its run's lease is dead. A run that is asked to stop reports
+    what it did by then.
+    """
+    grace = graph.settings.recovery_grace_seconds if grace_seconds is None else grace_seconds
+    outcomes: list[RecoveryOutcome] = []
+    # First: what a killed run had done is told by the graph as that run left it.
+    with contextlib.suppress(OpsError):
+        settle(graph)
+    drop_stale_fence(graph)
+    with contextlib.suppress(Stopped):
+        for file in list_sidecars(graph.storage, graph.format.sidecar_version):
+            graph.run.check()
+            outcomes.append(_recover_one(graph, file, grace))
+        for finish in (publish_leftovers, roll_back_deletes, _straighten_lineage):
+            graph.run.check()
+            with contextlib.suppress(LeaseHeld, OperatorNeeded):
+                outcomes += finish(graph)
+        sweep_litter(graph, grace)
+    return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
+
+
+def _straighten_lineage(graph: Graph) -> tuple[RecoveryOutcome, ...]:
+    """Make one line of what writers without a compare forked, on main and on every branch. Writes.
+
+    Beside pending sidecars and live writers, too: the head stays the head, so what they append fits as before.
+    """
+    if not _forks(graph):
+        return ()
+    with committer_turn(graph, "recover the lineage", wait_seconds=0) as keeper:
+        refuse_frozen(graph)
+        forks = _forks(graph)
+        for branch, parents in forks.items():
+            keeper.assert_held()
+            graph.format.relink_lineage(graph.context, branch, parents)
+    detail = "commits named a parent that another one had named; each now follows the one before it"
+    return tuple(
+        RecoveryOutcome(
+            operation_id=min(parents),
+            table_key="",
+            action="relinked",
+            detail=f"{branch or 'main'}: {len(parents)} {detail}",
+        )
+        for branch, parents in forks.items()
+    )
+
+
+def _forks(graph: Graph) -> dict[str | None, dict[str, str]]:
+    found = {branch: graph.format.lineage_forks(graph.context, branch) for branch in (None, *graph.branches())}
+    return {branch: parents for branch, parents in found.items() if parents}
+
+
+def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutcome:
+    finding = inspect_sidecar(graph, file)
+    sidecar = file.sidecar
+    engines = _left_to_engine(graph, finding)
+    if sidecar is None or engines is not None:
+        return _left(finding, "left_to_engine", engines or finding.detail)
+    young = _too_young(graph, sidecar, grace)
+    if young is not None:
+        return _left(finding, "deferred", young)
+    try:
+        with committer_turn(graph, f"recover {sidecar.operation_id}") as keeper:
+            return _finish(graph, file.path, sidecar, keeper)
+    except LeaseHeld as error:
+        return _left(finding, "deferred", str(error))
+
+
+def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
+    """Why only the engine (or a person) may go on with a sidecar, None when we may. Reads."""
+    if not finding.recoverable:
+        return finding.detail
+    staged = staging_files(graph.storage)
+    if staged:
+        return f"a schema apply is in flight or crashed ({', '.join(staged)}); an open by the engine settles it first"
+    return None
+
+
+def _too_young(graph: Graph, sidecar: Sidecar, grace: float) -> str | None:
+    if journal.lookup(graph.storage, sidecar.operation_id) is not None:
+        return None  # the lease tells whether its run is at work
+    age = time.time() - (sidecar.started_at_us or 0) / 1e6
+    if age < grace:
+        return f"armed {max(age, 0):.0f} s ago, its writer may be at work; deferred for {grace:.0f} s"
+    # Without a grace period no age is told.
+    problem = clock_problem(graph.storage) if grace > 0 else None
+    return problem and f"{problem}; its writer may be at work; set the clock that is wrong, then run again"
+
+
+def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> RecoveryOutcome:
+    """Read and decide again under the lease, then act. Writes."""
+    file = read_sidecar(graph.storage, path, graph.format.sidecar_version)
+    if file is None:
+        return RecoveryOutcome(
+            operation_id=seen.operation_id,
+            table_key=seen.tables[0].table_key,
+            action="stale",
+            detail="another process finished it",
+        )
+    finding, pins = judged_sidecar(graph, file)
+    sidecar = file.sidecar
+    engines = _left_to_engine(graph, finding)
+    if sidecar is None or engines is not None:
+        return _left(finding, "left_to_engine", engines or finding.detail)
+    unit = Unit(
+        name=f"recovery of {sidecar.operation_id}",
+        stage="recover",
+        table_key=sidecar.tables[0].table_key,
+        version=pins[0].pinned_version,
+        sidecar=path.rpartition("/")[2],
+    )
+    graph.run.begins(unit)
+    keeper.assert_held()
+    done = _act(graph, sidecar, finding.classification, pins)
+    if done is None:
+        graph.run.ended(unit, None)
+        return _left(
+            finding, "deferred", "its table moved while it was looked at: a writer is at work; run again later"
+        )
+    action, outcomes, published = done
+    keeper.assert_held()
+    kind = ROLLED_BACK if action == "rolled_back" else ROLLED_FORWARD
+    append_audit(
+        graph,
+        sidecar,
+        commit_id=published.commit_id,
+        kind=kind,
+        outcomes=outcomes,
+        created_at_us=now_us(),
+    )
+    keeper.assert_held()
+    graph.storage.delete(path)
+    journal.forget(graph.storage, sidecar.operation_id)
+    first = outcomes[0] if outcomes else None
+    outcome = RecoveryOutcome(
+        operation_id=sidecar.operation_id,
+        table_key=sidecar.tables[0].table_key,
+        action=action,
+        from_version=first.from_version if first else None,
+        to_version=first.to_version if first else None,
+        detail=finding.detail,
+    )
+    graph.run.ended(unit, outcome)
+    return outcome
+
+
+def _act(
+    graph: Graph, sidecar: Sidecar, classification: SidecarClass, pins: tuple[PinState, ...]
+) -> tuple[str, tuple[AuditOutcome, ...], Published] | None:
+    """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes.
+
+    None when the table is not what the classification was made from: an engine knows no lease.
+    """
+    (pin,), (proven,) = sidecar.tables, pins
+    entry = graph.published(pin.table_key)
+    if entry is None:
+        return None
+    if classification is SidecarClass.ROLL_FORWARD:
+        head = graph.open_head(entry)
+        if (entry.version, int(head.version)) != (proven.pinned_version, proven.lance_head_version):
+            return None
+        published = publish(graph, (table_update(graph, entry, head),), actor=RECOVERY_ACTOR)
+        outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=head.version)
+        return "rolled_forward", (outcome,), published
+    published = publish(graph, (), actor=RECOVERY_ACTOR)
+    if classification is SidecarClass.STALE:
+        outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=entry.version)
+        return "stale", (outcome,), published
+    return "rolled_back", (), published
+
+
+def _left(finding: SidecarFinding, action: str, detail: str) -> RecoveryOutcome:
+    return RecoveryOutcome(
+        operation_id=finding.operation_id,
+        table_key=finding.table_keys[0] if finding.table_keys else "",
+        action=action,
+        detail=detail,
+    )

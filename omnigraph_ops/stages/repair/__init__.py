@@ -1,0 +1,1 @@
+"""Repair: publish existing heads of drifted tables, shown with evidence about what differs."""

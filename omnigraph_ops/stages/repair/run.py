@@ -1,0 +1,251 @@
+"""Repair: publish existing heads of drifted tables. Rewrites no data.
+
+Only drift made of Rewrite and ReserveFragments that is proven to have the same rows is verified maintenance; any
+other, unknown or unreadable operation is a person's decision, and a version that readers could not read is never
+published. The evidence is for that person and decides nothing: an apply compares what it finds with the decisive part
+of the approved preview only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
+from omnigraph_ops.graph.entries import select_entries
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.history import History, history
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.content import unreadable, wrong_content
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.models import (
+    Classification,
+    EvidenceTier,
+    RepairAction,
+    RepairPreview,
+    RepairReport,
+    RepairRow,
+)
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.stages.repair.evidence import EvidenceCollector
+
+VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
+REPAIR_ACTOR = "omnigraph:repair"
+FORCE_ACTOR = "omnigraph:repair:force"
+_NOTHING = "nothing was published"
+_PUBLISHES = frozenset({RepairAction.HEALED, RepairAction.FORCED})
+_MAX_DIFFERENCES = 3
+
+
+def preview_repair(
+    graph: Graph, *, tables: Sequence[str] = (), evidence: EvidenceTier = EvidenceTier.COUNTS
+) -> RepairPreview:
+    """Every maintained table (or those named) with the classification and evidence of its drift. Reads.
+
+    Raises:
+        RecoveryPending: something is pending; repair never decides beside a recovery.
+    """
+    refuse_pending(graph)
+    rows = _rows(graph, select_entries(graph, graph.state(), tables), EvidenceCollector(graph, evidence))
+    planned = now_us()
+    return sealed.seal(
+        RepairPreview(
+            uri=graph.uri,
+            stamp=graph.stamp,
+            planned_at_us=planned,
+            expires_at_us=sealed.expiry(planned, graph.settings),
+            rows=rows,
+            tables=tuple(tables),
+            digest="",
+        )
+    )
+
+
+def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -> RepairReport:
+    """Publish what the preview showed: verified tables, and with `force` the others too. Publishes.
+
+    All published tables land in one graph commit. Refused tables do not hold up the others.
+
+    Raises:
+        StalePlan: the preview was altered, expired, is of another graph, or the drift is not what it
+            showed; nothing was published.
+        RecoveryPending: something is pending; nothing was published.
+        GraphFrozen: the graph, or a table that would be published, is frozen; nothing was published.
+    """
+    sealed.verify(preview, uri=graph.uri, consequence=_NOTHING)
+    with committer_turn(graph, "repair") as keeper:
+        refuse_pending(graph)
+        decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
+        for row in decided:
+            if row.action in _PUBLISHES:
+                refuse_frozen(graph, row.table_key)
+        report = RepairReport(
+            uri=graph.uri,
+            confirm=True,
+            force=force,
+            manifest_version=None,
+            tables=decided,
+            digest=preview.digest,
+        )
+        if not any(row.action in _PUBLISHES for row in decided):
+            return report
+        unit = Unit(name="the publish of the repair", stage="repair", digest=preview.digest, report=_bare(report))
+        graph.run.begins(unit)
+        keeper.assert_held()
+        report = replace(report, manifest_version=_publish(graph, decided))
+        graph.run.ended(unit, _bare(report))
+        return report
+
+
+def _bare(report: RepairReport) -> RepairReport:
+    """The report without its evidence, which no record needs. Pure."""
+    return replace(report, tables=tuple(replace(row, evidence=None) for row in report.tables))
+
+
+def classify(chain: History, problem: str | None = None, *, readable: bool = True) -> Classification:
+    """The engine's rule over the operations past the pin, and what speaks against it. Pure."""
+    if chain.problem is not None or not readable:
+        return Classification.UNVERIFIABLE
+    if not chain.operations:
+        return Classification.NO_DRIFT
+    verified = VERIFIED_OPERATIONS.issuperset(chain.operations) and problem is None
+    return Classification.VERIFIED_MAINTENANCE if verified else Classification.SUSPICIOUS
+
+
+def decide(row: RepairRow, *, force: bool) -> RepairAction:
+    """What a confirmed repair does with one previewed table. Pure."""
+    if row.classification is Classification.NO_DRIFT:
+        return RepairAction.NO_OP
+    if row.classification is Classification.VERIFIED_MAINTENANCE:
+        return RepairAction.HEALED
+    if row.lance_head_version <= row.manifest_version or not row.readable:
+        return RepairAction.REFUSED  # there is no newer version that may be published, whoever asks
+    return RepairAction.FORCED if force else RepairAction.REFUSED
+
+
+def differences(approved: Sequence[RepairRow], found: Sequence[RepairRow]) -> tuple[str, ...]:
+    """Where the decisive parts of two previews of the same tables differ, a phrase per table. Pure."""
+    now = {row.table_key: row for row in found}
+    phrases = []
+    for row in approved:
+        fresh = now.get(row.table_key)
+        if fresh is None or _decisive(fresh) != _decisive(row):
+            phrases.append(f"{row.table_key}: approved {_phrase(row)}, now {_phrase(fresh)}")
+    return tuple(phrases)
+
+
+def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
+    """The approved rows, if what they decide by is still so; `StalePlan` otherwise. Reads."""
+    keys = tuple(row.table_key for row in preview.rows)
+    try:
+        # No keys would mean every table: a preview of none approves none.
+        found = _rows(graph, select_entries(graph, graph.state(), keys) if keys else (), None)
+    except UnknownTable as error:
+        raise StalePlan(f"{error}, which the preview showed; {_NOTHING}; preview again") from None
+    differing = differences(preview.rows, found)
+    if differing:
+        shown = "; ".join(differing[:_MAX_DIFFERENCES])
+        more = len(differing) - _MAX_DIFFERENCES
+        raise StalePlan(
+            f"the drift of {graph.uri} changed since it was previewed; {_NOTHING}; preview again ({shown}"
+            + (f"; and {more} more tables)" if more > 0 else ")")
+        )
+    return preview.rows
+
+
+def _decisive(row: RepairRow) -> tuple[object, ...]:
+    """What an approval is about; the evidence explains it and may be worded anew. Pure."""
+    decided_by = row.classification, row.operations, row.error, row.readable
+    return (row.manifest_version, row.lance_head_version, *decided_by)
+
+
+def _phrase(row: RepairRow | None) -> str:
+    if row is None:
+        return "not live"
+    operations = f" [{', '.join(row.operations)}]" if row.operations else ""
+    return f"{row.manifest_version} → {row.lance_head_version} {row.classification.value}{operations}"
+
+
+def _rows(graph: Graph, entries: Sequence[TableEntry], collector: EvidenceCollector | None) -> tuple[RepairRow, ...]:
+    return tuple(_isolated(graph, entry, collector) for entry in entries)
+
+
+def _isolated(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -> RepairRow:
+    """The row of a table; one that cannot be opened is unverifiable and holds up no other. Reads."""
+    try:
+        return _row(graph, entry, collector)
+    except CorruptGraph:
+        raise
+    except OpsError as error:
+        return RepairRow(
+            table_key=entry.table_key,
+            manifest_version=entry.version,
+            lance_head_version=0,
+            classification=Classification.UNVERIFIABLE,
+            action=RepairAction.PREVIEW,
+            error=str(error),
+            evidence=collector.unreadable(error) if collector else None,
+        )
+
+
+def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -> RepairRow:
+    head = graph.open_head(entry)
+    if head.version < entry.version:
+        raise CorruptGraph(
+            f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
+            f"{entry.version}; {_NOTHING}; restore the table from a backup"
+        )
+    chain = history(graph.storage, entry.path, after=entry.version, upto=head.version)
+    drifted = bool(chain.operations) or chain.problem is not None
+    problem, readable = _against(graph, entry, head, chain) if drifted else (None, True)
+    classification = classify(chain, problem, readable=readable)
+    evidence = collector.collect(entry, head, chain) if drifted and collector else None
+    return RepairRow(
+        table_key=entry.table_key,
+        manifest_version=entry.version,
+        lance_head_version=head.version,
+        classification=classification,
+        action=RepairAction.PREVIEW if drifted else RepairAction.NO_OP,
+        operations=chain.operations,
+        error=chain.problem or problem,
+        readable=readable,
+        rows_before=evidence.rows_before if evidence else None,
+        rows_after=evidence.rows_after if evidence else None,
+        evidence=evidence,
+    )
+
+
+def _against(graph: Graph, entry: TableEntry, head: Dataset, chain: History) -> tuple[str | None, bool]:
+    """What speaks against publishing the newest version, and whether readers could read it. Reads."""
+    try:
+        pinned = graph.open_pinned(entry)
+    except OpsError as error:
+        failure = unreadable(None, head)
+        return failure or f"the published version of {entry.table_key} cannot be read: {error}", failure is None
+    failure = unreadable(pinned, head)
+    if failure is not None:
+        return f"{entry.table_key} {failure}", False
+    # Operations that change rows on purpose are compared by the evidence, for a person.
+    claims = chain.problem is None and VERIFIED_OPERATIONS.issuperset(chain.operations)
+    wrong = wrong_content(pinned, head) if claims else None
+    return (f"{entry.table_key} {wrong}" if wrong else None), True
+
+
+def _publish(graph: Graph, decided: tuple[RepairRow, ...]) -> int:
+    chosen = {r.table_key: r for r in decided if r.action in _PUBLISHES}
+    updates = []
+    for entry in graph.state().entries:
+        row = chosen.get(entry.table_key)
+        if row is not None:
+            # The exact version that was previewed, even if the HEAD has moved on since.
+            dataset = graph.lance.open(graph.table_uri(entry), version=row.lance_head_version)
+            updates.append(table_update(graph, replace(entry, version=row.manifest_version), dataset))
+    forced = any(r.action is RepairAction.FORCED for r in chosen.values())
+    actor = FORCE_ACTOR if forced else REPAIR_ACTOR
+    return publish(graph, tuple(updates), actor=actor).manifest_version
