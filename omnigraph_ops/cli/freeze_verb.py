@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from omnigraph_ops import audit_log, serde
+from omnigraph_ops import serde
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target, progress, say
 from omnigraph_ops.coordination.freeze_release import unfreeze, unfreeze_all
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.listing import list_holds

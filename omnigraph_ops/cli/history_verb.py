@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from omnigraph_ops import history, serde
+from omnigraph_ops import serde
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.output import open_target, say
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.history import render_csv
-from omnigraph_ops.history.render_html import html
-from omnigraph_ops.history.render_markdown import markdown
-from omnigraph_ops.history.render_text import text
-from omnigraph_ops.history.views import View, list_view, run_view, trend_view
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
-from omnigraph_ops.runs.settle import unsettled
+from omnigraph_ops.outcomes import history
+from omnigraph_ops.outcomes.history import render_csv
+from omnigraph_ops.outcomes.history.render_html import html
+from omnigraph_ops.outcomes.history.render_markdown import markdown
+from omnigraph_ops.outcomes.history.render_text import text
+from omnigraph_ops.outcomes.history.views import View, list_view, run_view, trend_view
+from omnigraph_ops.outcomes.runs.settle import unsettled
 
 Shown = HistoryList | RunRecord | TableTrend
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from omnigraph_ops import __version__, audit_log, history
+from omnigraph_ops import __version__
 from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.coordination.lease import process_name
 from omnigraph_ops.errors import (
@@ -25,8 +25,6 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
-from omnigraph_ops.history.record import record_of
-from omnigraph_ops.history.results import Interruption, RunResults, StageFailure
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -41,9 +39,12 @@ from omnigraph_ops.models import (
 from omnigraph_ops.models.backup import BackupReport
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
-from omnigraph_ops.runs.recorded import RecordedRun
-from omnigraph_ops.runs.results import audit_end, wants_audit, with_units
-from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.outcomes.history.record import record_of
+from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure
+from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units
+from omnigraph_ops.outcomes.runs.settle import settle
 from omnigraph_ops.stages.health.snapshot import everything_now, look, versions_now
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)

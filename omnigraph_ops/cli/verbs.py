@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from omnigraph_ops import audit_log, serde
+from omnigraph_ops import serde
 from omnigraph_ops.calibration import threshold as calibrate
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
@@ -27,6 +27,7 @@ from omnigraph_ops.coordination.fence import current_lock, unlock
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models import UnlockReport
+from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.recovery import check, recover
 from omnigraph_ops.views import render
 

@@ -14,11 +14,11 @@ from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway
-from omnigraph_ops.runs.watch import Run
 from omnigraph_ops.storage.inventory import Stored, walk
 from omnigraph_ops.storage.location import is_table_path, locate
 from omnigraph_ops.storage.options import AMBIENT, StoreAccess
 from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.watch import Run
 
 _FORMATS: dict[int, type[Stamp3] | type[Stamp6]] = {3: Stamp3, 6: Stamp6}
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from omnigraph_ops import audit_log
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError
 from omnigraph_ops.models import CleanupStats, OrphanedFork
 from omnigraph_ops.models.retention import TableRowStats
 from omnigraph_ops.models.runs import FilesDone
-from omnigraph_ops.runs.watch import Run
+from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.views.markdown import some
+from omnigraph_ops.watch import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

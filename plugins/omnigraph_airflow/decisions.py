@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 from omnigraph_ops import serde
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import Classification, CleanupPlan, OrphansPlan, RepairPreview, RepairRow
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.sizes import human_bytes, parse_bytes
 
 APPROVE, REJECT = "Approve", "Reject"

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from omnigraph_airflow.run_facts import RunFacts
-    from omnigraph_ops.history.results import RunResults
+    from omnigraph_ops.outcomes.history.results import RunResults
 
 
 def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
     """What the stages left, in the words of the history, which itself tells what failed of a table. Pure."""
-    from omnigraph_ops.history.results import RunResults, StageFailure
+    from omnigraph_ops.outcomes.history.results import RunResults, StageFailure
 
     of_tables = (
         StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id) for f in facts.failures if f.table_key

@@ -46,7 +46,7 @@ class RunReport:
 
 def build(facts: RunFacts) -> RunReport:
     """Roll everything up. Pure."""
-    from omnigraph_ops.history.record import outcome_of
+    from omnigraph_ops.outcomes.history.record import outcome_of
 
     broken = failed(facts)
     attention = _attention(facts)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, history
-from omnigraph_ops.audit_log import ENDS, AuditEvent
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.cleanup import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
-from omnigraph_ops.runs.journal import open_journals
-from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
+from omnigraph_ops.outcomes.runs.journal import open_journals
+from omnigraph_ops.outcomes.runs.settle import settle
 from omnigraph_ops.stages.optimize import optimize_table
 from tests.crash.harness_state import QUICK
 from tests.support.killed_runs import Ended, Kill, run_command

@@ -12,8 +12,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.history import read_runs
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.outcomes.history import read_runs
 from omnigraph_ops.stages.backup.restore import restore_backup
 from tests.support.freezes import freeze_tags
 from tests.support.rows import rows_everywhere

@@ -15,12 +15,13 @@ import pytest
 from omnigraph_airflow import consent
 from omnigraph_airflow.consent import Consent, Question
 
-from omnigraph_ops import audit_log, history, serde
+from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import RepairPreview, RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.stages.cleanup import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import history
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.outcomes import history
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.rows import tree_of
 from tests.support.runs import Finished

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import audit_log
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import OutcomeUnknown, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages import cleanup, orphans
 from omnigraph_ops.stages.recovery import check
 from omnigraph_ops.stages.repair import run as repair

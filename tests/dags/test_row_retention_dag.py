@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import audit_log, history
+from omnigraph_ops.outcomes import audit_log, history
 from tests.support.events import ids, items
 from tests.support.plain import opened
 from tests.support.runs import Finished

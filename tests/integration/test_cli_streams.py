@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from omnigraph_ops import audit_log, history
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.history import RunOutcome
-from omnigraph_ops.runs.journal import open_journals
+from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.runs.journal import open_journals
 from tests.conftest import DemoGraph
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}

@@ -13,7 +13,6 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops import history
 from omnigraph_ops.cli.recording import writes
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
@@ -23,6 +22,7 @@ from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.history_rows import rows_of
 from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable
 from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.outcomes import history
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.health import health

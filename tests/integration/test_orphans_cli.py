@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, serde
+from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.orphans import orphans_body, plan_orphans, texts
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph

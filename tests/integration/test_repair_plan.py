@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, serde
-from omnigraph_ops.audit_log import AuditEvent
+from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview
+from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of

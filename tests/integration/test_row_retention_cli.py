@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log, history, serde
+from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.engine.binary import EngineConflict, EngineTimeout, engine_cli
 from omnigraph_ops.errors import (
@@ -16,6 +16,7 @@ from omnigraph_ops.errors import (
     UnsupportedStamp,
 )
 from omnigraph_ops.models.retention import RowRetentionPlan
+from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.stages.expire_rows.apply import engine_of
 from tests.conftest import DemoGraph
 from tests.support.events import ITEMS, ids, items, stamps, timed

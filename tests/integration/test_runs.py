@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops import audit_log, history
-from omnigraph_ops.audit_log import AUDIT_DIR, AuditEvent
 from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.history.results import Snapshot
 from omnigraph_ops.lance.cleanup import existing_versions
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.runs import Unit, UnitRecord
-from omnigraph_ops.runs import journal
-from omnigraph_ops.runs.recorded import RecordedRun
-from omnigraph_ops.runs.settle import settle, unsettled
+from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.outcomes.audit_log import AUDIT_DIR, AuditEvent
+from omnigraph_ops.outcomes.history.results import Snapshot
+from omnigraph_ops.outcomes.runs import journal
+from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+from omnigraph_ops.outcomes.runs.settle import settle, unsettled
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.optimize import run as optimize_run
 from omnigraph_ops.stages.optimize import table_run

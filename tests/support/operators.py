@@ -10,11 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from omnigraph_ops import audit_log
 from omnigraph_ops.coordination.fence import current_lock
 from omnigraph_ops.coordination.holds import HOLDS_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.outcomes import audit_log
 from tests.support.rows import Rows, rows_everywhere
 
 ASK = "airflow.providers.standard.operators.hitl.upsert_hitl_detail"

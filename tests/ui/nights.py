@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.history import append
 from omnigraph_ops.models import TableHealth
 from omnigraph_ops.models.history import (
     Answer,
@@ -18,6 +17,7 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
+from omnigraph_ops.outcomes.history import append
 from omnigraph_ops.stages.health import health
 from omnigraph_ops.stages.health.snapshot import everything_now
 from tests.support.history import DAY_US, record

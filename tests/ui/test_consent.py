@@ -15,9 +15,9 @@ import httpx
 import pytest
 from omnigraph_airflow.demo_airflow import DemoAirflow, airflow_environment, free_port
 
-from omnigraph_ops import audit_log
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.outcomes import audit_log
 from tests.support.tables import PERSON
 from tests.support.writers import entry_of
 from tests.ui.conftest import CHROMIUM

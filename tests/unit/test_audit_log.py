@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import audit_log
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.storage.store import Storage
 
 

@@ -13,9 +13,9 @@ from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import decisions_of, header_of, results_of
 from omnigraph_airflow.run_report import build
 
-from omnigraph_ops.history.record import record_of
 from omnigraph_ops.models import CleanupStats, OptimizeReport, TableStats
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work
+from omnigraph_ops.outcomes.history.record import record_of
 from tests.support.history import header, record
 
 BROKEN = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", error="a file is missing"),))

@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from omnigraph_ops.history import render_csv
-from omnigraph_ops.history.render_html import html
-from omnigraph_ops.history.render_markdown import markdown
-from omnigraph_ops.history.render_text import text
-from omnigraph_ops.history.views import View, list_view, run_view, trend_view
 from omnigraph_ops.models.history import HistoryList, RunOutcome, TableTrend, TableTrendPoint
+from omnigraph_ops.outcomes.history import render_csv
+from omnigraph_ops.outcomes.history.render_html import html
+from omnigraph_ops.outcomes.history.render_markdown import markdown
+from omnigraph_ops.outcomes.history.render_text import text
+from omnigraph_ops.outcomes.history.views import View, list_view, run_view, trend_view
 from tests.support.history import record, table
 
 EVIL = '<script>alert(1)</script>|"><img src=x onerror=y>`**\x1b[31m'

@@ -27,12 +27,12 @@ from omnigraph_ops.models import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.runs.told import cleaned
-from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.outcomes.runs.told import cleaned
 from omnigraph_ops.stages.cleanup.forks import fork_files, is_orphaned, why_kept
 from omnigraph_ops.stages.cleanup.plan import files_to_go, refusal
 from omnigraph_ops.stages.cleanup.policy import removable
 from omnigraph_ops.stages.cleanup.protect import protect
+from omnigraph_ops.watch import Stopped
 
 _SHOWN = 5
 

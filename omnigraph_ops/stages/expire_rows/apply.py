@@ -16,9 +16,9 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.runs.watch import Stopped
 from omnigraph_ops.stages.expire_rows.plain import expire_plain
 from omnigraph_ops.stages.expire_rows.through_engine import expiring_table, sweep_branches
+from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"
 _PLACE = LeasePlace(path=f"{MAINTENANCE_DIR}/expire-rows", name="the row retention lease")

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from omnigraph_ops import audit_log
 from omnigraph_ops.coordination.freeze_names import contract_folder
 from omnigraph_ops.coordination.freeze_release import end_freeze, sweep_ended_here
 from omnigraph_ops.coordination.frozen import active_freezes
@@ -34,6 +33,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.lance.errors import DatasetMissing
 from omnigraph_ops.lance.tags import create_tag
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
+from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.freeze.observe import Look, observe_cut
 from omnigraph_ops.stages.freeze.verify import verify_cut

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.history.results import Snapshot
 from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.models.history import Measured
+from omnigraph_ops.outcomes.history.results import Snapshot
+from omnigraph_ops.stages.health.read import health
 
 
 def versions_now(graph: Graph) -> Snapshot:
@@ -20,8 +21,6 @@ def versions_now(graph: Graph) -> Snapshot:
 
 def everything_now(graph: Graph) -> Snapshot:
     """Versions and health of every maintained table: metadata and one listing per table. Reads."""
-    from omnigraph_ops.stages.health.read import health
-
     versions = versions_now(graph)
     report = health(graph)
     published = dict(versions.tables)

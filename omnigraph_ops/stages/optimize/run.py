@@ -25,9 +25,8 @@ from omnigraph_ops.models import (
     UnitWindow,
 )
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.runs.told import optimized
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.runs.told import optimized
-from omnigraph_ops.runs.watch import Stopped
 from omnigraph_ops.stages.optimize.accounting import accounted
 from omnigraph_ops.stages.optimize.budget import Budget, late_internal, run_within, too_late, under_budget, untouched
 from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
@@ -37,6 +36,7 @@ from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.plan import plan_table
 from omnigraph_ops.stages.optimize.table_run import TableRun
 from omnigraph_ops.stages.optimize.units import Effort, Progress, Room
+from omnigraph_ops.watch import Stopped
 
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25

@@ -18,7 +18,6 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.references import branch_names
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
-from omnigraph_ops.runs.watch import Stopped
 from omnigraph_ops.stages.orphans.classify import Standing
 from omnigraph_ops.stages.orphans.plan import Say, dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
@@ -33,6 +32,7 @@ from omnigraph_ops.storage.inventory import (
     remove_files,
     remove_folder,
 )
+from omnigraph_ops.watch import Stopped
 
 _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"

@@ -15,7 +15,7 @@ from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENA
 from omnigraph_ops.graph.paths import LanceFile, Part, chain_folder, dataset_of, is_plain, is_root_file, lance_file
 from omnigraph_ops.graph.references import References
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.runs.journal import RUNS_DIR
+from omnigraph_ops.outcomes.runs.journal import RUNS_DIR
 
 QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
 _OWN = re.compile(

@@ -19,13 +19,13 @@ from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, list_sidecars, read_sidecar
 from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.runs.settle import settle
-from omnigraph_ops.runs.watch import Stopped
+from omnigraph_ops.outcomes.runs.settle import settle
 from omnigraph_ops.stages.recovery.check import check, inspect_sidecar, judged_sidecar
 from omnigraph_ops.stages.recovery.classify import PinState
 from omnigraph_ops.stages.recovery.leftover import publish_leftovers
 from omnigraph_ops.stages.recovery.litter import sweep_litter
 from omnigraph_ops.stages.recovery.rollback import roll_back_deletes
+from omnigraph_ops.watch import Stopped
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 

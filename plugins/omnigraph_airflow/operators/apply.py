@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_airflow.decisions import Decision
-    from omnigraph_ops.audit_log import AuditEvent
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.outcomes.audit_log import AuditEvent
 
 
 R = TypeVar("R")

@@ -23,10 +23,10 @@ from omnigraph_airflow.operators.base import (
 )
 from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_ops import serde
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lots import deal
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.views import render
 
 if TYPE_CHECKING:

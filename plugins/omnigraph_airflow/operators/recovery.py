@@ -48,7 +48,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
 
     def _record_shell_runs(self, graph: Graph) -> None:
         """Record the runs of the shell that were cut off, while the graph is as they left it. Writes."""
-        from omnigraph_ops.runs.settle import settle
+        from omnigraph_ops.outcomes.runs.settle import settle
 
         try:
             settle(graph, warn=self.log.warning)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.apply import ApplyApprovedOperator
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, skip_if_frozen
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.views import render
 
 if TYPE_CHECKING:

@@ -101,8 +101,8 @@ class ReportOperator(BaseOperator):
 
     def _keep(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""
-        from omnigraph_ops import history
-        from omnigraph_ops.history.record import record_of
+        from omnigraph_ops.outcomes import history
+        from omnigraph_ops.outcomes.history.record import record_of
         from omnigraph_ops.stages.health.snapshot import everything_now, look
 
         def make() -> RunRecord:

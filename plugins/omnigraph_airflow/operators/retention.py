@@ -9,8 +9,8 @@ from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.apply import ApplyApprovedOperator
 from omnigraph_airflow.operators.ask import ApprovePlanOperator
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -21,7 +21,7 @@ from omnigraph_airflow.page.overview import overview
 from omnigraph_airflow.page.plans import plan_view
 from omnigraph_airflow.page.rendering import render
 from omnigraph_airflow.page.table_page import table_page
-from omnigraph_ops.history.views import run_view
+from omnigraph_ops.outcomes.history.views import run_view
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from omnigraph_airflow.graphs import NIGHTLY, default_graph, nightly_dag_id, read_graphs_file
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.history.redacted import redacted
+from omnigraph_ops.outcomes.history.redacted import redacted
 from omnigraph_ops.storage.location import locate
 
 CHECK = "omnigraph_graphs_check"

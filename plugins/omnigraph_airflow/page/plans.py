@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from omnigraph_ops.durations import moment
-from omnigraph_ops.history.views import Section, View
 from omnigraph_ops.models import (
     Classification,
     CleanupPlan,
@@ -18,6 +17,7 @@ from omnigraph_ops.models import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.retention import RowRetentionPlan, TableRowPlan
+from omnigraph_ops.outcomes.history.views import Section, View
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.views.approval import policy_text, ranges
 from omnigraph_ops.views.approval.cleanup import by_reasons

@@ -10,7 +10,7 @@ from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.hooks.store_variables import SECRETS
 from omnigraph_airflow.stages import BY_NAME
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.history.redacted import redacted
+from omnigraph_ops.outcomes.history.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,21 +83,21 @@ def opened(listed: ListedGraph) -> Graph:
 
 def runs_of(listed: ListedGraph, last: int) -> tuple[RunRecord, ...]:
     """Its newest runs, newest first. Reads."""
-    from omnigraph_ops.history import read_runs
+    from omnigraph_ops.outcomes.history import read_runs
 
     return read_runs(opened(listed), last=last)
 
 
 def run_of(listed: ListedGraph, run_id: str) -> RunRecord | None:
     """One run with its tables. Reads."""
-    from omnigraph_ops.history import read_run
+    from omnigraph_ops.outcomes.history import read_run
 
     return read_run(opened(listed), run_id)
 
 
 def trend_of(listed: ListedGraph, table_key: str) -> tuple[TableTrendPoint, ...]:
     """The newest runs that looked at a table. Reads."""
-    from omnigraph_ops.history import table_trend
+    from omnigraph_ops.outcomes.history import table_trend
 
     return table_trend(opened(listed), table_key, last=CHARTED)
 

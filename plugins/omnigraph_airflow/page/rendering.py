@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from omnigraph_airflow.page import charts, texts
 from omnigraph_airflow.page.shim import PAGES
-from omnigraph_ops.history.views import what, words
+from omnigraph_ops.outcomes.history.views import what, words
 from omnigraph_ops.views.approval import ranges
 
 

@@ -40,7 +40,7 @@ def test_hostile_names_are_only_text(client: Callable[..., Client], graphs_file:
     for name in HOSTILE:
         lance.write_dataset(rows(0, 10), str(tmp_path / "folder" / f"{name}.lance"))
     graph = open_graph(str(tmp_path / "folder"))
-    from omnigraph_ops.history import append
+    from omnigraph_ops.outcomes.history import append
 
     run_id = "dag/<b>'\"&/../run"
     hostile = record(run_id, tables=tuple(table(k, reason=k, error=k) for k in HOSTILE), errors=HOSTILE)
@@ -124,7 +124,7 @@ def test_a_graph_page_shows_drift_protection_holds_and_reports(
     client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
 ) -> None:
     from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
-    from omnigraph_ops.history import append
+    from omnigraph_ops.outcomes.history import append
 
     graph = demo_graph(loads=2, lazy_branches=1, drift_tables=("node:Person",), drift_kind="delete")
     entry = graph.state().entries[0]

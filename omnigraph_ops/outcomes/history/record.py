@@ -7,9 +7,6 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 
 from omnigraph_ops.graph.ids import new_ulid, now_us
-from omnigraph_ops.history.parts import parts_of
-from omnigraph_ops.history.results import RunResults
-from omnigraph_ops.history.tables import table_record
 from omnigraph_ops.models import SparedFile
 from omnigraph_ops.models.history import (
     Answer,
@@ -21,6 +18,9 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
+from omnigraph_ops.outcomes.history.parts import parts_of
+from omnigraph_ops.outcomes.history.results import RunResults
+from omnigraph_ops.outcomes.history.tables import table_record
 from omnigraph_ops.sizes import human_bytes
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from omnigraph_ops.audit_log import AuditEvent
-from omnigraph_ops.history.results import RunResults
 from omnigraph_ops.models import (
     CheckStatus,
     OptimizeReport,
@@ -16,6 +14,8 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult
+from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.history.results import RunResults
 from omnigraph_ops.views import render
 
 _PURGED, _RESTORED = "purged", "restored"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.history.place import credentials_of, table_at
-from omnigraph_ops.history.redacted import redacted_record
 from omnigraph_ops.lance.history_rows import rows_of
 from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.models.history import RunRecord
+from omnigraph_ops.outcomes.history.place import credentials_of, table_at
+from omnigraph_ops.outcomes.history.redacted import redacted_record
 from omnigraph_ops.storage.store import Storage
 
 _DAY_US = 86_400 * 1_000_000

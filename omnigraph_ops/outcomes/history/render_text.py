@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from omnigraph_ops.history.views import Section, View
+from omnigraph_ops.outcomes.history.views import Section, View
 from omnigraph_ops.views.readable import safe
 
 

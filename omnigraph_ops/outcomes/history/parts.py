@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from omnigraph_ops.history.results import RunResults, StageFailure
 from omnigraph_ops.models import (
     CleanupStats,
     OrphanedFork,
@@ -19,6 +18,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.history import Measured, RunDecision
 from omnigraph_ops.models.retention import TableRowStats
+from omnigraph_ops.outcomes.history.results import RunResults, StageFailure
 
 
 class _Keyed(Protocol):

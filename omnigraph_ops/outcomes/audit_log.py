@@ -19,6 +19,7 @@ from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.views.readable import safe
 
 AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
 _TIME_OF_ULID = 10
@@ -123,9 +124,6 @@ def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
 
 def text(log: AuditLog) -> str:
     """The log for a terminal, a line per entry; what could move its cursor is escaped. Pure."""
-    # Its package imports Lance, which takes a second: not for the DAG files, which import this module.
-    from omnigraph_ops.views.readable import safe
-
     lines = [f"audit {log.uri} — {len(log.entries)} entries"]
     for entry in log.entries:
         run = f" in {entry.run}" if entry.run else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.history.views import Section, View
+from omnigraph_ops.outcomes.history.views import Section, View
 from omnigraph_ops.views.markdown import prose, table
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.history.place import table_at
 from omnigraph_ops.lance.history_rows import points_of, records_of
 from omnigraph_ops.lance.history_table import literal, moment_literal
 from omnigraph_ops.models.history import RunRecord, TableTrendPoint
+from omnigraph_ops.outcomes.history.place import table_at
 from omnigraph_ops.storage.store import Storage
 
 _RUNS = "table_key IS NULL"

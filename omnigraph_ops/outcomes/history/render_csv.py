@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from omnigraph_ops.history.views import what
 from omnigraph_ops.models.history import Measured, RunRecord, TableRecord, TableTrend, Work
+from omnigraph_ops.outcomes.history.views import what
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Row = dict[str, object]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from omnigraph_ops import audit_log, history
-from omnigraph_ops.audit_log import AuditEvent
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.history.record import record_of
-from omnigraph_ops.history.results import Interruption, RunResults, Snapshot, StageFailure
 from omnigraph_ops.models.history import Measured, RunOutcome, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import UnitRecord, UnitResult
-from omnigraph_ops.runs import journal, told
-from omnigraph_ops.runs.journal import RUNS_DIR, Journal, Warn
-from omnigraph_ops.runs.results import audit_end, with_units
+from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.history.record import record_of
+from omnigraph_ops.outcomes.history.results import Interruption, RunResults, Snapshot, StageFailure
+from omnigraph_ops.outcomes.runs import journal, told
+from omnigraph_ops.outcomes.runs.journal import RUNS_DIR, Journal, Warn
+from omnigraph_ops.outcomes.runs.results import audit_end, with_units
 
 _TURN = LeasePlace(path=f"{RUNS_DIR}/lease", name="the lease of whoever records interrupted runs")
 _REASON = "interrupted: its process ended before it was recorded"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from omnigraph_ops.history.parts import TableParts
-from omnigraph_ops.history.results import DONE_BY_RECOVER, DONE_BY_REPAIR
 from omnigraph_ops.models import Classification, OrphanedFork, RepairAction
 from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, TableRecord, Work
+from omnigraph_ops.outcomes.history.parts import TableParts
+from omnigraph_ops.outcomes.history.results import DONE_BY_RECOVER, DONE_BY_REPAIR
 
 _NO_WORK = "no work"
 

@@ -7,17 +7,17 @@ import threading
 import time
 from dataclasses import replace
 
-from omnigraph_ops import audit_log
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid
-from omnigraph_ops.history.place import credentials_of
-from omnigraph_ops.history.redacted import redacted, redacted_record
-from omnigraph_ops.history.results import Snapshot
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
 from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult, UnitValue
-from omnigraph_ops.runs import journal, told
-from omnigraph_ops.runs.watch import Run
+from omnigraph_ops.outcomes import audit_log
+from omnigraph_ops.outcomes.history.place import credentials_of
+from omnigraph_ops.outcomes.history.redacted import redacted, redacted_record
+from omnigraph_ops.outcomes.history.results import Snapshot
+from omnigraph_ops.outcomes.runs import journal, told
+from omnigraph_ops.watch import Run
 
 _POLL_SECONDS = 0.1
 
