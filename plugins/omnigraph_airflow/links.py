@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
-from airflow.sdk.configuration import conf
 
+from omnigraph_airflow.addresses import PAGES, base_path
 from omnigraph_airflow.graphs import is_name
-from omnigraph_airflow.page.shim import PAGES
 from omnigraph_airflow.stages import BY_APPROVAL
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 GRAPH_PAGE = PAGES + "/graphs/{name}"
-
-
-def base_path() -> str:
-    """The path that Airflow is served under, empty at the top of a host. Reads the config."""
-    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
 
 
 class GraphPageLink(BaseOperatorLink):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
-from omnigraph_airflow.page.shim import PAGES, LazyApp
+from omnigraph_airflow.addresses import PAGES
+from omnigraph_airflow.page.shim import LazyApp
 
 
 class OmnigraphPlugin(AirflowPlugin):

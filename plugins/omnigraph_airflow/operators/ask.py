@@ -16,13 +16,14 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow import consent, decisions
+from omnigraph_airflow.addresses import base_path
 from omnigraph_airflow.audited import note
 from omnigraph_airflow.consent import Consent, question_of
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_airflow.links import GraphPageLink, base_path
+from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.question import shown_text
 from omnigraph_ops.coordination import sealed

@@ -11,7 +11,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from omnigraph_airflow.links import base_path
+from omnigraph_airflow.addresses import base_path
 from omnigraph_airflow.page import reads
 from omnigraph_airflow.page.access import SIGNED_IN, Access, AccessDep
 from omnigraph_airflow.page.graph_page import MOST_SECONDS, MOST_TABLES, graph_page

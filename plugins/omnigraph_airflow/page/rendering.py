@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from omnigraph_airflow.addresses import PAGES
 from omnigraph_airflow.page import charts, texts
-from omnigraph_airflow.page.shim import PAGES
 from omnigraph_ops.outcomes.history.views import what, words
 from omnigraph_ops.views.approval import ranges
 

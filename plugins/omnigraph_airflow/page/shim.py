@@ -6,9 +6,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-PAGES = "/omnigraph-maintenance"
-"""Where the pages are served, below Airflow's own address."""
-
 
 class LazyApp:
     """An ASGI application that becomes the page with its first request."""

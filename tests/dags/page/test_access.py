@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from omnigraph_airflow.page.shim import PAGES
+from omnigraph_airflow.addresses import PAGES
 
 from tests.conftest import DemoGraph
 from tests.support.page import ROLES, ROUTES, Client, Tags, get

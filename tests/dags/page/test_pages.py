@@ -16,7 +16,7 @@ from typing import Any
 
 import lance
 import pytest
-from omnigraph_airflow.page.shim import PAGES
+from omnigraph_airflow.addresses import PAGES
 from omnigraph_airflow.stages import BY_APPROVAL, Stage
 
 from omnigraph_ops.coordination import sealed
