@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.places import backup_of, uri_of
 from omnigraph_ops.stages.backup.restore import restore_backup

@@ -15,7 +15,7 @@ from omnigraph_ops.cli.values import wrong_usage
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
-from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.stages.cleanup.policy import check_policy, refuse_young

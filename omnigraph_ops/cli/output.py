@@ -10,7 +10,8 @@ from collections.abc import Callable
 from omnigraph_ops import serde
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.storage.location import locate
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import store_clock
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.opening import open_graph
 from tests.crash.harness_disk import Contents, Quiet, files_in, restore
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK, check_converged, check_readable, converge

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
+from omnigraph_ops.graph.opening import open_graph
 from tests.crash.conftest import Stage
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK

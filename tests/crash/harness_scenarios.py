@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.stages.optimize import optimize_all, optimize_internal, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import working_holder
 from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS

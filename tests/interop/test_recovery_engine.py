@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.stages.recovery import recover
 from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
-from omnigraph_ops.graph.graph import Graph, open_graph
+from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, MANIFEST_DIR, PROBE_PREFIX
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.parallel import in_parallel

@@ -1,0 +1,86 @@
+"""Open a graph for maintenance: which generation it is, or plain Lance, or why it is neither."""
+
+from __future__ import annotations
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, STAMP_KEY
+from omnigraph_ops.graph.plain import open_plain
+from omnigraph_ops.graph.stamp import GraphContext
+from omnigraph_ops.graph.stamp3 import Stamp3
+from omnigraph_ops.graph.stamp6 import Stamp6
+from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
+from omnigraph_ops.lance.gateway import LanceGateway
+from omnigraph_ops.storage.location import locate
+from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.store import Storage
+
+_FORMATS: dict[int, type[Stamp3] | type[Stamp6]] = {3: Stamp3, 6: Stamp6}
+
+
+def open_graph(target: str, settings: Settings | None = None, access: StoreAccess = AMBIENT) -> Graph:
+    """Open a graph for maintenance after checking its stamp and schema contract. Reads.
+
+    Raises:
+        InvalidInput: the target is not a path or an s3:// URI.
+        NotAGraph, UnsupportedStamp, ContractError: it cannot be maintained; nothing was written.
+
+    Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
+    """
+    location = locate(target)
+    storage = Storage(location.root, access.s3fs(location.root))
+    lance = LanceGateway(access.lance(location.root))
+    context = GraphContext(location=location, storage=storage, lance=lance)
+    stamp = _read_stamp(context)
+    if stamp is not None:
+        return Graph(context, _FORMATS[stamp](), settings or Settings.from_env())
+    plain = open_plain(context, settings or Settings.from_env())
+    if plain is None:
+        raise NotAGraph(f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}")
+    return plain
+
+
+def _read_stamp(context: GraphContext) -> int | None:
+    """The stamp of the graph manifest, None where there is no such dataset. Reads."""
+    root = context.location.root
+    if not context.storage.exists(""):
+        raise NotAGraph(f"there is nothing at {root}")
+    try:
+        manifest = context.lance.open(context.location.uri(MANIFEST_DIR))
+    except DatasetMissing:
+        return None
+    except LanceFailure as error:
+        raise CorruptGraph(f"{root}/{MANIFEST_DIR} cannot be read; nothing was written: {error}") from None
+    raw = (manifest.schema.metadata or {}).get(STAMP_KEY.encode())
+    if raw is None and not ROOT_FILES.intersection(context.storage.list("")):
+        raise NotAGraph(
+            f"{root}/{MANIFEST_DIR} was not written by Omnigraph; the folder of a Lance namespace, whose own "
+            "catalog that may be, is not maintained; nothing was written"
+        )
+    # The first generation carried no stamp.
+    raw = b"1" if raw is None else raw
+    stamp = int(raw) if raw.isdigit() else None
+    if stamp in _FORMATS:
+        return stamp
+    raise UnsupportedStamp(_stamp_message(root, raw.decode(errors="replace"), stamp))
+
+
+def _stamp_message(root: str, raw: str, stamp: int | None) -> str:
+    if stamp is None:
+        return f"{root}/{MANIFEST_DIR} carries an unreadable stamp {raw!r}; nothing was written"
+    newest = max(_FORMATS)
+    if stamp > newest:
+        return (
+            f"{root} is stamped at internal schema v{stamp} but this tool expects v{newest} — "
+            "upgrade omnigraph-ops before maintaining this graph"
+        )
+    if stamp < min(_FORMATS):
+        return (
+            f"{root} is stamped at internal schema v{stamp}; open it once read-write with omnigraph 0.7.2 "
+            "(for example `omnigraph optimize`), which migrates it to v3"
+        )
+    return (
+        f"{root} is stamped at internal schema v{stamp}, a generation between releases that is not maintained; "
+        "export it with the omnigraph release that wrote it and load it with 0.9.0"
+    )
