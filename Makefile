@@ -87,8 +87,9 @@ test-ui: $(STAMP) ## the page in a real Chromium; PICTURES=docs/img renews those
 	@OMNIGRAPH_TEST_CHROMIUM="$$(command -v chromium || command -v google-chrome)" OMNIGRAPH_TEST_PICTURES="$(PICTURES)" \
 		$(BIN)/python -m pytest tests/ui
 
-lint: $(STAMP) ## ruff: style, complexity, forbidden imports
+lint: $(STAMP) ## style and complexity (ruff), which package imports which (import-linter)
 	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 types: $(STAMP) ## mypy, strict: omnigraph_ops, plugins, dags, tests/support
 	@$(BIN)/mypy

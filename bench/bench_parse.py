@@ -1,4 +1,3 @@
-# ruff: noqa: TID251
 """Claim: a graph costs a graphs file some milliseconds at each parse, and the scheduler next to nothing by its tables.
 
 Printed: the parse of 50 graphs against that of one, beyond what one costs Airflow anyway; the bytes of their serialised
