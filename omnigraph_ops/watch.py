@@ -30,6 +30,9 @@ class Run:
     def ended(self, unit: Unit, value: UnitValue | None) -> None:
         """Called right after its last effect, with what came of it; None: nothing."""
 
+    def notes(self, value: object) -> None:
+        """Called with a plan, a report or a row of one, for whoever tells of the run."""
+
     def check(self) -> None:
         """Raise `Stopped` if the run was asked to stop."""
         if self.stopping:

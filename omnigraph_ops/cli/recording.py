@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from omnigraph_ops import __version__
 from omnigraph_ops.cli.signals import Signals
@@ -27,40 +26,21 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.models import (
     CleanupPlan,
-    CleanupReport,
-    OptimizeReport,
     OrphansPlan,
-    OrphansReport,
-    QuarantineReport,
-    RecoverReport,
     RepairPreview,
-    RepairReport,
 )
-from omnigraph_ops.models.backup import BackupReport
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
-from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.models.retention import RowRetentionPlan
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.history.record import record_of
 from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units
+from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
 from omnigraph_ops.outcomes.runs.settle import settle
 from omnigraph_ops.stages.health.snapshot import everything_now, look, versions_now
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
 """The call was wrong: there was no run. What stands in the way of a run is part of its record."""
-_FIELDS: dict[type, str] = {
-    OptimizeReport: "optimize",
-    RepairPreview: "preview",
-    RepairReport: "repair",
-    CleanupPlan: "cleanup_plan",
-    OrphansReport: "orphans",
-    QuarantineReport: "quarantine",
-    RecoverReport: "recovery",
-    RowRetentionReport: "row_retention",
-    BackupReport: "backup",
-}
-"""Where a value of a verb belongs in the results."""
 _SIGNALS: dict[object, str] = {128 + number: number.name for number in signal.Signals}
 """By the exit code of whoever was ended by one."""
 
@@ -138,7 +118,7 @@ class Recorder:
 
     def note(self, value: object) -> None:
         """A plan or a report. Pure."""
-        self._results = _with(self._results, value)
+        self._results = with_value(self._results, value)
         self._results = replace(self._results, decisions=self._results.decisions + self._decision(value))
         if self._run is not None:
             self._run.decisions = self._results.decisions
@@ -215,17 +195,8 @@ class Recorder:
             return True
         failure = _sentence(error) if isinstance(error, Exception) and not _told(self._results) else None
         event, detail = audit_end(results, error=failure, interrupted=results.interruption is not None)
-        header = run.header
         try:
-            audit_log.append(
-                graph.storage,
-                event,
-                verb=header.verb,
-                actor=header.triggered_by,
-                digest=digest,
-                detail=detail,
-                run=header.run_id,
-            )
+            audit_log.append(graph.storage, event, **run.subject(digest), detail=detail)
         except OpsError as problem:
             if not run.audited:
                 return True  # nothing began, and why is told already
@@ -300,19 +271,6 @@ def _to_decide(plan: object) -> tuple[str, str] | None:
         case RowRetentionPlan() if plan.total_rows:
             return "expire-rows", plan.digest
     return None
-
-
-def _with(results: RunResults, value: object) -> RunResults:
-    """The results with one more value; what is no part of a record is left out. Pure."""
-    if isinstance(value, CleanupReport):
-        forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
-        return replace(results, cleanup=value.tables, forks=forks)
-    if isinstance(value, RecoverReport) and not value.status.is_settled:
-        left = StageFailure(message=f"recover left the graph {value.status.value}", stage="recover")
-        results = replace(results, failures=(left,))
-    name = _FIELDS.get(type(value))
-    changes: dict[str, Any] = {} if name is None else {name: value}
-    return replace(results, **changes)
 
 
 def _sentence(error: BaseException) -> str:

@@ -92,6 +92,22 @@ class UnitRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAttempt:
+    """One attempt of one task of a DAG run."""
+
+    task_id: str
+    map_index: int = -1
+    """-1: it is not mapped."""
+    try_number: int = 1
+    """Goes on counting when the run is cleared."""
+
+    @property
+    def instance(self) -> str:
+        """The task, a mapped one as `task_index`. Pure."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id}_{self.map_index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunIntent:
     """What a run writes down before its first effect."""
 
@@ -105,3 +121,5 @@ class RunIntent:
     graph_version: int | None
     versions: dict[str, int]
     """Published version of every table."""
+    task: TaskAttempt | None = None
+    """Of a DAG run, the task that keeps this journal; None: the whole run does."""

@@ -12,12 +12,15 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypedDict
 
 from omnigraph_ops import serde
 from omnigraph_ops.durations import moment
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.models.history import RunDecision, RunHeader
+from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.readable import safe
 
@@ -58,6 +61,8 @@ class AuditEntry:
     """One sentence: the answer, what was done, or why it failed."""
     run: str | None = None
     """The run, as the history names it; the Airflow run for what a DAG did."""
+    task: str | None = None
+    """Of what a DAG did, the attempt of the task, so that each start has its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,30 @@ class AuditLog:
 
     uri: str
     entries: tuple[AuditEntry, ...]
+
+
+class Subject(TypedDict):
+    """Whose work an entry is about: the arguments of `append` beside the event and its detail."""
+
+    verb: str
+    actor: str
+    digest: str
+    run: str
+    task: str | None
+
+
+def subject_of(
+    header: RunHeader, decisions: Sequence[RunDecision], digest: str, task: TaskAttempt | None = None
+) -> Subject:
+    """What the entries about one plan in a run have in common: who decided about it is their actor. Pure."""
+    decided = next((decision for decision in decisions if decision.digest == digest), None)
+    return Subject(
+        verb=decided.stage if decided else header.verb,
+        actor=decided.by if decided else header.triggered_by,
+        digest=digest,
+        run=header.dag_run_id or header.run_id,
+        task=None if task is None else f"{header.dag_id}/{task.instance} try {task.try_number}",
+    )
 
 
 def append(
@@ -77,22 +106,27 @@ def append(
     digest: str,
     detail: str = "",
     run: str | None = None,
+    task: str | None = None,
 ) -> AuditEntry:
     """Add one entry. Writes."""
     at_us = now_us()
-    entry = AuditEntry(at_us=at_us, verb=verb, event=event, actor=actor, digest=digest, detail=detail, run=run)
+    entry = AuditEntry(
+        at_us=at_us, verb=verb, event=event, actor=actor, digest=digest, detail=detail, run=run, task=task
+    )
     storage.write(f"{AUDIT_DIR}/{new_ulid(at_us)}.json", serde.dumps(entry).encode())
     return entry
 
 
-def started(storage: Storage, *, verb: str, actor: str, digest: str, run: str | None = None) -> AuditEntry:
+def started(
+    storage: Storage, *, verb: str, actor: str, digest: str, run: str | None = None, task: str | None = None
+) -> AuditEntry:
     """Add the entry that an apply begins with, before its first effect. Writes.
 
     Raises:
         StorageError: it could not be written, so the effect must not happen.
     """
     try:
-        return append(storage, AuditEvent.STARTED, verb=verb, actor=actor, digest=digest, run=run)
+        return append(storage, AuditEvent.STARTED, verb=verb, actor=actor, digest=digest, run=run, task=task)
     except StorageError as error:
         raise StorageError(
             f"the audit log could not be written, so nothing was removed or published: {error}; make "
@@ -100,11 +134,14 @@ def started(storage: Storage, *, verb: str, actor: str, digest: str, run: str | 
         ) from error
 
 
-def is_open(storage: Storage, *, run: str, since_us: int) -> bool:
-    """Whether the log says that a run started, and not how it ended. Reads what is at most a day older than the run."""
+def is_open(storage: Storage, *, run: str, task: str | None, since_us: int) -> bool:
+    """Whether the log says that a run, or a task of it, started, and not how it ended. Reads.
+
+    Only entries that are at most a day older than the run.
+    """
     first = new_ulid(max(0, since_us - _CLOCK_STEP_US))[:_TIME_OF_ULID]
     names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json") and name[:_TIME_OF_ULID] >= first]
-    events = {entry.event for entry in _entries(storage, names) if entry.run == run}
+    events = {entry.event for entry in _entries(storage, names) if (entry.run, entry.task) == (run, task)}
     return AuditEvent.STARTED in events and not events & ENDS
 
 
@@ -127,6 +164,7 @@ def text(log: AuditLog) -> str:
     lines = [f"audit {log.uri} — {len(log.entries)} entries"]
     for entry in log.entries:
         run = f" in {entry.run}" if entry.run else ""
+        run += f", {entry.task}" if entry.task else ""
         said = f"{entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} [{entry.digest}]"
         lines.append(f"  {moment(entry.at_us)}  {safe(said)}")
     return "\n".join(lines)

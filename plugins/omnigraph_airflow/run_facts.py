@@ -15,6 +15,7 @@ from omnigraph_ops.models import (
     OrphanedFork,
     OrphansPlan,
     OrphansReport,
+    RecoverReport,
     RepairPreview,
     RepairReport,
 )
@@ -63,6 +64,7 @@ class RunFacts:
     orphans_plan: OrphansPlan | None = None
     orphans: OrphansReport | None = None
     row_plan: RowRetentionPlan | None = None
+    recovery: RecoverReport | None = None
     rows: RowRetentionReport | None = None
     backup: BackupReport | None = None
     verified: VerifyReport | None = None

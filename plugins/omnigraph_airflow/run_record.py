@@ -11,6 +11,7 @@ from omnigraph_ops import __version__
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from typing import Any
 
@@ -34,8 +35,10 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
         cleanup=facts.cleanup,
         forks=facts.forks,
         orphans=facts.orphans,
+        recovery=facts.recovery,
         row_retention=facts.rows,
         backup=facts.backup,
+        verified=facts.verified,
         decisions=decisions_of(facts),
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         attention=attention,
@@ -45,28 +48,34 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
     """Who decided about which stage, in the order of the stages. Pure."""
     answered = ((stage.name, facts.decisions.get(stage.name)) for stage in STAGES)
-    return tuple(_decision(name, decision) for name, decision in answered if decision is not None)
+    return tuple(decision_of(name, decision) for name, decision in answered if decision is not None)
 
 
-def header_of(context: Any, facts: RunFacts, *, stamp: int) -> RunHeader:
+def header_of(context: Any, graph: str, *, stages: Collection[str], stamp: int) -> RunHeader:
     """Which run it is. Reads the context."""
     run, dag_id = context["dag_run"], context["ti"].dag_id
     return RunHeader(
-        run_id=f"{dag_id}/{context['run_id']}",
+        run_id=run_id_of(context),
         origin=RunOrigin.AIRFLOW,
-        verb="+".join(stage.name for stage in STAGES if stage.name in facts.stages),
+        verb="+".join(stage.name for stage in STAGES if stage.name in stages),
         triggered_by=getattr(run, "triggering_user_name", None) or str(getattr(run.run_type, "value", run.run_type)),
-        started_at_us=_us(run.start_date) or _us(context["ti"].start_date) or 0,
-        graph=facts.graph,
+        started_at_us=_us(run.start_date) or _us(getattr(context["ti"], "start_date", None)) or 0,
+        graph=graph,
         stamp=stamp,
         tool_version=__version__,
         dag_id=dag_id,
         dag_run_id=context["run_id"],
-        logical_date_us=_us(run.logical_date),
+        logical_date_us=_us(getattr(run, "logical_date", None)),
     )
 
 
-def _decision(stage: str, decision: Decision) -> RunDecision:
+def run_id_of(context: Any) -> str:
+    """The run, as the history names it. Pure."""
+    return f"{context['ti'].dag_id}/{context['run_id']}"
+
+
+def decision_of(stage: str, decision: Decision) -> RunDecision:
+    """What was decided about a stage, in the words of the history. Pure."""
     answer = Answer.APPROVED if decision.approved else Answer.REJECTED
     return RunDecision(
         stage=stage,

@@ -15,7 +15,6 @@ import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.lance.cleanup import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
@@ -26,6 +25,7 @@ from tests.crash.harness_state import QUICK
 from tests.support.killed_runs import Ended, Kill, run_command
 from tests.support.kills import BEFORE, kill_at
 from tests.support.orphans import age, plant
+from tests.support.record_truth import COMPARED, Seen, differ
 from tests.support.rows import rows_everywhere
 
 pytestmark = pytest.mark.crash
@@ -73,30 +73,6 @@ CASES = {
     "repair": Case(words=("repair", "--confirm", "--force"), drifted=(PERSON, "edge:Knows")),
     "recover": Case(words=("recover",), prepare=_armed),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a graph is, as far as a record speaks of it."""
-
-    pins: dict[str, int]
-    heads: dict[str, int]
-    versions: dict[str, frozenset[int]]
-    files: dict[str, int]
-
-    @staticmethod
-    def of(graph: Graph) -> Seen:
-        """Everything but the state of this tool. Reads."""
-        entries = graph.maintained(graph.state())
-        heads = {e.table_key: graph.open_head(e) for e in entries}
-        root = Path(graph.uri)
-        found = (p for p in root.rglob("*") if p.is_file() and "__maintenance" not in p.parts)
-        return Seen(
-            pins={e.table_key: e.version for e in entries},
-            heads={key: int(head.version) for key, head in heads.items()},
-            versions={key: frozenset(v.version for v in existing_versions(head)) for key, head in heads.items()},
-            files={str(p.relative_to(root)): p.stat().st_size for p in found},
-        )
 
 
 @pytest.mark.parametrize("stamp", [3, 6])
@@ -147,7 +123,7 @@ def judge(root: Path, before: Seen, verb: str, ended: Ended) -> list[str]:
     if run is None:
         lost = changed or set(before.files) - set(after.files)
         return [*problems, "the graph changed and there is no record"] if lost else problems
-    problems += [p for p in _COMPARED[verb](run, before, after) if p]
+    problems += [p for p in COMPARED[verb](run, before, after) if p]
     return problems + _audit(graph, run, verb, destroyed=changed or bool(set(before.files) - set(after.files)))
 
 
@@ -158,60 +134,13 @@ def _exit_code(root: Path, ended: Ended) -> list[str]:
     return [f"exit code {ended.code} of a run that {outcome}" for outcome in wrong]
 
 
-def _cleanup(run: RunRecord, before: Seen, after: Seen) -> list[str]:
-    gone = {key: len(versions - after.versions[key]) for key, versions in before.versions.items()}
-    said = {t.table_key: t.work.versions_removed for t in run.tables}
-    size = sum(bytes_ for path, bytes_ in before.files.items() if path not in after.files)
-    return [
-        _differ("versions", run.work.versions_removed, sum(gone.values())),
-        _differ("versions by table", {k: n for k, n in said.items() if n}, {k: n for k, n in gone.items() if n}),
-        _differ("bytes", run.work.bytes_reclaimed, size),
-    ]
-
-
-def _optimize(run: RunRecord, before: Seen, after: Seen) -> list[str]:
-    moved = {key for key, head in after.heads.items() if head != before.heads[key]}
-    rewritten = {t.table_key for t in run.tables if t.work.bytes_rewritten}
-    said = {t.table_key for t in run.tables if "optimize" in t.stages}
-    return [_differ("committed", said, moved), _differ("rewritten", rewritten, moved)]
-
-
-def _orphans(run: RunRecord, before: Seen, after: Seen) -> list[str]:
-    gone = [size for path, size in before.files.items() if path not in after.files]
-    return [
-        _differ("files", run.work.files_removed, len(gone)),
-        _differ("bytes", run.work.bytes_reclaimed, sum(gone)),
-    ]
-
-
-def _published(stage: str) -> Callable[[RunRecord, Seen, Seen], list[str]]:
-    def compared(run: RunRecord, before: Seen, after: Seen) -> list[str]:
-        moved = {key for key, pin in after.pins.items() if pin != before.pins[key]}
-        return [_differ("published", {t.table_key for t in run.tables if stage in t.stages}, moved)]
-
-    return compared
-
-
-_COMPARED = {
-    "cleanup": _cleanup,
-    "optimize": _optimize,
-    "orphans": _orphans,
-    "repair": _published("repair"),
-    "recover": _published("recover"),
-}
-
-
 def _audit(graph: Graph, run: RunRecord, verb: str, *, destroyed: bool) -> list[str]:
     """Everything that needs a plan has one entry of its start and one of its end, if it did anything."""
     events = [e.event for e in audit_log.read(graph.storage) if e.run == run.run_id]
     if verb in {"optimize", "recover"}:
-        return [_differ("audit", events, [])] if events else []
+        return [differ("audit", events, [])] if events else []
     good = len(events) == 2 and events[0] is AuditEvent.STARTED and events[1] in ENDS
     if (destroyed or events) and not good:
         return [f"audit log: {events}"]
     interrupted = AuditEvent.INTERRUPTED in events
     return ["audit and history differ"] if events and interrupted is not (run.outcome is RunOutcome.INTERRUPTED) else []
-
-
-def _differ(what: str, said: object, found: object) -> str:
-    return "" if said == found else f"{what}: the record says {said}, the graph shows {found}"

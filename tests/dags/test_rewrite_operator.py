@@ -14,7 +14,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import SkipReason, TableStats
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
-from tests.support.runs import Instance
+from tests.support.runs import Instance, context_of
 from tests.support.templates import Templates
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
@@ -53,7 +53,7 @@ def run(
     )
     instance = Instance("submit_rewrite")
     try:
-        return operator.execute({"ti": instance}), instance  # type: ignore[typeddict-item]
+        return operator.execute(context_of(instance)), instance
     except AirflowException as error:
         return error, instance
 

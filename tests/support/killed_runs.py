@@ -78,7 +78,7 @@ def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[st
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     moments: list[str] = []
-    with killing(Killer(root=Path(root), on_quiet=_hook(moments, kill))):
+    with killing(Killer(root=Path(root), on_quiet=moments_hook(moments, kill))):
         sys.argv = ["omnigraph-ops", *words]
         code = main()
         Path(scratch, "moments").write_text(str(len(moments)))
@@ -86,7 +86,9 @@ def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[st
         os._exit(code)
 
 
-def _hook(moments: list[str], kill: Kill | None) -> Callable[[str], None]:
+def moments_hook(moments: list[str], kill: Kill | None) -> Callable[[str], None]:
+    """A hook for `Killer.on_quiet` that notes every moment, and sends the signals at the one of the kill."""
+
     def hook(moment: str) -> None:
         moments.append(moment)
         if kill is not None and len(moments) == kill.moment + 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 from omnigraph_airflow import consent
@@ -9,6 +11,18 @@ from omnigraph_airflow.consent import Question
 from omnigraph_airflow.decisions import Decision
 
 from omnigraph_ops.graph import Graph
+
+
+def context_of(instance: Any) -> Any:
+    """The context of a task in a run of its own that somebody triggered."""
+    return {
+        "ti": instance,
+        "run_id": "a run",
+        "dag": SimpleNamespace(dag_id=instance.dag_id, task_ids=[instance.task_id]),
+        "dag_run": SimpleNamespace(
+            run_type="manual", triggering_user_name="ann", start_date=datetime.now(UTC), clear_number=0
+        ),
+    }
 
 
 class Instance:

@@ -82,7 +82,7 @@ def test_the_header_names_the_run(person: str | None, who: str) -> None:
     start = datetime(2026, 1, 2, tzinfo=UTC)
     run = SimpleNamespace(triggering_user_name=person, run_type="scheduled", start_date=start, logical_date=None)
     context = {"dag_run": run, "run_id": "night 1", "ti": SimpleNamespace(dag_id="maintain", start_date=start)}
-    found = header_of(context, RunFacts(graph="/g", stages=frozenset({"cleanup", "optimize"})), stamp=3)
+    found = header_of(context, "/g", stages={"cleanup", "optimize"}, stamp=3)
     assert (found.run_id, found.verb, found.triggered_by) == ("maintain/night 1", "optimize+cleanup", who)
     assert (found.started_at_us, found.logical_date_us) == (int(start.timestamp() * 1e6), None)
 

@@ -76,6 +76,10 @@ def judge() -> Judge:
         f"__maintenance/runs/{ULID}/intent.json",
         f"__maintenance/runs/{ULID}/record.json",
         f"__maintenance/runs/{ULID}/000001.json",
+        f"__maintenance/tasks/{'0' * 32}/recorded.json",
+        f"__maintenance/tasks/{'0' * 32}/{ULID}/left.json",
+        f"__maintenance/tasks/{'0' * 32}/{ULID}/000001.json",
+        f"__maintenance/consents/{'0' * 64}.json",
         f"__maintenance/runs/lease-{7:020d}.json",
         f"__recovery/{ULID}.json",
     ],
@@ -109,6 +113,7 @@ def test_needed(path: str) -> None:
         (f"__maintenance/rewrites/{LIVE.replace('/', '.')}/{ULID}/plan.json.0a.tmp", OrphanKind.TEMPORARY, None),
         (f"__recovery/{ULID}.json#1", OrphanKind.TEMPORARY, None),
         (f"__maintenance/runs/{ULID}/000001.json.0a.tmp", OrphanKind.TEMPORARY, None),
+        (f"__maintenance/tasks/{'0' * 32}/{ULID}/left.json.0a.tmp", OrphanKind.TEMPORARY, None),
     ],
 )
 def test_orphans(path: str, kind: OrphanKind, group: str | None) -> None:

@@ -8,6 +8,7 @@ Deleting the folder loses the record of runs that were cut off and harms nothing
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import time
@@ -19,15 +20,17 @@ from typing import TypeVar
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, this_machine
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
-from omnigraph_ops.models.runs import RunIntent, UnitRecord
+from omnigraph_ops.models.runs import RunIntent, TaskAttempt, UnitRecord
 from omnigraph_ops.storage.faults import first_line
 from omnigraph_ops.storage.inventory import files_in, folders_in, remove_files
 from omnigraph_ops.storage.store import Storage
 
 RUNS_DIR = f"{MAINTENANCE_DIR}/runs"
+TASKS_DIR = f"{MAINTENANCE_DIR}/tasks"
+"""Of the tasks of DAG runs, a folder per run (`runs.tasks`)."""
 _INTENT, _RECORD = "intent.json", "record.json"
 _UNIT = re.compile(r".*/\d{6,}\.json")
 T = TypeVar("T")
@@ -40,7 +43,7 @@ _DEAD_AFTER_SECONDS = 86_400.0
 class Journal:
     """One journal as it is now."""
 
-    journal_id: str
+    folder: str
     intent: RunIntent
     units: tuple[UnitRecord, ...]
     """In the order in which they began."""
@@ -50,16 +53,27 @@ class Journal:
     """When it was written to last, in seconds since the epoch; None where the store does not say."""
 
     @property
+    def is_running(self) -> bool:
+        """Whether its process is at work on this machine. Reads the process table."""
+        intent = self.intent
+        here = bool(intent.machine) and intent.machine == this_machine()
+        alive = here and is_running(intent.machine, intent.pid)
+        return alive and intent.process_started in {"", start_of(intent.pid)}
+
+    @property
     def may_be_alive(self) -> bool:
         """Whether its process is not known to be gone. Reads the clock and the process table."""
-        intent = self.intent
-        if intent.machine and intent.machine == this_machine():
-            return is_running(intent.machine, intent.pid) and intent.process_started in {"", start_of(intent.pid)}
+        if self.intent.machine and self.intent.machine == this_machine():
+            return self.is_running
         return self.changed_at is None or time.time() - self.changed_at < _DEAD_AFTER_SECONDS
 
 
 def intent_of(
-    header: RunHeader, decisions: tuple[RunDecision, ...], graph_version: int | None, versions: dict[str, int]
+    header: RunHeader,
+    decisions: tuple[RunDecision, ...],
+    graph_version: int | None,
+    versions: dict[str, int],
+    task: TaskAttempt | None,
 ) -> RunIntent:
     """The intent of a run of this process. Reads."""
     return RunIntent(
@@ -70,28 +84,40 @@ def intent_of(
         process_started=start_of(os.getpid()),
         graph_version=graph_version,
         versions=versions,
+        task=task,
     )
 
 
-def begin(storage: Storage, journal_id: str, intent: RunIntent) -> None:
+def folder_of(header: RunHeader, task: TaskAttempt | None) -> str:
+    """Where a run, or a task of a DAG run, keeps its journal, below the graph. Draws a random number."""
+    if task is None:
+        return f"{RUNS_DIR}/{new_ulid(header.started_at_us)}"
+    return f"{tasks_of(header.run_id)}/{new_ulid(now_us())}"
+
+
+def tasks_of(run_id: str) -> str:
+    """The folder of the journals of a DAG run's tasks, below the graph. Pure."""
+    return f"{TASKS_DIR}/{hashlib.sha256(run_id.encode()).hexdigest()[:32]}"
+
+
+def begin(storage: Storage, folder: str, intent: RunIntent) -> None:
     """Put the intent, before anything else of the run. Writes."""
-    storage.write(f"{_folder(journal_id)}/{_INTENT}", serde.dumps(intent).encode())
+    storage.write(f"{folder}/{_INTENT}", serde.dumps(intent).encode())
 
 
-def note(storage: Storage, journal_id: str, number: int, record: UnitRecord, *, clean: Callable[[str], str]) -> None:
+def note(storage: Storage, folder: str, number: int, record: UnitRecord, *, clean: Callable[[str], str]) -> None:
     """Put a unit, in place of what was there of it; `clean` takes secrets out of its texts. Writes."""
-    storage.write(f"{_folder(journal_id)}/{number:06d}.json", clean(serde.dumps(record)).encode())
+    storage.write(f"{folder}/{number:06d}.json", clean(serde.dumps(record)).encode())
 
 
-def keep_record(storage: Storage, journal_id: str, record: RunRecord) -> None:
+def keep_record(storage: Storage, folder: str, record: RunRecord) -> None:
     """Put the record of a run that could not be added to the history, for whoever settles. Writes."""
-    storage.write(f"{_folder(journal_id)}/{_RECORD}", serde.dumps(record).encode())
+    storage.write(f"{folder}/{_RECORD}", serde.dumps(record).encode())
 
 
-def remove(storage: Storage, journal_id: str) -> None:
+def remove(storage: Storage, folder: str) -> None:
     """Drop the journal of a run that has its record. Destroys only the journal."""
     # The intent goes last: without it nobody would know whose units these are.
-    folder = _folder(journal_id)
     remove_files(storage, [f"{folder}/{name}" for name in storage.list(folder) if name != _INTENT])
     storage.delete_tree(folder)
 
@@ -104,15 +130,14 @@ def open_journals(storage: Storage, *, warn: Warn = silent) -> tuple[Journal, ..
     """Every journal that can be read, oldest first; `warn` gets one sentence for each of the others. Reads."""
     found: list[Journal | None] = []
     for folder in sorted(folders_in(storage, RUNS_DIR)):
-        journal_id = folder.rpartition("/")[2]
-        if is_ulid(journal_id):
-            with isolated(journal_id, warn):
-                found.append(_read(storage, journal_id))
+        if is_ulid(folder.rpartition("/")[2]):
+            with isolated(folder, warn):
+                found.append(read(storage, folder))
     return tuple(one for one in found if one is not None)
 
 
 @contextlib.contextmanager
-def isolated(journal_id: str, warn: Warn) -> Iterator[None]:
+def isolated(folder: str, warn: Warn) -> Iterator[None]:
     """Turn whatever one journal makes fail in the block into one warning. Pure."""
     try:
         yield
@@ -120,7 +145,7 @@ def isolated(journal_id: str, warn: Warn) -> Iterator[None]:
         # Not only errors of ours: the files may hold anything, and no journal may stop the work on the graph.
         reason = str(error) if isinstance(error, OpsError) else f"{type(error).__name__}: {first_line(error)}"
         warn(
-            f"the run of the journal {_folder(journal_id)} could not be recorded: {reason}; the journal stays and "
+            f"the run of the journal {folder} could not be recorded: {reason}; the journal stays and "
             "stops no work, and the next command tries again; delete that folder to give up the record of the run"
         )
 
@@ -134,16 +159,16 @@ def start_of(pid: int) -> str:
         return ""
 
 
-def _read(storage: Storage, journal_id: str) -> Journal | None:
-    folder = _folder(journal_id)
+def read(storage: Storage, folder: str) -> Journal | None:
+    """The journal in a folder; None: it is being written, or removed. Reads."""
     stored = files_in(storage, folder)
     try:
         intent = serde.from_json(RunIntent, storage.read(f"{folder}/{_INTENT}"))
     except FileNotFoundError:
-        return None  # it is being written, or removed
+        return None
     units = (_load(storage, UnitRecord, path) for path in sorted(f.path for f in stored if _UNIT.fullmatch(f.path)))
     return Journal(
-        journal_id=journal_id,
+        folder=folder,
         intent=intent,
         units=tuple(unit for unit in units if unit is not None),
         record=_load(storage, RunRecord, f"{folder}/{_RECORD}"),
@@ -157,7 +182,3 @@ def _load(storage: Storage, cls: type[T], path: str) -> T | None:
         return serde.from_json(cls, storage.read(path))
     except (FileNotFoundError, InvalidInput):
         return None
-
-
-def _folder(journal_id: str) -> str:
-    return f"{RUNS_DIR}/{journal_id}"

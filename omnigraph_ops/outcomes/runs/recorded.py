@@ -9,28 +9,31 @@ from dataclasses import replace
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
-from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult, UnitValue
+from omnigraph_ops.models.runs import TaskAttempt, Unit, UnitRecord, UnitResult, UnitValue
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.history.place import credentials_of
 from omnigraph_ops.outcomes.history.redacted import redacted, redacted_record
-from omnigraph_ops.outcomes.history.results import Snapshot
+from omnigraph_ops.outcomes.history.results import RunResults, Snapshot
 from omnigraph_ops.outcomes.runs import journal, told
+from omnigraph_ops.outcomes.runs.results import with_value
 from omnigraph_ops.watch import Run
 
 _POLL_SECONDS = 0.1
 
 
 class RecordedRun(Run):
-    """One run of this process on one graph; its units may be of several threads."""
+    """One run of this process on one graph, or one task of a DAG run; its units may be of several threads."""
 
-    def __init__(self, graph: Graph, header: RunHeader, before: Snapshot) -> None:
-        self.header = header
+    def __init__(self, graph: Graph, header: RunHeader, before: Snapshot, task: TaskAttempt | None = None) -> None:
+        self.header, self.task = header, task
         self.decisions: tuple[RunDecision, ...] = ()
         """What is decided by now; the intent holds them."""
         self._graph, self._before = graph, before
-        self._id = new_ulid(header.started_at_us)
+        self.results = RunResults()
+        """What was noted of it by now."""
+        self.folder = journal.folder_of(header, task)
+        """Of the journal, below the graph."""
         self._turn = threading.RLock()
         self._units: list[UnitRecord] = []
         self._asked, self._wrote_intent, self._audited = False, False, False
@@ -59,6 +62,10 @@ class RecordedRun(Run):
         """Every unit so far, in the order in which they began."""
         with self._turn:
             return tuple(self._units)
+
+    def subject(self, digest: str) -> audit_log.Subject:
+        """What the entries of the audit log about a plan of this run have in common. Pure."""
+        return audit_log.subject_of(self.header, self.decisions, digest, self.task)
 
     def pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -99,6 +106,10 @@ class RecordedRun(Run):
                 # Its files are of no use any more, and may be many.
                 self._note(number, UnitRecord(unit=replace(unit, files=()), result=UnitResult.of(value)))
 
+    def notes(self, value: object) -> None:
+        with self._turn:
+            self.results = with_value(self.results, value)
+
     def tell_the_rest(self) -> None:
         """Give every unit that did not end what the graph shows of it, when nothing works on it any more. Reads."""
         for record in self.records:
@@ -109,31 +120,26 @@ class RecordedRun(Run):
         """Leave the record to whoever settles: the history could not be written. Writes."""
         if self._wrote_intent:
             with contextlib.suppress(OpsError):
-                journal.keep_record(self._graph.storage, self._id, redacted_record(record, credentials_of(self._graph)))
+                kept = redacted_record(record, credentials_of(self._graph))
+                journal.keep_record(self._graph.storage, self.folder, kept)
 
     def settled(self) -> None:
         """The run is recorded: drop its journal. Destroys only the journal."""
         if self._wrote_intent:
-            journal.remove(self._graph.storage, self._id)
+            journal.remove(self._graph.storage, self.folder)
 
     def _note(self, number: int, record: UnitRecord) -> None:
         secrets = credentials_of(self._graph)
-        journal.note(self._graph.storage, self._id, number, record, clean=lambda text: redacted(text, secrets))
+        journal.note(self._graph.storage, self.folder, number, record, clean=lambda text: redacted(text, secrets))
 
     def _write_intent(self) -> None:
         if self._wrote_intent:
             return
         versions = {key: at.version for key, at in self._before.tables if at.version is not None}
-        intent = journal.intent_of(self.header, self.decisions, self._before.graph.version, versions)
-        journal.begin(self._graph.storage, self._id, intent)
+        intent = journal.intent_of(self.header, self.decisions, self._before.graph.version, versions, self.task)
+        journal.begin(self._graph.storage, self.folder, intent)
         self._wrote_intent = True
 
     def _audit_start(self, unit: Unit) -> None:
-        audit_log.started(
-            self._graph.storage,
-            verb=self.header.verb,
-            actor=self.header.triggered_by,
-            digest=unit.digest,
-            run=self.header.run_id,
-        )
+        audit_log.started(self._graph.storage, **self.subject(unit.digest))
         self._audited = True

@@ -2,45 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from omnigraph_ops.models import (
     CheckStatus,
+    CleanupPlan,
+    CleanupReport,
+    CleanupStats,
+    OptimizePlan,
     OptimizeReport,
+    OrphanedFork,
     OrphansReport,
     QuarantineReport,
     RecoverReport,
+    RepairPreview,
+    RepairReport,
+    TableStats,
 )
+from omnigraph_ops.models.backup import BackupReport, VerifyReport
 from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history.results import RunResults
+from omnigraph_ops.outcomes.history.results import RunResults, StageFailure
 from omnigraph_ops.views import render
 
 _PURGED, _RESTORED = "purged", "restored"
+_FIELDS: dict[type, str] = {
+    OptimizePlan: "optimize_plan",
+    OptimizeReport: "optimize",
+    RepairPreview: "preview",
+    RepairReport: "repair",
+    CleanupPlan: "cleanup_plan",
+    OrphansReport: "orphans",
+    QuarantineReport: "quarantine",
+    RecoverReport: "recovery",
+    RowRetentionReport: "row_retention",
+    BackupReport: "backup",
+    VerifyReport: "verified",
+}
+"""Where a plan or a report belongs in the results."""
+
+
+class _Row(Protocol):
+    @property
+    def table_key(self) -> str: ...
+
+
+R = TypeVar("R", bound=_Row)
+
+
+def with_value(results: RunResults, value: object) -> RunResults:
+    """The results with one more plan, report or row; what is no part of a record is left out. Pure."""
+    match value:
+        case CleanupReport():
+            forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
+            return replace(results, cleanup=value.tables, forks=forks)
+        case StageFailure():
+            return replace(results, failures=(*results.failures, value))
+        case CleanupStats():
+            return replace(results, cleanup=(*results.cleanup, value))
+        case TableStats():
+            rows = (*(results.optimize.tables if results.optimize else ()), value)
+            return replace(results, optimize=OptimizeReport.of("", rows))
+        case OrphanedFork():
+            return replace(results, forks=(*results.forks, value))
+        case RecoverReport() if not value.status.is_settled:
+            left = StageFailure(message=f"recover left the graph {value.status.value}", stage="recover")
+            results = replace(results, failures=(left,))
+    name = _FIELDS.get(type(value))
+    changes: dict[str, Any] = {} if name is None else {name: value}
+    return replace(results, **changes)
 
 
 def with_units(results: RunResults, uri: str, records: Sequence[UnitRecord]) -> RunResults:
-    """The results with what the units did, for every stage that did not get to its report. Pure."""
+    """The results with what the units did, for every table and stage that did not get to its report. Pure."""
     did = [(record.unit, record.result or UnitResult()) for record in records]
     stages = {unit.stage for unit, _ in did}
-    optimized = [r.optimized for _, r in did if r.optimized]
     recovered = tuple(r.recovered for _, r in did if r.recovered)
     recovery = RecoverReport(uri=uri, outcomes=recovered, status=CheckStatus.PENDING)
     rows = RowRetentionReport(uri=uri, branch=None, digest="", tables=tuple(r.expired for _, r in did if r.expired))
-    optimize = OptimizeReport.of(uri, optimized) if "optimize" in stages else None
+    reported = results.optimize.tables if results.optimize else ()
+    optimized = _and(reported, (r.optimized for _, r in did if r.optimized))
+    optimizes = "optimize" in stages and (results.optimize is None or optimized != reported)
+    forked = {(fork.table_key, fork.branch) for fork in results.forks}
+    forks = [r.fork for _, r in did if r.fork and (r.fork.table_key, r.fork.branch) not in forked]
     return replace(
         results,
-        optimize=results.optimize or optimize,
-        cleanup=results.cleanup or tuple(r.cleaned for _, r in did if r.cleaned),
-        forks=results.forks or tuple(r.fork for _, r in did if r.fork),
+        optimize=OptimizeReport.of(uri, optimized) if optimizes else results.optimize,
+        cleanup=_and(results.cleanup, (r.cleaned for _, r in did if r.cleaned)),
+        forks=(*results.forks, *forks),
         repair=results.repair or next((r.repaired for _, r in did if r.repaired), None),
         recovery=results.recovery or (recovery if recovered else None),
         row_retention=results.row_retention or (rows if rows.tables else None),
         orphans=results.orphans or _orphans(uri, [d for d in did if d[0].stage == "orphans"]),
         quarantine=results.quarantine or _quarantine(uri, [d for d in did if d[0].stage == "quarantine"]),
     )
+
+
+def _and(reported: tuple[R, ...], told: Iterable[R]) -> tuple[R, ...]:
+    """The rows of a report, and those of the tables that are not in it. Pure."""
+    keys = {row.table_key for row in reported}
+    return (*reported, *(row for row in told if row.table_key not in keys))
 
 
 def wants_audit(results: RunResults) -> bool:

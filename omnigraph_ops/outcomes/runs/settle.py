@@ -43,7 +43,7 @@ def settle(graph: Graph, *, warn: Warn = journal.silent) -> tuple[RunRecord, ...
         dead = [found for found in journal.open_journals(graph.storage) if not found.may_be_alive]
         records: list[RunRecord] = []
         for found in dead:
-            with journal.isolated(found.journal_id, warn):
+            with journal.isolated(found.folder, warn):
                 records.append(_settle(graph, found))
         return tuple(records)
     return ()
@@ -57,33 +57,37 @@ def unsettled(graph: Graph) -> tuple[UnsettledRun, ...]:
 
 def _settle(graph: Graph, found: Journal) -> RunRecord:
     """The record first, then the audit log, the journal last: killed in between, the next one goes on. Writes."""
-    unknown = {record.unit.stage for record in found.units} - told.STAGES
-    if unknown:
-        raise InvalidInput(f"this release does not know the stage {', '.join(map(repr, sorted(unknown)))}")
     header = found.intent.header
     record = history.read_run(graph, header.run_id)
-    results = _results(graph, found)
+    results = results_of(graph, found)
     if record is None:
         record = found.record or replace(record_of(header, results), ended_at_us=_ended_at_us(found))
         history.append(graph, record, days=graph.settings.history_days)
-    digest = next((r.unit.digest for r in found.units if r.unit.digest), "")
-    if digest and audit_log.is_open(graph.storage, run=header.run_id, since_us=header.started_at_us):
-        _, detail = audit_end(results, error=next(iter(record.errors), None), interrupted=True)
-        audit_log.append(
-            graph.storage,
-            _ENDS.get(record.outcome, AuditEvent.APPLIED),
-            verb=header.verb,
-            actor=header.triggered_by,
-            digest=digest,
-            detail=detail,
-            run=header.run_id,
-        )
-    journal.remove(graph.storage, found.journal_id)
+    _, detail = audit_end(results, error=next(iter(record.errors), None), interrupted=True)
+    end_audit(graph, found, _ENDS.get(record.outcome, AuditEvent.APPLIED), detail)
+    journal.remove(graph.storage, found.folder)
     return record
 
 
-def _results(graph: Graph, found: Journal) -> RunResults:
-    """What the run did, unit by unit. Reads."""
+def end_audit(graph: Graph, found: Journal, event: AuditEvent, detail: str) -> None:
+    """End what the audit log says of a journal's start, unless it is ended. Writes."""
+    intent = found.intent
+    digest = next((r.unit.digest for r in found.units if r.unit.digest), "")
+    subject = audit_log.subject_of(intent.header, intent.decisions, digest, intent.task)
+    since_us = intent.header.started_at_us
+    if digest and audit_log.is_open(graph.storage, run=subject["run"], task=subject["task"], since_us=since_us):
+        audit_log.append(graph.storage, event, **subject, detail=detail)
+
+
+def results_of(graph: Graph, found: Journal) -> RunResults:
+    """What was done, unit by unit. Reads.
+
+    Raises:
+        InvalidInput: a later release wrote the journal, with a stage that this one does not know.
+    """
+    unknown = {record.unit.stage for record in found.units} - told.STAGES
+    if unknown:
+        raise InvalidInput(f"this release does not know the stage {', '.join(map(repr, sorted(unknown)))}")
     cut_off = frozenset(r.unit.table_key for r in found.units if r.result is None and r.unit.table_key)
     failures: list[StageFailure] = []
     units = tuple(_finished(graph, record, failures) for record in found.units)

@@ -141,9 +141,17 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    return _optimize(
-        graph, executor or InProcessExecutor(graph.storage), _Work(table_key=table_key, room=room), on_progress
-    )
+    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage)
+    unit = Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
+    work = _Work(table_key=table_key, room=room)
+    graph.run.begins(unit)
+    try:
+        stats = _optimize(graph, executor, work, on_progress)
+    except OpsError:
+        graph.run.ended(unit, _done(graph, unit, work, executor))
+        raise
+    graph.run.ended(unit, stats)
+    return stats
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,15 +15,16 @@ from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENA
 from omnigraph_ops.graph.paths import LanceFile, Part, chain_folder, dataset_of, is_plain, is_root_file, lance_file
 from omnigraph_ops.graph.references import References
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.outcomes.runs.journal import RUNS_DIR
+from omnigraph_ops.outcomes.runs.journal import RUNS_DIR, TASKS_DIR
 
 QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
 _OWN = re.compile(
     rf"{MAINTENANCE_DIR}/(?:fence\.json|(?:lease|expire-rows|restore-turn|runs/lease){LEASE_FILE})|{PROBE_PREFIX}[0-9a-f]{{32}}"
 )
 _OWN_FOLDER = re.compile(rf"{MAINTENANCE_DIR}/(?P<folder>[a-z_-]+)/(?P<name>[^/]+)\.json")
-_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "throttle", "removals"})
+_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "throttle", "removals", "consents"})
 _RUN = re.compile(rf"{RUNS_DIR}/[0-9A-Z]{{26}}/(?:intent|record|\d{{6,}})\.json")
+_TASK = re.compile(rf"{TASKS_DIR}/[0-9a-f]{{32}}/(?:recorded\.json|[0-9A-Z]{{26}}/(?:intent|left|\d{{6,}})\.json)")
 _CLONE = re.compile(rf"{CLONES_DIR}/(?P<hold>[^/]+)\.lance/.+")
 _REWRITE = re.compile(
     rf"{MAINTENANCE_DIR}/rewrites/(?P<table>[^/]+)/(?:lease{LEASE_FILE}|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)"
@@ -31,7 +32,7 @@ _REWRITE = re.compile(
 _FROZEN_CONTRACT = re.compile(rf"{FREEZES_DIR}/(?P<hold>[^/]+)/[^/]+")
 _SUBMIT_RESULT = re.compile(rf"{MAINTENANCE_DIR}/results/[^/]+/[^/]+\.json")
 _HALF_WRITTEN = re.compile(
-    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?|/runs/[^/]+)?)/[^/]+(?:\.tmp|#\d+)"
+    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?|/runs/[^/]+|/tasks/[^/]+(?:/[^/]+)?)?)/[^/]+(?:\.tmp|#\d+)"
 )
 
 _KINDS = {
@@ -142,7 +143,8 @@ class Judge:
         if is_root_file(path):
             return _needed("it belongs to the schema of the graph")
         # The history is a dataset of ours that keeps itself small.
-        if _OWN.fullmatch(path) or _RUN.fullmatch(path) or path.startswith((f"{QUARANTINE_DIR}/", f"{HISTORY_PATH}/")):
+        own = any(pattern.fullmatch(path) for pattern in (_OWN, _RUN, _TASK))
+        if own or path.startswith((f"{QUARANTINE_DIR}/", f"{HISTORY_PATH}/")):
             return _needed("it is state of this tool")
         if path.startswith(f"{RECOVERY_DIR}/") and path.endswith(".json"):
             return _needed("it is a recovery sidecar")

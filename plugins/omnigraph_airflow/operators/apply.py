@@ -54,7 +54,8 @@ class ApplyApprovedOperator(OmnigraphOperator, Generic[P, R]):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         plan = kept_plan(context, graph, self.plan_type, self.plan)
         decision = approved(context, graph.storage, self.approval, plan.digest, what=self.what)
-        with audited(context, graph, decision, verb=self.verb) as run:
+        with audited(graph, self.verb, decision) as work:
             report = self.apply(graph, plan, decision)
-            run.ends(*self.outcome(report))
+            graph.run.notes(report)
+            work.ends(*self.outcome(report))
         return to_xcom(report)

@@ -130,6 +130,7 @@ class BackupOperator(OmnigraphOperator):
         )
         report = backup_graph(graph, self.destination, options, on_progress=self.log.info)
         self.log.info("%s", backup_text(report))
+        graph.run.notes(report)
         return to_xcom(report)
 
 
@@ -154,6 +155,7 @@ class VerifyBackupOperator(OmnigraphOperator):
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
             raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+        graph.run.notes(report)
         return to_xcom(report)
 
 

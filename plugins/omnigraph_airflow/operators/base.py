@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
 
 from omnigraph_airflow import consent
 from omnigraph_airflow.consent import question_of
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_options import frozen_since
+from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing
@@ -27,14 +26,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MOST_LOGGED = 10_000
-_NO_FAILURES = (AirflowSkipException, DownstreamTasksSkipped, AirflowRescheduleException)
-"""Airflow's signals that are exceptions; a deferral is none of `Exception`."""
-RETURNED = "return_value"
 FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
 _PLANNED_BY = "planned_by"
-SKIPPED = "skipped"
-"""XCom key under which a task that plans nothing says why, for the report."""
 
 
 class Log(Protocol):
@@ -69,7 +63,9 @@ class OmnigraphOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Run the stage."""
         with failures_told(context, self._subject()), airflow_errors():
-            return self.run_stage(OmnigraphHook(self.graph).get_conn(), context)
+            graph = OmnigraphHook(self.graph).get_conn()
+            with journaled(context, graph, self._subject()), airflow_errors():
+                return self.run_stage(graph, context)
 
     def _subject(self) -> str | None:
         """The one table that this task is about, None when there is no such one."""
@@ -85,57 +81,28 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
     """Leave the sentence of a task's failure where the report finds it; a skip or a wait is none. Writes."""
     try:
         yield
-    except _NO_FAILURES:
+    except NO_FAILURES:
         raise
     except Exception as error:
-        told = getattr(error, "failures", None) or [failure_of(context, table_key, error)]
+        told = failures_of(context, table_key, error)
         context["ti"].xcom_push(key=FAILURE, value=[to_xcom(failure) for failure in told])
         raise
 
 
-def failure_of(context: Context, table_key: str | None, error: Exception) -> Failure:
-    """What the report says of a task that failed, or of a table in it. Pure."""
-    task_id, index = context["ti"].task_id, map_index_of(context)
-    return Failure(task_id=task_id, table_key=table_key, message=str(error), map_index=index)
-
-
-def skip_if_frozen(graph: Graph, context: Context) -> None:
+def skip_if_frozen(graph: Graph) -> None:
     """Skip, and let the report say why, if the whole graph is frozen: what is planned now could not be done. Reads."""
     why = frozen_since(graph)
     if why is not None:
-        context["ti"].xcom_push(key=SKIPPED, value=why)
-        raise AirflowSkipException(why)
+        raise StageSkipped(why)
 
 
-def map_index_of(context: Context) -> int:
-    """Which of its mapped instances a task is; -1: it is not mapped. Pure."""
-    index = context["ti"].map_index
-    return -1 if index is None else int(index)
-
-
-def pull_list(context: Context, task_id: str, key: str = RETURNED) -> list[Any]:
-    """XComs of a task as a list; what a task mapped over lots pushed, too; nothing pushed: an empty list. Reads."""
+def pull_all(context: Context, cls: type[T], task_id: str, key: str) -> list[T]:
+    """What a task pushed under a key, mapped or not, as values; `InvalidInput` names the field that is none. Reads."""
     found = context["ti"].xcom_pull(task_ids=task_id, key=key)
-    if found is None:
-        return []
-    if isinstance(found, (dict, str)):
-        return [found]
     rows: list[Any] = []
-    for value in found:
-        if value is not None:
-            rows += value if isinstance(value, list) else [value]
-    return rows
-
-
-def pull_all(context: Context, cls: type[T], task_id: str, key: str = RETURNED) -> list[T]:
-    """`pull_list`, each as a value of that class; `InvalidInput` names the field that is none. Reads."""
-    return [serde.from_json(cls, value) for value in pull_list(context, task_id, key)]
-
-
-def pull_one(context: Context, cls: type[T], task_id: str) -> T | None:
-    """What a task that is not mapped returned, as a value of that class; None when it returned nothing. Reads."""
-    value = context["ti"].xcom_pull(task_ids=task_id)
-    return None if value is None else serde.from_json(cls, value)
+    for value in found if isinstance(found, Iterable) else ():
+        rows += value if isinstance(value, list) else [] if value is None else [value]
+    return [serde.from_json(cls, row) for row in rows]
 
 
 def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:

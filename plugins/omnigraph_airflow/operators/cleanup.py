@@ -89,7 +89,7 @@ class PlanCleanupOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> list[list[str]]:
         if self.skip_frozen:
-            skip_if_frozen(graph, context)
+            skip_if_frozen(graph)
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
         from omnigraph_ops.stages.cleanup import plan_cleanup
@@ -144,9 +144,9 @@ class CleanupTablesOperator(LotOperator):
         decision = approved(
             context, graph.storage, self.approval, self._approved.digest, what=f"cleanup of {self.label}"
         )
-        with audited(context, graph, decision, verb="cleanup") as run:
+        with audited(graph, "cleanup", decision) as work:
             rows = super().run_stage(graph, context)
-            run.ends(AuditEvent.APPLIED, run.told)
+            work.ends(AuditEvent.APPLIED, work.told)
         return rows
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
@@ -154,13 +154,17 @@ class CleanupTablesOperator(LotOperator):
 
         if table_key == ORPHANED_FORKS:
             return _remove_forks(graph, self._approved)
-        return to_xcom(cleanup_table(graph, self._approved, table_key))
+        stats = cleanup_table(graph, self._approved, table_key)
+        graph.run.notes(stats)
+        return to_xcom(stats)
 
 
 def _remove_forks(graph: Graph, plan: CleanupPlan) -> list[Any]:
     from omnigraph_ops.stages.cleanup import remove_orphaned_forks
 
     forks = remove_orphaned_forks(graph, plan)
+    for fork in forks:
+        graph.run.notes(fork)
     if failed := [f"{f.branch} of {f.table_key}: {f.error}" for f in forks if f.error is not None]:
         raise StorageError(f"orphaned forks that could not be removed: {'; '.join(failed)}")
     return [to_xcom(fork) for fork in forks]

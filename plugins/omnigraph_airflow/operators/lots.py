@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow.errors import airflow_errors
-from omnigraph_airflow.operators.base import OmnigraphOperator, failure_of
+from omnigraph_airflow.operators.base import OmnigraphOperator
+from omnigraph_airflow.task_run import failures_of
 from omnigraph_ops.errors import StorageError, TransientError
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from omnigraph_airflow.run_facts import Failure
     from omnigraph_ops.graph import Graph
 
-DONE = "done"
-"""XCom key of the rows of a lot in which a table failed."""
 LOT_LABEL = "{{ task.label }}"
 """`map_index_template` of these operators."""
 
@@ -65,8 +64,7 @@ class LotOperator(OmnigraphOperator):
             return rows
         if len(self.lot) == 1:
             raise next(iter(failed.values()))
-        context["ti"].xcom_push(key=DONE, value=rows)
-        raise LotFailed([failure_of(context, key, error) for key, error in failed.items()], len(self.lot))
+        raise LotFailed([f for key, error in failed.items() for f in failures_of(context, key, error)], len(self.lot))
 
     def _round(
         self, graph: Graph, tables: Sequence[str], context: Context, done: dict[str, Any]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import FAILURE, RETURNED, OmnigraphOperator, failures_told, pull_all, to_xcom
-from omnigraph_airflow.operators.lots import DONE, LotOperator
-from omnigraph_airflow.run_facts import Failure
+from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, to_xcom
+from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_airflow.run_options import apply_policy, budget_from, left_alone
+from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.lots import MOST_LOTS, lots_of
@@ -71,6 +71,7 @@ class PlanOptimizeOperator(OmnigraphOperator):
         plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=budget)
         for table in plan.tables:
             self.log.info("%s: %s, %s %s", table.table_key, table.decision, table.executor, table.reason)
+        graph.run.notes(plan)
         context["ti"].xcom_push(key=NOT_AFTER, value=plan.not_after_us)
         return to_xcom(plan)
 
@@ -134,12 +135,12 @@ class OptimizeTablesOperator(LotOperator):
         self.policy, self.cutoff, self.auto, self.not_after = policy, cutoff, auto, not_after
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
-        left = left_alone(graph, table_key, self.not_after, say=self.log.info)
-        if left is not None:
-            return to_xcom(left)
-        apply_policy(graph, self.policy, self.cutoff, self.auto)
-        stats = self._optimize(graph, table_key)
-        self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
+        stats = left_alone(graph, table_key, self.not_after, say=self.log.info)
+        if stats is None:
+            apply_policy(graph, self.policy, self.cutoff, self.auto)
+            stats = self._optimize(graph, table_key)
+            self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
+        graph.run.notes(stats)
         return to_xcom(stats)
 
     def _optimize(self, graph: Graph, table_key: str) -> TableStats:
@@ -180,22 +181,27 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.plan is None:
             raise AirflowSkipException("no plan was made, see the tasks before this one")
+        from omnigraph_ops.outcomes.runs.tasks import read_tasks
         from omnigraph_ops.stages.optimize import note_deferrals, optimize_internal_last
 
         plan = serde.from_json(OptimizePlan, self.plan)
         tasks = self.table_tasks
-        stats = [s for task in tasks for key in (RETURNED, DONE) for s in pull_all(context, TableStats, task, key)]
-        failures = [f for task in tasks for f in pull_all(context, Failure, task, FAILURE)]
+        found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)
+        done = found.results(graph.uri, *tasks).optimize
+        failed = (f for left in found.last().values() if left.task.task_id in tasks for f in left.results.failures)
+        stats, failures = done.tables if done else (), {f.table_key: f.message for f in failed if f.table_key}
         tables = summarize(plan, stats, failures)
         note_deferrals(graph, tables)
         internal = optimize_internal_last(graph, plan)
+        # What the tasks of the tables did they noted themselves.
+        for row in (*(row for row in tables if row not in stats), *internal):
+            graph.run.notes(row)
         return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
 
 
-def summarize(plan: OptimizePlan, stats: Sequence[TableStats], failures: Sequence[Failure]) -> tuple[TableStats, ...]:
+def summarize(plan: OptimizePlan, stats: Sequence[TableStats], errors: Mapping[str, str]) -> tuple[TableStats, ...]:
     """One row per planned table: its outcome, its error, or why it was left alone. Pure."""
     done = {s.table_key: s for s in stats}
-    errors = {f.table_key: f.message for f in failures}
     work = {table.table_key for table in plan.productive()}
     rows = []
     for table in plan.tables:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models import CheckReport, CheckStatus, RecoveryOutcome
+from omnigraph_ops.models.history import RunHeader
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,7 +38,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
         from omnigraph_ops.coordination.fence import drop_stale_fence
         from omnigraph_ops.stages import recovery
 
-        self._record_shell_runs(graph)
+        self._record_cut_off(graph, context)
         if drop_stale_fence(graph):
             self.log.info("lifted the fence of a run that was killed")
         report, outcomes = recovery.check(graph), tuple[RecoveryOutcome, ...]()
@@ -46,14 +52,25 @@ class CheckRecoveryOperator(OmnigraphOperator):
             self.log.info(line)
         return to_xcom(report)
 
-    def _record_shell_runs(self, graph: Graph) -> None:
-        """Record the runs of the shell that were cut off, while the graph is as they left it. Writes."""
+    def _record_cut_off(self, graph: Graph, context: Context) -> None:
+        """Record the runs that were cut off, of the shell and of DAGs, while the graph is as they left it. Writes."""
         from omnigraph_ops.outcomes.runs.settle import settle
+        from omnigraph_ops.outcomes.runs.tasks import settle_runs
 
         try:
             settle(graph, warn=self.log.warning)
+            settle_runs(graph, is_over=partial(_is_over, context), but=run_id_of(context), warn=self.log.warning)
         except OpsError as error:
-            self.log.warning("runs of the shell that were interrupted could not be recorded: %s", error)
+            self.log.warning("runs that were interrupted could not be recorded: %s", error)
+
+
+def _is_over(context: Context, header: RunHeader) -> bool:
+    """Whether a DAG run can be at work no more, as Airflow says; one that it does not know is over. Reads."""
+    try:
+        state = context["ti"].get_dagrun_state(str(header.dag_id), str(header.dag_run_id))
+    except AirflowRuntimeError as error:
+        return (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND
+    return str(state) in {"success", "failed"}
 
 
 def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome]) -> None:

@@ -48,7 +48,7 @@ class PreviewRepairOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.skip_frozen:
-            skip_if_frozen(graph, context)
+            skip_if_frozen(graph)
         from omnigraph_ops.stages.repair.run import preview_repair
 
         preview = approved_plan(graph, RepairPreview, self.digest) or preview_repair(

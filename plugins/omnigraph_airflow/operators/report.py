@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,36 +18,29 @@ from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.maintained import update_of
 from omnigraph_airflow.metrics import emit
-from omnigraph_airflow.operators.base import FAILURE, RETURNED, SKIPPED, pull_all, pull_list, pull_one
-from omnigraph_airflow.operators.cleanup import PLAN
-from omnigraph_airflow.operators.lots import DONE
+from omnigraph_airflow.operators.base import FAILURE, pull_all
 from omnigraph_airflow.run_facts import Failure, RunFacts
-from omnigraph_airflow.run_record import header_of, results_of
+from omnigraph_airflow.run_record import header_of, results_of, run_id_of
 from omnigraph_airflow.run_report import RunReport, build
 from omnigraph_airflow.stages import STAGES, Stage
+from omnigraph_airflow.task_run import stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import (
     CleanupPlan,
-    CleanupStats,
     DriftFinding,
-    OptimizePlan,
-    OptimizeReport,
-    OrphanedFork,
     OrphansPlan,
-    OrphansReport,
     RepairPreview,
-    RepairReport,
 )
-from omnigraph_ops.models.backup import BackupReport, VerifyReport
-from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.models.retention import RowRetentionPlan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord
+    from omnigraph_ops.outcomes.runs.tasks import TaskJournals
 
 REPORT = "report"
 _log = logging.getLogger(__name__)
@@ -103,62 +96,96 @@ class ReportOperator(BaseOperator):
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""
         from omnigraph_ops.outcomes import history
         from omnigraph_ops.outcomes.history.record import record_of
+        from omnigraph_ops.outcomes.runs.tasks import mark_recorded
         from omnigraph_ops.stages.health.snapshot import everything_now, look
 
         def make() -> RunRecord:
             results = results_of(facts, report.attention)
-            header = header_of(context, facts, stamp=graph.stamp)
+            header = header_of(context, facts.graph, stages=facts.stages, stamp=graph.stamp)
             return record_of(header, replace(results, after=look(everything_now, graph)))
 
-        record = history.keep(graph, make, days=graph.settings.history_days, warn=self.log.warning)
+        kept: list[bool] = []
+        record = history.keep(
+            graph,
+            make,
+            days=graph.settings.history_days,
+            warn=self.log.warning,
+            on_kept=lambda: kept.append(True),
+        )
+        if record is not None and kept:
+            with suppress(OpsError):
+                mark_recorded(graph.storage, record.header)
         if record is not None:
             emit(record, self.graph or graph.target)
 
 
 def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
-    ti, tasks = context["ti"], context["dag"].task_ids
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    states.pop(ti.task_id, None)
-    stages = [stage for stage in STAGES if stage.plan_task in tasks]
-    context = {**context, "ti": _OfThisAttempt(ti, states)}  # type: ignore[typeddict-item]
-    removed = [*pull_list(context, "cleanup_table"), *pull_list(context, "cleanup_table", DONE)]
-    failures = tuple(f for task in tasks for f in pull_all(context, Failure, task, FAILURE))
-    preview = _kept(context, graph, RepairPreview, "preview_repair")
+    """Everything about the run: states from Airflow, the rest from what its tasks left in the graph. Writes.
+
+    Who may write XComs, or mark tasks, changes nothing of it.
+    """
+    states = _states(context)
+    stages = [stage for stage in STAGES if stage.plan_task in context["dag"].task_ids]
+    left = _left(context, graph)
+    done = left.results(target)
+    preview = _kept(context, graph, RepairPreview, "preview_repair", states)
     return RunFacts(
         graph=target,
-        stages=frozenset(stage.name for stage in stages),
+        stages=stages_of(context),
         states=states,
-        failures=failures,
-        skipped=_skipped(context, stages),
+        failures=_failures(context, left, states),
+        skipped=_skipped(left, stages, states),
         decisions=_decisions(context, graph, stages),
-        optimize_plan=pull_one(context, OptimizePlan, "plan_optimize"),
-        optimize=pull_one(context, OptimizeReport, "summarize"),
+        optimize_plan=done.optimize_plan,
+        optimize=done.optimize,
         preview=preview,
         drift=_drift(graph) if preview else None,
-        repair=pull_one(context, RepairReport, "apply_repair"),
-        cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", PLAN),
-        cleanup=tuple(serde.from_json(CleanupStats, s) for s in removed if isinstance(s, dict)),
-        forks=tuple(serde.from_json(OrphanedFork, f) for s in removed if isinstance(s, list) for f in s),
-        orphans_plan=_kept(context, graph, OrphansPlan, "plan_orphans"),
-        orphans=pull_one(context, OrphansReport, "remove_orphans"),
-        row_plan=_kept(context, graph, RowRetentionPlan, "plan_row_retention"),
-        rows=pull_one(context, RowRetentionReport, "expire_rows"),
-        backup=pull_one(context, BackupReport, "copy"),
-        verified=pull_one(context, VerifyReport, "verify"),
+        repair=done.repair,
+        cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", states),
+        cleanup=done.cleanup,
+        forks=done.forks,
+        orphans_plan=_kept(context, graph, OrphansPlan, "plan_orphans", states),
+        orphans=done.orphans,
+        recovery=done.recovery,
+        row_plan=_kept(context, graph, RowRetentionPlan, "plan_row_retention", states),
+        rows=done.row_retention,
+        backup=done.backup,
+        verified=done.verified,
     )
 
 
-class _OfThisAttempt:
-    """The XComs of tasks that ran: in a cleared run, those that did not run again keep what they left before."""
+def _states(context: Context) -> dict[str, str | None]:
+    """State of every other task of the run, mapped ones as `task_index`. Reads."""
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return {name: state for name, state in states.items() if name != ti.task_id}
 
-    def __init__(self, ti: Any, states: Mapping[str, str | None]) -> None:
-        self._ti, self._states = ti, states
-        self.dag_id = ti.dag_id
 
-    def xcom_pull(self, *, task_ids: str, key: str = RETURNED) -> Any:
-        wanted = {"skipped"} if key == SKIPPED else {"success", "failed"}
-        found = {state for name, state in self._states.items() if re.fullmatch(rf"{re.escape(task_ids)}(_\d+)?", name)}
-        return self._ti.xcom_pull(task_ids=task_ids, key=key) if found & wanted else None
+def _left(context: Context, graph: Graph | None) -> TaskJournals:
+    """What the tasks left, with what the graph tells of those that were killed: every other task is over. Writes."""
+    from omnigraph_ops.outcomes.runs.tasks import TaskJournals, close
+
+    if graph is None:
+        return TaskJournals(left=(), open=())
+    try:
+        return close(graph, run_id_of(context), is_over=lambda _task: True, warn=_log.warning)
+    except OpsError as error:
+        _log.warning("What the tasks left in the graph cannot be read: %s", error)
+        return TaskJournals(left=(), open=())
+
+
+def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | None]) -> tuple[Failure, ...]:
+    """The sentence of every task that failed: from the graph, else what it handed to Airflow. Reads."""
+    failed, last = {name for name, state in states.items() if state == "failed"}, left.last()
+    told = [
+        Failure(task_id=one.task.task_id, table_key=f.table_key, message=f.message, map_index=one.task.map_index)
+        for one in last.values()
+        if one.task.instance in failed
+        for f in one.results.failures
+    ]
+    # A graph that cannot be opened takes no note, and sensors take none.
+    handed = [f for task in context["dag"].task_ids for f in pull_all(context, Failure, task, FAILURE)]
+    return (*told, *(f for f in handed if f.instance in failed and f.instance not in {t.instance for t in told}))
 
 
 def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
@@ -196,20 +223,21 @@ def _kept_consent(graph: Graph, question: Question) -> Consent | None:
         return None
 
 
-def _skipped(context: Context, stages: Sequence[Stage]) -> dict[str, str]:
-    """Why a stage was not planned, by its name. Reads."""
-    found = {stage.name: context["ti"].xcom_pull(task_ids=stage.plan_task, key=SKIPPED) for stage in stages}
-    return {name: str(why) for name, why in found.items() if why is not None}
+def _skipped(left: TaskJournals, stages: Sequence[Stage], states: Mapping[str, str | None]) -> dict[str, str]:
+    """Why a stage was not planned, by its name. Pure."""
+    last = left.last()
+    planned = ((stage.name, last.get(stage.plan_task)) for stage in stages if states.get(stage.plan_task) == "skipped")
+    return {name: one.skipped for name, one in planned if one is not None and one.skipped}
 
 
 def _kept(
-    context: Context, graph: Graph | None, cls: type[sealed.P], task_id: str, key: str = RETURNED
+    context: Context, graph: Graph | None, cls: type[sealed.P], task_id: str, states: Mapping[str, str | None]
 ) -> sealed.P | None:
-    """The kept plan that a task named; None when it named none, or the plan is gone. Reads."""
-    ref = context["ti"].xcom_pull(task_ids=task_id, key=key)
-    if ref is None or graph is None:
+    """The plan that a task of this run made; None when it made none, or the plan is gone. Reads."""
+    if graph is None or states.get(task_id) != "success":
         return None
+    made = _kept_consent(graph, question_of(context, task_id))
     try:
-        return sealed.load(graph.storage, cls, serde.from_json(sealed.PlanRef, ref).digest)
+        return sealed.load(graph.storage, cls, made.digest) if made is not None else None
     except OpsError:
         return None

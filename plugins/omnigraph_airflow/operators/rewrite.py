@@ -17,13 +17,16 @@ from omnigraph_airflow.hooks.store_variables import SECRETS
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, to_xcom
 from omnigraph_airflow.run_options import left_alone, policy_arguments
+from omnigraph_airflow.task_run import journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.models import TableStats
+from omnigraph_ops.models.runs import Unit
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_ops.graph import Graph
     from omnigraph_ops.storage.store import Storage
 
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "rewrite_table.py")
@@ -86,10 +89,24 @@ class SubmitRewriteOperator(SparkSubmitOperator):
     def _submit_and_read(self, context: Context) -> TableStats:
         hook = OmnigraphHook(self.graph)
         graph, self._address = hook.get_conn(), hook.address()
+        with journaled(context, graph, self.table_key), airflow_errors():
+            stats = left_alone(graph, self.table_key, self.not_after, say=self.log.info)
+            stats = stats or self._rewritten(context, graph)
+            graph.run.notes(stats)
+        return stats
+
+    def _rewritten(self, context: Context, graph: Graph) -> TableStats:
+        """Submit, as one unit of the task: of a submit that is cut off the graph tells what it published. Writes."""
+        entry = graph.published(self.table_key)
+        version = entry.version if entry is not None else None
+        unit = Unit(name=self.table_key, stage="optimize", table_key=self.table_key, version=version)
+        graph.run.begins(unit)
+        stats = self._submitted(context, graph)
+        graph.run.ended(unit, stats)
+        return stats
+
+    def _submitted(self, context: Context, graph: Graph) -> TableStats:
         uri, storage = graph.uri, graph.storage
-        left = left_alone(graph, self.table_key, self.not_after, say=self.log.info)
-        if left is not None:
-            return left
         self.application_args = [
             "--graph",
             graph.target,

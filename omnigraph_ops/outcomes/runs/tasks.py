@@ -1,0 +1,182 @@
+"""The journals of a DAG run's tasks: `__maintenance/tasks/<run>/<ulid>/`, one for every attempt of a task.
+
+Units are journalled as those of a run of the shell are. An attempt that comes to its end puts `left.json`, with all
+that the report of the run needs to know of it. One that was cut off is told by the graph, by whoever comes next of the
+same run. The folder of a run stays for thirty days: a run that is cleared goes on with it. Deleting it loses what a
+report that is still to come would say, and harms nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from omnigraph_ops import serde
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.models.history import RunHeader, RunRecord
+from omnigraph_ops.models.runs import TaskAttempt
+from omnigraph_ops.outcomes import history
+from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.history.place import credentials_of
+from omnigraph_ops.outcomes.history.record import record_of
+from omnigraph_ops.outcomes.history.redacted import redacted
+from omnigraph_ops.outcomes.history.results import Interruption, RunResults
+from omnigraph_ops.outcomes.runs import journal
+from omnigraph_ops.outcomes.runs.journal import TASKS_DIR, Journal, Warn
+from omnigraph_ops.outcomes.runs.merged import merged
+from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+from omnigraph_ops.outcomes.runs.results import audit_end, with_units
+from omnigraph_ops.outcomes.runs.settle import end_audit, results_of
+from omnigraph_ops.storage.inventory import Stored, below_folder
+from omnigraph_ops.storage.store import Storage
+
+_LEFT, _RECORDED = "left.json", "recorded.json"
+_KEPT_SECONDS = 30 * 86_400
+_CUT_OFF = "interrupted: its process ended before it was recorded"
+_NO_REPORT = "the run ended without its report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLeft:
+    """What one attempt of a task did, and why it did not do more."""
+
+    header: RunHeader
+    """Of the DAG run."""
+    task: TaskAttempt
+    results: RunResults
+    """With an interruption: its process ended before it could write this, and the graph told."""
+    skipped: str = ""
+    """Why its stage was not even planned, as a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskJournals:
+    """The attempts of a DAG run's tasks, oldest first."""
+
+    left: tuple[TaskLeft, ...]
+    open: tuple[Journal, ...]
+    """Of attempts that are at work, or were cut off."""
+
+    def last(self) -> dict[str, TaskLeft]:
+        """The newest attempt of each task that left anything, by its instance. Pure."""
+        return {left.task.instance: left for left in self.left}
+
+    def results(self, uri: str, *task_ids: str) -> RunResults:
+        """What all attempts did, or those of some tasks. Pure."""
+        return merged([one.results for one in self.left if not task_ids or one.task.task_id in task_ids], uri)
+
+
+def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
+    """Put what an attempt did; without units that did not end, nothing of it is left to tell. Writes.
+
+    Raises:
+        OpsError: it could not be written, or what a unit did could not be told; the journal stays open.
+    """
+    assert run.task is not None
+    run.tell_the_rest()
+    results = replace(with_units(run.results, graph.uri, run.records), decisions=run.decisions)
+    _put(graph, run.folder, TaskLeft(header=run.header, task=run.task, results=results, skipped=skipped))
+
+
+def read_tasks(storage: Storage, run_id: str, *, warn: Warn = journal.silent) -> TaskJournals:
+    """Every attempt of a run's tasks; `warn` gets a sentence about each that cannot be read. Reads."""
+    names: dict[str, set[str]] = {}
+    for found in below_folder(storage, journal.tasks_of(run_id)):
+        folder, _, name = found.path.rpartition("/")
+        names.setdefault(folder, set()).add(name)
+    left: list[TaskLeft] = []
+    at_work: list[Journal] = []
+    for folder in sorted(folder for folder in names if folder.count("/") > TASKS_DIR.count("/") + 1):
+        with journal.isolated(folder, warn):
+            if _LEFT in names[folder]:
+                left.append(serde.from_json(TaskLeft, storage.read(f"{folder}/{_LEFT}")))
+            elif (found_open := journal.read(storage, folder)) is not None:
+                at_work.append(found_open)
+    return TaskJournals(left=tuple(left), open=tuple(at_work))
+
+
+def close(
+    graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], warn: Warn = journal.silent
+) -> TaskJournals:
+    """Tell what the attempts did that were cut off, and end what the audit log says of them. Writes.
+
+    Before anything else of the run changes the graph. An attempt whose process is known to live is left alone.
+
+    Args:
+        is_over: whether an attempt can be at work no more, by whatever started it.
+    """
+    for found in read_tasks(graph.storage, run_id).open:
+        task = found.intent.task
+        if task is not None and is_over(task) and not found.is_running:
+            with journal.isolated(found.folder, warn):
+                results = results_of(graph, found)
+                _, detail = audit_end(results, error=_CUT_OFF, interrupted=True)
+                end_audit(graph, found, AuditEvent.INTERRUPTED, detail)
+                _put(graph, found.folder, TaskLeft(header=found.intent.header, task=task, results=results))
+    return read_tasks(graph.storage, run_id, warn=warn)
+
+
+def mark_recorded(storage: Storage, header: RunHeader) -> None:
+    """Note that the history has the record of a run. Writes."""
+    storage.write(f"{journal.tasks_of(header.run_id)}/{_RECORDED}", serde.dumps(header).encode())
+
+
+def settle_runs(
+    graph: Graph, *, is_over: Callable[[RunHeader], bool], but: str = "", warn: Warn = journal.silent
+) -> tuple[RunRecord, ...]:
+    """Record the runs that ended without their report, and drop journals that are old; the records. Writes.
+
+    Args:
+        is_over: whether a run can be at work no more.
+        but: a run that is left alone.
+    """
+    records: list[RunRecord] = []
+    for folder, files in _by_run(below_folder(graph.storage, TASKS_DIR)).items():
+        with journal.isolated(folder, warn):
+            if f"{folder}/{_RECORDED}" in {file.path for file in files}:
+                if time.time() - max(file.modified_at for file in files) > _KEPT_SECONDS:
+                    graph.storage.delete_tree(folder)
+                continue
+            header = _header(graph.storage, files)
+            if header is not None and header.run_id != but and is_over(header):
+                records.append(_record(graph, header, warn))
+    return tuple(records)
+
+
+def _record(graph: Graph, header: RunHeader, warn: Warn) -> RunRecord:
+    """Record a run from what its tasks left. Writes."""
+    found = close(graph, header.run_id, is_over=lambda _task: True, warn=warn)
+    decisions = tuple(dict.fromkeys(d for left in found.left for d in left.results.decisions))
+    cut_off = frozenset(key for left in found.left if (cut := left.results.interruption) for key in cut.tables)
+    ended = Interruption(reason=_NO_REPORT, tables=cut_off)
+    results = replace(found.results(graph.uri), decisions=decisions, interruption=ended)
+    record = history.read_run(graph, header.run_id)
+    if record is None:
+        record = record_of(header, results)
+        history.append(graph, record, days=graph.settings.history_days)
+    mark_recorded(graph.storage, header)
+    return record
+
+
+def _by_run(files: Iterable[Stored]) -> dict[str, list[Stored]]:
+    found: dict[str, list[Stored]] = {}
+    for file in files:
+        if not file.is_folder:
+            found.setdefault("/".join(file.path.split("/")[:3]), []).append(file)
+    return found
+
+
+def _header(storage: Storage, files: Iterable[Stored]) -> RunHeader | None:
+    """Which run the files are of, None where none of them tells. Reads."""
+    for file in files:
+        if file.path.endswith(f"/{_LEFT}"):
+            return serde.from_json(TaskLeft, storage.read(file.path)).header
+        if (found := journal.read(storage, file.path.rpartition("/")[0])) is not None:
+            return found.intent.header
+    return None
+
+
+def _put(graph: Graph, folder: str, left: TaskLeft) -> None:
+    text = redacted(serde.dumps(left), credentials_of(graph))
+    graph.storage.write(f"{folder}/{_LEFT}", text.encode())

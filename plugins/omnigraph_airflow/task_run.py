@@ -1,0 +1,103 @@
+"""A task of a DAG as a run that keeps its journal in the graph: what it did is told there, whatever ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
+
+from omnigraph_airflow.run_facts import Failure
+from omnigraph_airflow.run_record import header_of
+from omnigraph_airflow.stages import STAGES
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.models.runs import TaskAttempt
+from omnigraph_ops.watch import Run
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.graph import Graph
+    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+
+_log = logging.getLogger(__name__)
+
+
+NO_FAILURES = (AirflowSkipException, DownstreamTasksSkipped, AirflowRescheduleException)
+"""Airflow's signals that are exceptions; a deferral is none of `Exception`."""
+
+
+class StageSkipped(AirflowSkipException):
+    """A stage that is not even planned; the report says why."""
+
+
+@contextlib.contextmanager
+def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator[RecordedRun]:
+    """Let a task speak to a journal of its own in the block, after telling what its earlier attempts did. Writes.
+
+    A journal that cannot be ended stops nothing: the graph tells later what the task did.
+
+    Args:
+        table_key: the one table that the task is about, None when there is no such one.
+    """
+    from omnigraph_ops.outcomes.history.results import Snapshot, StageFailure
+    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+    from omnigraph_ops.outcomes.runs.tasks import leave
+
+    header = header_of(context, graph.target, stages=stages_of(context), stamp=graph.stamp)
+    run = graph.run = RecordedRun(graph, header, Snapshot(), attempt_of(context))
+    _close_earlier(context, graph, run)
+    skipped = ""
+    try:
+        yield run
+    except StageSkipped as skip:
+        skipped = str(skip)
+        raise
+    except NO_FAILURES:
+        raise
+    except Exception as error:
+        for f in failures_of(context, table_key, error):
+            run.notes(StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id))
+        raise
+    finally:
+        graph.run = Run()
+        try:
+            leave(graph, run, skipped=skipped)
+        except OpsError as error:
+            _log.warning("What this task did could not be noted in the graph: %s", error)
+
+
+def failures_of(context: Context, table_key: str | None, error: Exception) -> Sequence[Failure]:
+    """What the report says of a task that failed, or of the tables in it. Pure."""
+    told: Sequence[Failure] | None = getattr(error, "failures", None)
+    task = attempt_of(context)
+    failure = Failure(task_id=task.task_id, table_key=table_key, message=str(error), map_index=task.map_index)
+    return told or (failure,)
+
+
+def stages_of(context: Context) -> frozenset[str]:
+    """The names of the stages that a task's DAG has. Pure."""
+    tasks = getattr(context["dag"], "task_ids", ())
+    return frozenset(stage.name for stage in STAGES if stage.plan_task in tasks)
+
+
+def attempt_of(context: Context) -> TaskAttempt:
+    """Which attempt of which task this is. Pure."""
+    ti = context["ti"]
+    index = -1 if ti.map_index is None else int(ti.map_index)
+    return TaskAttempt(task_id=ti.task_id, map_index=index, try_number=ti.try_number)
+
+
+def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
+    """Tell what earlier attempts of this task did that were killed, before this one goes on. Writes."""
+    from omnigraph_ops.outcomes.runs.tasks import close
+
+    mine = attempt_of(context)
+    if mine.try_number > 1:
+        close(graph, run.header.run_id, is_over=_before(mine), warn=_log.warning)
+
+
+def _before(mine: TaskAttempt) -> Callable[[TaskAttempt], bool]:
+    return lambda task: task.instance == mine.instance and task.try_number < mine.try_number
