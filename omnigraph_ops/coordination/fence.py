@@ -17,17 +17,17 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine, working_holder
+from omnigraph_ops.coordination.state import FENCE_PATH
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.gateway import BranchRef
 
 INTERNAL_COMPACTION = "compact internal tables"
 """Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""
-_NOTE = f"{MAINTENANCE_DIR}/fence.json"
 _POLL_SECONDS = 0.2
 # A holder that is alive lifts its fence by itself; this long after its time it is taken for dead.
 _OVERDUE_SECONDS = 60.0
@@ -113,7 +113,7 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
     """
     lock = current_lock(graph)
     if lock is None:
-        graph.storage.delete(_NOTE)
+        graph.storage.delete(FENCE_PATH)
         return None
     note = read_note(graph)
     if not force and (note is None or note.identifier != lock.identifier):
@@ -122,7 +122,7 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
             "nothing was removed; when you know that none is, repeat with --force"
         )
     graph.lance.delete_branch(graph.manifest(), lock.name)
-    graph.storage.delete(_NOTE)
+    graph.storage.delete(FENCE_PATH)
     return lock
 
 
@@ -134,7 +134,7 @@ def current_lock(graph: Graph) -> BranchRef | None:
 def read_note(graph: Graph) -> FenceNote | None:
     """Our record of the fence, None when there is none. Reads."""
     try:
-        return serde.from_json(FenceNote, graph.storage.read(_NOTE))
+        return serde.from_json(FenceNote, graph.storage.read(FENCE_PATH))
     except (FileNotFoundError, InvalidInput):
         return None
 
@@ -164,7 +164,7 @@ def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
         machine=this_machine(),
     )
     try:
-        graph.storage.write(_NOTE, serde.dumps(note).encode())
+        graph.storage.write(FENCE_PATH, serde.dumps(note).encode())
     except BaseException:
         with contextlib.suppress(OpsError):
             _release(graph, note)
@@ -212,4 +212,4 @@ def _release(graph: Graph, note: FenceNote) -> None:
     # One that was lifted in time may end late, when the note is already of somebody's next fence.
     current = read_note(graph)
     if current is None or current.identifier == note.identifier:
-        graph.storage.delete(_NOTE)
+        graph.storage.delete(FENCE_PATH)

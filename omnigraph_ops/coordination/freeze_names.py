@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from omnigraph_ops.coordination.state import FREEZES_DIR
 from omnigraph_ops.graph.ids import is_ulid
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 
-FREEZES_DIR = f"{MAINTENANCE_DIR}/freezes"
 _PREFIX = "omnigraph-ops.freeze."
 
 

@@ -17,13 +17,11 @@ from enum import StrEnum
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
+from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.ids import is_ulid, new_ulid
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.freeze import FrozenCut
 from omnigraph_ops.storage.store import Storage
-
-HOLDS_DIR = f"{MAINTENANCE_DIR}/holds"
 
 
 class HoldKind(StrEnum):

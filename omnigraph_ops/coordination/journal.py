@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import OPERATIONS_DIR
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.store import Storage
-
-JOURNAL_DIR = f"{MAINTENANCE_DIR}/operations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +47,10 @@ def forget(storage: Storage, operation_id: str) -> None:
 
 def sweep(storage: Storage, pending: frozenset[str]) -> None:
     """Drop records of operations that have no sidecar any more: they finished or never armed. Destroys records."""
-    for name in storage.list(JOURNAL_DIR):
+    for name in storage.list(OPERATIONS_DIR):
         if name.endswith(".json") and name not in pending:
-            storage.delete(f"{JOURNAL_DIR}/{name}")
+            storage.delete(f"{OPERATIONS_DIR}/{name}")
 
 
 def _path(operation_id: str) -> str:
-    return f"{JOURNAL_DIR}/{operation_id}.json"
+    return f"{OPERATIONS_DIR}/{operation_id}.json"

@@ -27,17 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.store import Storage
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
-LEASE_PATH = f"{MAINTENANCE_DIR}/lease"
-LEASE_FILE = r"-(0\d{19})\.json"
-"""Pattern of what follows the path of a lease in the name of its files. There is always a next number."""
 _POLL_SECONDS = 0.05
 _READ_ATTEMPTS = 5
 _BEYOND_TTL_SECONDS = 5.0

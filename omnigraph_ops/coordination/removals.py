@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.holds import HeldVersion
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
+from omnigraph_ops.coordination.state import REMOVALS_DIR
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import new_ulid
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.store import Storage
 
-REMOVALS_DIR = f"{MAINTENANCE_DIR}/removals"
 _DEAD_AFTER_SECONDS = 86_400.0
 """After so long a process on another machine, which nobody can ask, is taken for dead."""
 

@@ -12,15 +12,14 @@ from typing import Protocol, TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.coordination.store_clock import MOST_SECONDS_APART, clock_problem
 from omnigraph_ops.durations import moment
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.store import Storage
 
 _MOST_AHEAD_US = int(MOST_SECONDS_APART * 1_000_000)
-PLANS_DIR = f"{MAINTENANCE_DIR}/plans"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _KEPT_AFTER_EXPIRY_US = 7 * 86_400 * 1_000_000
 """A stored plan stays this long past its expiry, so that last week's decision can still be read."""

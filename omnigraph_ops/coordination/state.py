@@ -1,8 +1,159 @@
-"""Places of this tool's own state below `__maintenance/` of a graph."""
+"""Every place below `__maintenance/` of a graph: what lies there, who removes it, and until when it is kept.
+
+All modules take their paths from here, and the classification of orphans asks `place_of`. Deleting the whole folder
+never harms the graph: history, approvals and running work are lost, and holds are only tags from then on.
+"""
 
 from __future__ import annotations
 
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+import re
+from dataclasses import dataclass
+from enum import StrEnum
 
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
+
+AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
 CLONES_DIR = f"{MAINTENANCE_DIR}/clones"
-"""Clones of tables on which index work is prepared; a clone is named after the hold of its run."""
+CONSENTS_DIR = f"{MAINTENANCE_DIR}/consents"
+EXPIRE_ROWS_LEASE_PATH = f"{MAINTENANCE_DIR}/expire-rows"
+FENCE_PATH = f"{MAINTENANCE_DIR}/fence.json"
+FREEZES_DIR = f"{MAINTENANCE_DIR}/freezes"
+HISTORY_PATH = f"{MAINTENANCE_DIR}/history.lance"
+HOLDS_DIR = f"{MAINTENANCE_DIR}/holds"
+INGEST_DIR = f"{MAINTENANCE_DIR}/ingest"
+LEASE_PATH = f"{MAINTENANCE_DIR}/lease"
+OPERATIONS_DIR = f"{MAINTENANCE_DIR}/operations"
+PLANS_DIR = f"{MAINTENANCE_DIR}/plans"
+PROBE_PREFIX = f"{MAINTENANCE_DIR}/probe-"
+QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
+REMOVALS_DIR = f"{MAINTENANCE_DIR}/removals"
+RESTORE_LEASE_PATH = f"{MAINTENANCE_DIR}/restore-turn"
+RESTORING_PATH = f"{MAINTENANCE_DIR}/restoring.json"
+RESULTS_DIR = f"{MAINTENANCE_DIR}/results"
+REWRITES_DIR = f"{MAINTENANCE_DIR}/rewrites"
+RUNS_DIR = f"{MAINTENANCE_DIR}/runs"
+TASKS_DIR = f"{MAINTENANCE_DIR}/tasks"
+THROTTLE_DIR = f"{MAINTENANCE_DIR}/throttle"
+
+LEASE_FILE = r"-(0\d{19})\.json"
+"""Pattern of what follows the path of a lease in the name of its files. There is always a next number."""
+
+
+class Kept(StrEnum):
+    """Until when `orphans` leaves a file alone."""
+
+    ALWAYS = "always"
+    """Only who is named in `removed_by` removes it."""
+    BY_HOLD = "by_hold"
+    """As long as the hold in its path counts."""
+    BY_TABLE = "by_table"
+    """As long as the table in its path is live."""
+    NEVER = "never"
+    """It is left over as soon as `orphans` may run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One kind of file below `__maintenance/`."""
+
+    path: str
+    """Pattern of the path in the graph; the group `hold` or `table` names what a file is kept by."""
+    what: str
+    removed_by: str
+    kept: Kept = Kept.ALWAYS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The place that a path is in, and what it is kept by."""
+
+    place: Place
+    name: str = ""
+    """The id of the hold or the name of the table in the path."""
+
+
+_ULID = r"[0-7][0-9A-HJKMNP-TV-Z]{25}"
+_JSON = r"[^/]+\.json"
+
+PLACES = (
+    # Of these two there may be many.
+    Place(path=rf"{QUARANTINE_DIR}/(?s:.+)", what="orphan moved aside", removed_by="orphans --purge or --restore"),
+    Place(path=rf"{HISTORY_PATH}/(?s:.+)", what="history", removed_by="whoever adds to it"),
+    Place(path=rf"{LEASE_PATH}{LEASE_FILE}", what="committer lease", removed_by="the next holder"),
+    Place(path=rf"{EXPIRE_ROWS_LEASE_PATH}{LEASE_FILE}", what="lease of expire-rows", removed_by="the next holder"),
+    Place(path=rf"{RESTORE_LEASE_PATH}{LEASE_FILE}", what="lease of restore", removed_by="the next holder"),
+    Place(path=rf"{RUNS_DIR}/lease{LEASE_FILE}", what="lease of who settles runs", removed_by="the next holder"),
+    Place(path=re.escape(FENCE_PATH), what="note of a fence", removed_by="its holder, unlock"),
+    Place(path=re.escape(RESTORING_PATH), what="note of a restore at work", removed_by="restore"),
+    Place(path=rf"{PROBE_PREFIX}[0-9a-f]{{32}}", what="probe of the store", removed_by="the process that tries it"),
+    Place(
+        path=rf"{OPERATIONS_DIR}/{_ULID}\.json",
+        what="operation whose sidecar is ours",
+        removed_by="its process, recover, orphans",
+        # Nothing is planned or applied beside a sidecar.
+        kept=Kept.NEVER,
+    ),
+    Place(path=rf"{OPERATIONS_DIR}/{_JSON}", what="operation with a name of another release", removed_by="a person"),
+    Place(path=rf"{HOLDS_DIR}/(?P<hold>[^/]+)\.json", what="hold", removed_by="its owner, recover", kept=Kept.BY_HOLD),
+    Place(
+        path=rf"{FREEZES_DIR}/(?P<hold>{_ULID})/[^/]+",
+        what="schema contract of a freeze",
+        removed_by="unfreeze, recover",
+        kept=Kept.BY_HOLD,
+    ),
+    Place(
+        path=rf"{CLONES_DIR}/(?P<hold>{_ULID})\.lance/.+",
+        what="clone on which index work is prepared",
+        removed_by="its process, recover",
+        kept=Kept.BY_HOLD,
+    ),
+    Place(path=rf"{REMOVALS_DIR}/{_JSON}", what="announced removal of versions", removed_by="cleanup, recover"),
+    Place(path=rf"{PLANS_DIR}/{_JSON}", what="sealed plan", removed_by="the next plan, when expired"),
+    Place(path=rf"{CONSENTS_DIR}/{_JSON}", what="consent to a plan", removed_by="the next question, when expired"),
+    Place(path=rf"{AUDIT_DIR}/{_JSON}", what="entry of the audit log", removed_by="a person"),
+    Place(path=rf"{INGEST_DIR}/{_JSON}", what="what a run left of a table", removed_by="optimize"),
+    Place(path=rf"{THROTTLE_DIR}/{_JSON}", what="admission of rewrites", removed_by="the next task"),
+    Place(
+        path=rf"{REWRITES_DIR}/(?P<table>[^/]+)/(?:lease{LEASE_FILE}|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)",
+        what="journal of a rewrite",
+        removed_by="optimize of the table",
+        kept=Kept.BY_TABLE,
+    ),
+    Place(
+        path=rf"{RESULTS_DIR}/[^/]+/{_JSON}",
+        what="result of a submitted rewrite",
+        removed_by="the task that submitted it, orphans",
+        kept=Kept.NEVER,
+    ),
+    Place(
+        path=rf"{RUNS_DIR}/[0-9A-Z]{{26}}/(?:intent|record|\d{{6,}})\.json",
+        what="journal of a run of the shell",
+        removed_by="its process, the next run",
+    ),
+    Place(
+        path=rf"{TASKS_DIR}/[0-9a-f]{{32}}/(?:recorded\.json|[0-9A-Z]{{26}}/(?:intent|left|\d{{6,}})\.json)",
+        what="journal of the tasks of a DAG run",
+        removed_by="the next DAG run",
+    ),
+)
+
+_HALF_WRITTEN = re.compile(
+    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?|/runs/[^/]+|/tasks/[^/]+(?:/[^/]+)?)?)"
+    r"/[^/]+(?:\.tmp|#\d+)"
+)
+
+
+def place_of(path: str) -> Found | None:
+    """The place that a path is in; None for what this tool never writes. Pure."""
+    if not path.startswith(f"{MAINTENANCE_DIR}/"):
+        return None
+    for place in PLACES:
+        match = re.fullmatch(place.path, path)
+        if match is not None:
+            return Found(place=place, name=next(iter(match.groupdict().values()), ""))
+    return None
+
+
+def is_unfinished(path: str) -> bool:
+    """Whether a path is a small file, ours or a sidecar, that was not given its final name. Pure."""
+    return _HALF_WRITTEN.fullmatch(path) is not None

@@ -7,8 +7,8 @@ import functools
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.graph.layout import PROBE_PREFIX
 from omnigraph_ops.storage.store import Storage
 
 _ROUNDS, _RACERS = 3, 8

@@ -13,9 +13,10 @@ import time
 import uuid
 from email.utils import parsedate_to_datetime
 
+from omnigraph_ops.coordination.state import PROBE_PREFIX
 from omnigraph_ops.durations import moment
 from omnigraph_ops.errors import ClockWrong, StorageError
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR, PROBE_PREFIX
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.store import Storage
 
 MOST_SECONDS_APART = 300.0

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.storage.store import Storage
 
-THROTTLE_DIR = f"{MAINTENANCE_DIR}/throttle"
 _LEDGER = f"{THROTTLE_DIR}/ledger.json"
 _LOCK = LeasePlace(path=f"{THROTTLE_DIR}/lock", name="the lock of the throttle")
 _SLOT_TTL_SECONDS = 60.0

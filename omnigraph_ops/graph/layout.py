@@ -7,7 +7,6 @@ import re
 MANIFEST_DIR = "__manifest"
 RECOVERY_DIR = "__recovery"
 MAINTENANCE_DIR = "__maintenance"
-HISTORY_PATH = f"{MAINTENANCE_DIR}/history.lance"
 COMMITS_DIR = "_graph_commits.lance"
 ACTORS_DIR = "_graph_commit_actors.lance"
 RECOVERIES_DIR = "_graph_commit_recoveries.lance"
@@ -33,8 +32,6 @@ GRAPH_FOLDERS = (*INTERNAL_DATASETS, RECOVERY_DIR)
 STAMP_KEY = "omnigraph:internal_schema_version"
 SCHEMA_APPLY_LOCK = "__schema_apply_lock__"
 EXPIRY_BRANCH_PREFIX = "omnigraph-ops-expire-"
-PROBE_PREFIX = f"{MAINTENANCE_DIR}/probe-"
-"""Begins the keys by which a store is tried; a kill leaves one."""
 
 _MAX_U64 = 2**64 - 1
 _MANIFEST_NAME = re.compile(r"(\d{20})\.manifest")

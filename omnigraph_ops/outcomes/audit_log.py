@@ -15,16 +15,15 @@ from enum import StrEnum
 from typing import TypedDict
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.durations import moment
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.ids import new_ulid, now_us
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.readable import safe
 
-AUDIT_DIR = f"{MAINTENANCE_DIR}/audit"
 _TIME_OF_ULID = 10
 """Characters of a ULID that tell its millisecond."""
 _CLOCK_STEP_US = 86_400 * 1_000_000

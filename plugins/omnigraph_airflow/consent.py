@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 from omnigraph_airflow.decisions import Decision
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import CONSENTS_DIR
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.storage.store import Storage
 
-CONSENTS_DIR = f"{MAINTENANCE_DIR}/consents"
 _VALID_US = 23 * 86_400 * 1_000_000
 """Longer than any plan may be applied; with the week after which `sealed.sweep` drops it, thirty days."""
 

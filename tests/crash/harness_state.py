@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import working_holder
-from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR
+from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names

@@ -17,6 +17,7 @@ from omnigraph_airflow.consent import Consent, Question
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import RepairPreview, RetentionPolicy
@@ -305,7 +306,7 @@ def test_the_audit_log_has_a_start_before_anything_is_removed(graph: Graph, monk
     real = Storage.write
 
     def full(storage: Storage, path: str, data: bytes) -> None:
-        if path.startswith(audit_log.AUDIT_DIR):
+        if path.startswith(AUDIT_DIR):
             raise StorageError(f"cannot write {path}: no space left")
         real(storage, path, data)
 

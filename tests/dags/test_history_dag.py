@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.layout import HISTORY_PATH
 from omnigraph_ops.models.history import Answer, RunOrigin, RunOutcome, RunRecord
 from omnigraph_ops.outcomes import history
 from tests.conftest import DemoGraph

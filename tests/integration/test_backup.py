@@ -19,13 +19,14 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
+from omnigraph_ops.coordination.state import RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.backup import BackupReport, BackupState
 from omnigraph_ops.stages.backup import kept, take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
-from omnigraph_ops.stages.backup.restore import NOTE, restore_backup
+from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
@@ -331,12 +332,12 @@ def test_a_killed_restore_goes_on(demo_graph: DemoGraph, tmp_path: Path) -> None
     again = restored(report.backup, place)
     rows = rows_everywhere(again)
     note = json.loads(Path(report.backup, "backup.json").read_text())["digest"]
-    again.storage.write(NOTE, note.encode())
+    again.storage.write(RESTORING_PATH, note.encode())
     for lost in [*place.glob("__manifest/_versions/*"), *place.rglob("*.lance/_versions/*")]:
         lost.unlink()
     next(p for p in place.rglob("data/*.lance")).write_bytes(b"torn")
     assert rows_everywhere(restored(report.backup, place)) == rows
-    assert not (place / NOTE).exists()
+    assert not (place / RESTORING_PATH).exists()
 
 
 def test_a_backup_is_no_part_of_its_graph(demo_graph: DemoGraph, cli: Cli) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
+from omnigraph_ops.coordination.state import RESTORE_LEASE_PATH, RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackedFile
@@ -19,7 +20,7 @@ from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.stages.backup import restore
 from omnigraph_ops.stages.backup.places import backup_of
 from omnigraph_ops.stages.backup.records import read_record
-from omnigraph_ops.stages.backup.restore import NOTE, restore_backup
+from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.storage.copying import copy_file
 from omnigraph_ops.storage.store import Storage
@@ -82,8 +83,8 @@ def test_a_backup_that_lost_a_file_is_refused_before_anything_is_written(
 def interrupted(backup: str, place: Path, digest: str) -> None:
     """What a restore leaves that is killed when all is copied and its note is still there. Writes."""
     restore_backup(backup, str(place), settings=Settings())
-    (place / NOTE).parent.mkdir(exist_ok=True)
-    (place / NOTE).write_text(digest)
+    (place / RESTORING_PATH).parent.mkdir(exist_ok=True)
+    (place / RESTORING_PATH).write_text(digest)
 
 
 def test_a_restore_goes_on_only_where_nobody_has_written_since(demo_graph: DemoGraph, tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_a_restore_whose_turn_was_taken_over_stops(
 
     def copying(*arguments: Any, **named: Any) -> str:
         with contextlib.suppress(AssertionError):  # once
-            take_over(Storage(str(place)), restore._TURN.path)
+            take_over(Storage(str(place)), RESTORE_LEASE_PATH)
         return copy_file(*arguments, **named)
 
     monkeypatch.setattr(restore, "copy_file", copying)

@@ -9,8 +9,9 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.coordination.holds import HOLDS_DIR, HeldVersion, HoldKind, active_holds, place_hold, release_hold
+from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, active_holds, place_hold, release_hold
 from omnigraph_ops.coordination.rewrites.work import TaskOrder
+from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan

@@ -21,7 +21,8 @@ from omnigraph_ops.coordination import sealed, store_clock
 from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced
 from omnigraph_ops.coordination.freeze_release import sweep_ended
 from omnigraph_ops.coordination.holds import freezes
-from omnigraph_ops.coordination.lease import LEASE_PATH, Lease, committer_lease, read_lease
+from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import ClockWrong, LeaseHeld, StalePlan
 from omnigraph_ops.graph import open_graph

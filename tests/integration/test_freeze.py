@@ -14,8 +14,9 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze, unfreeze_all
-from omnigraph_ops.coordination.holds import HOLDS_DIR, active_holds, freezes, hold_path, read_hold, write_hold
+from omnigraph_ops.coordination.holds import active_holds, freezes, hold_path, read_hold, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishConflict, RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.cli.recording import writes
+from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.graph.layout import HISTORY_PATH
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.history_rows import rows_of
 from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.text_index_process import process_of
 from omnigraph_ops.lance.text_indexer import home_of
@@ -22,7 +23,7 @@ from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs.journal import RUNS_DIR, open_journals
+from omnigraph_ops.outcomes.runs.journal import open_journals
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.settle import settle
 from omnigraph_ops.parallel import in_parallel

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs.journal import RUNS_DIR
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from tests.conftest import DemoGraph
 from tests.support.history import header

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.cli.recording import Recorder
+from omnigraph_ops.coordination.state import AUDIT_DIR, RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.cleanup import existing_versions
@@ -18,7 +19,7 @@ from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.runs import Unit, UnitRecord
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.audit_log import AUDIT_DIR, AuditEvent
+from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history.results import Snapshot
 from omnigraph_ops.outcomes.runs import journal
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
@@ -83,7 +84,7 @@ def settled(graph: Graph) -> RunRecord:
 def test_a_run_leaves_no_journal_and_its_audit_has_a_start_and_an_end(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
-    assert not list(Path(graph.uri, journal.RUNS_DIR).glob("*/*"))
+    assert not list(Path(graph.uri, RUNS_DIR).glob("*/*"))
     started, applied = audit_log.read(graph.storage)
     assert (started.event, applied.event, started.digest) == (STARTED, AuditEvent.APPLIED, applied.digest)
     assert started.run == applied.run == history.read_runs(graph)[0].run_id
@@ -382,7 +383,7 @@ def test_no_secret_gets_into_a_journal(demo_graph: DemoGraph, monkeypatch: pytes
     monkeypatch.setenv("MY_SECRET", "correct-horse")
     graph = demo_graph(**SMALL)
     RecordedRun(graph, header(), Snapshot()).begins(Unit(name="correct-horse", stage="optimize"))
-    (file,) = Path(graph.uri, journal.RUNS_DIR).glob("*/000000.json")
+    (file,) = Path(graph.uri, RUNS_DIR).glob("*/000000.json")
     assert "correct-horse" not in file.read_text()
     assert json.loads(file.read_text())["unit"]["name"] == "***"
 
@@ -392,7 +393,7 @@ def test_a_damaged_file_of_a_journal_is_left_out(demo_graph: DemoGraph) -> None:
     run = RecordedRun(graph, header(), Snapshot())
     unit = Unit(name="1", stage="optimize", table_key=PERSON)
     run.begins(unit)
-    folder = next(Path(graph.uri, journal.RUNS_DIR).iterdir())
+    folder = next(Path(graph.uri, RUNS_DIR).iterdir())
     (folder / "000001.json").write_text("{")
     (open_,) = journal.open_journals(open_graph(graph.uri).storage)
     assert open_.units == (UnitRecord(unit=unit),)

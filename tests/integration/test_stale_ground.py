@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.removals import REMOVALS_DIR
+from omnigraph_ops.coordination.state import REMOVALS_DIR
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, write_sidecar

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.outcomes.runs import journal
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.settle import settle
 from omnigraph_ops.stages.orphans import plan_orphans
@@ -36,5 +36,5 @@ def test_a_cleanup_in_a_bucket_is_recorded_whatever_ends_it(
     assert record.work.bytes_reclaimed == sum(t["bytes_removed"] for t in done["tables"]) > 0
     assert cli("optimize --quiet", graph.uri).code == 0
     assert [run.outcome for run in history.read_runs(graph)] == [RunOutcome.SUCCEEDED, RunOutcome.INTERRUPTED]
-    left = [f.path for f in below_folder(graph.storage, journal.RUNS_DIR) if not is_lease(f.path)]
+    left = [f.path for f in below_folder(graph.storage, RUNS_DIR) if not is_lease(f.path)]
     assert left == []

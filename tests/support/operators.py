@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from omnigraph_ops.coordination.fence import current_lock
-from omnigraph_ops.coordination.holds import HOLDS_DIR
+from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.outcomes import audit_log

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR
 from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import TableStats

@@ -10,8 +10,9 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
+from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.layout import HISTORY_PATH, MAINTENANCE_DIR
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.state import TableEntry
 
 Rows = dict[str, str]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.outcomes import audit_log
@@ -20,7 +21,7 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
         audit_log.append(storage, event, verb="cleanup", actor="ann", digest="sha256:1", detail="why", run="r1")
         for event in (AuditEvent.APPROVED, AuditEvent.APPLIED)
     ]
-    storage.write(f"{audit_log.AUDIT_DIR}/00000000000000000000000000.json", b"damaged")
+    storage.write(f"{AUDIT_DIR}/00000000000000000000000000.json", b"damaged")
     assert set(audit_log.read(storage)) == set(made)
     assert len(audit_log.read(storage, newest=1)) == 1
 

@@ -14,6 +14,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import holds
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind
 from omnigraph_ops.coordination.lease import this_machine
+from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.storage.store import Storage
 
@@ -55,15 +56,15 @@ def test_an_expired_hold_or_one_of_a_killed_process_does_not_count(storage: Stor
     elsewhere = place(storage, machine="another machine", pid=dead_pid())
     assert holds.active_holds(storage) == (elsewhere,)
     holds.sweep_holds(storage)
-    assert len(storage.list(holds.HOLDS_DIR)) == 1
+    assert len(storage.list(HOLDS_DIR)) == 1
 
 
 def test_an_unreadable_hold_stops_everything_and_is_never_swept(storage: Storage) -> None:
-    storage.write(f"{holds.HOLDS_DIR}/odd.json", b"{}")
+    storage.write(f"{HOLDS_DIR}/odd.json", b"{}")
     with pytest.raises(CorruptGraph, match=r"what it protects is unknown.*nothing was deleted"):
         holds.active_holds(storage)
     holds.sweep_holds(storage)
-    assert storage.list(holds.HOLDS_DIR) == ("odd.json",)
+    assert storage.list(HOLDS_DIR) == ("odd.json",)
 
 
 def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> None:
@@ -71,7 +72,7 @@ def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> N
         assert holds.active_holds(storage) == (hold,)
         assert hold.kind is HoldKind.PLAN
         raise RuntimeError
-    assert storage.list(holds.HOLDS_DIR) == ()
+    assert storage.list(HOLDS_DIR) == ()
 
 
 def test_only_an_id_names_a_hold(storage: Storage) -> None:

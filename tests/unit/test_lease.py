@@ -17,14 +17,8 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import lease as lease_module
-from omnigraph_ops.coordination.lease import (
-    LEASE_PATH,
-    Lease,
-    committer_lease,
-    read_lease,
-    this_machine,
-    working_holder,
-)
+from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease, this_machine, working_holder
+from omnigraph_ops.coordination.state import LEASE_PATH
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import bury_holders, dead_pid, is_free, most_holders, take_over

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
@@ -92,8 +93,8 @@ def test_long_expired_plans_are_dropped_and_damaged_ones_stay(tmp_path: Path) ->
     old, recent = plan(-8 * 24 * HOUR_US), plan(-HOUR_US)
     for value in (old, recent):
         sealed.store(storage, value)
-    storage.write(f"{sealed.PLANS_DIR}/odd.json", b"?")
+    storage.write(f"{PLANS_DIR}/odd.json", b"?")
     sealed.store(storage, plan(keep=7))
-    names = storage.list(sealed.PLANS_DIR)
+    names = storage.list(PLANS_DIR)
     assert Path(sealed.plan_path(old.digest)).name not in names
     assert {Path(sealed.plan_path(recent.digest)).name, "odd.json"} <= set(names)

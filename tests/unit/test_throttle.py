@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import throttle
 from omnigraph_ops.coordination.rewrites import work
+from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.coordination.throttle import Ceilings, Ledger, admitted, next_start
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.stages.optimize import optimize_table
@@ -57,7 +58,7 @@ def test_a_ledger_far_in_the_future_is_damage_and_waits_no_longer_than_an_hour()
 def test_no_ceiling_touches_nothing(storage: Storage) -> None:
     with admitted(storage, Ceilings(), 10**12):
         pass
-    assert not storage.exists(throttle.THROTTLE_DIR)
+    assert not storage.exists(THROTTLE_DIR)
 
 
 def test_never_more_at_once_than_there_are_slots(storage: Storage) -> None:
@@ -78,7 +79,7 @@ def test_never_more_at_once_than_there_are_slots(storage: Storage) -> None:
     with ThreadPoolExecutor(max_workers=6) as pool:
         list(pool.map(task, range(6)))
     assert most == 2
-    slots = [f"{throttle.THROTTLE_DIR}/slot-{number}" for number in range(2)]
+    slots = [f"{THROTTLE_DIR}/slot-{number}" for number in range(2)]
     assert all(is_free(storage, slot) for slot in slots), "slots are given back"
 
 

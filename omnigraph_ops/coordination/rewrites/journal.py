@@ -15,14 +15,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.ids import is_ulid
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.storage.store import Storage
 
-REWRITES_DIR = f"{MAINTENANCE_DIR}/rewrites"
 _PLAN = "plan.json"
 # No folder of a graph's tables is called so; a plain dataset lies directly below the root.
 _PLAIN = "plain."

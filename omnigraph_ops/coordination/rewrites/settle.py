@@ -11,6 +11,7 @@ from omnigraph_ops.coordination.rewrites.adopt import Progress, adopt
 from omnigraph_ops.coordination.rewrites.claim import rewrite_lease
 from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask
 from omnigraph_ops.coordination.rewrites.reclaim import reclaim
+from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
@@ -54,7 +55,7 @@ def abandon(graph: Graph, table_path: str, progress: Progress) -> None:
 
 def sweep_rewrites(graph: Graph, progress: Progress = lambda _text: None) -> None:
     """End the journals that no run would go on with: of gone tables, and those with nothing left to do. Destroys."""
-    folders = folders_in(graph.storage, journal.REWRITES_DIR)
+    folders = folders_in(graph.storage, REWRITES_DIR)
     if not folders:
         return
     live = {entry.path: entry for entry in graph.state().entries}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import HISTORY_PATH
 from omnigraph_ops.lance.history_table import HistoryTable
 from omnigraph_ops.storage.options import lance_options
 from omnigraph_ops.storage.store import Storage

@@ -19,18 +19,15 @@ from typing import TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, this_machine
+from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
 from omnigraph_ops.models.runs import RunIntent, TaskAttempt, UnitRecord
 from omnigraph_ops.storage.faults import first_line
 from omnigraph_ops.storage.inventory import files_in, folders_in, remove_files
 from omnigraph_ops.storage.store import Storage
 
-RUNS_DIR = f"{MAINTENANCE_DIR}/runs"
-TASKS_DIR = f"{MAINTENANCE_DIR}/tasks"
-"""Of the tasks of DAG runs, a folder per run (`runs.tasks`)."""
 _INTENT, _RECORD = "intent.json", "record.json"
 _UNIT = re.compile(r".*/\d{6,}\.json")
 T = TypeVar("T")

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import Measured, RunOutcome, RunRecord, UnsettledRun
@@ -15,7 +16,7 @@ from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history.record import record_of
 from omnigraph_ops.outcomes.history.results import Interruption, RunResults, Snapshot, StageFailure
 from omnigraph_ops.outcomes.runs import journal, told
-from omnigraph_ops.outcomes.runs.journal import RUNS_DIR, Journal, Warn
+from omnigraph_ops.outcomes.runs.journal import Journal, Warn
 from omnigraph_ops.outcomes.runs.results import audit_end, with_units
 
 _TURN = LeasePlace(path=f"{RUNS_DIR}/lease", name="the lease of whoever records interrupted runs")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import RunHeader, RunRecord
 from omnigraph_ops.models.runs import TaskAttempt
@@ -23,7 +24,7 @@ from omnigraph_ops.outcomes.history.record import record_of
 from omnigraph_ops.outcomes.history.redacted import redacted
 from omnigraph_ops.outcomes.history.results import Interruption, RunResults
 from omnigraph_ops.outcomes.runs import journal
-from omnigraph_ops.outcomes.runs.journal import TASKS_DIR, Journal, Warn
+from omnigraph_ops.outcomes.runs.journal import Journal, Warn
 from omnigraph_ops.outcomes.runs.merged import merged
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, with_units

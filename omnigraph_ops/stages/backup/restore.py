@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
+from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH, RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR, MANIFEST_DIR, PROBE_PREFIX
+from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
@@ -35,8 +36,7 @@ from omnigraph_ops.storage.inventory import below_folder, remove_files
 from omnigraph_ops.storage.options import AMBIENT, StoreAccess
 from omnigraph_ops.storage.store import Storage
 
-NOTE = f"{MAINTENANCE_DIR}/restoring.json"
-_TURN = LeasePlace(path=f"{MAINTENANCE_DIR}/restore-turn", name="the restore")
+_TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")
 _TTL_SECONDS = 60.0
 _LAST_FOLDERS = (f"{MANIFEST_DIR}/", f"{MANIFEST_DIR}/_versions/")
 
@@ -79,7 +79,7 @@ def restore_backup(
             keeper=keeper,
         )
         moved = work.run()
-        destination.delete(NOTE)
+        destination.delete(RESTORING_PATH)
     return _report(open_graph(destination.root, settings, access), record, moved, uri_of(storage, backup_id), began)
 
 
@@ -103,10 +103,10 @@ def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:
 def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
     """What a kill of this very restore left; a place that has anything else is refused. Reads."""
     found = {s.path: s.size for s in below_folder(destination, "") if not s.is_folder}
-    ours = {path for path in found if path.startswith((NOTE, _TURN.path, PROBE_PREFIX))}
-    if NOTE in found and not _is_note_of(destination, record):
-        ours.remove(NOTE)
-    elif NOTE in found:
+    ours = {path for path in found if path.startswith((RESTORING_PATH, _TURN.path, PROBE_PREFIX))}
+    if RESTORING_PATH in found and not _is_note_of(destination, record):
+        ours.remove(RESTORING_PATH)
+    elif RESTORING_PATH in found:
         # Anything else came after the graph was opened here.
         ours.update(filter(is_half_written, found), (f.file for f in record.files))
     if foreign := sorted(set(found) - ours):
@@ -118,14 +118,14 @@ def _present(destination: Storage, record: BackupRecord) -> dict[str, int]:
 
 def _is_note_of(destination: Storage, record: BackupRecord) -> bool:
     with contextlib.suppress(FileNotFoundError):
-        return destination.read(NOTE) == record.digest.encode()
+        return destination.read(RESTORING_PATH) == record.digest.encode()
     return False
 
 
 def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
     """Say what is restored here, for whoever goes on; what is there already. Writes a note."""
     found = _present(destination, record)
-    destination.write(NOTE, record.digest.encode())
+    destination.write(RESTORING_PATH, record.digest.encode())
     half = [path for path in found if is_half_written(path) and not path.startswith(_TURN.path)]
     for fault in remove_files(destination, half)[:1]:
         raise StorageError(f"cannot remove {fault.path} of a restore that did not end: {fault.reason}")

@@ -9,11 +9,11 @@ from dataclasses import replace
 from omnigraph_ops.coordination.frozen import refuse_any_freeze
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.sealed import verify
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.engine.binary import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.expire_rows.plain import expire_plain
@@ -21,7 +21,7 @@ from omnigraph_ops.stages.expire_rows.through_engine import expiring_table, swee
 from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"
-_PLACE = LeasePlace(path=f"{MAINTENANCE_DIR}/expire-rows", name="the row retention lease")
+_PLACE = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="the row retention lease")
 
 
 def engine_of(graph: Graph, path: str | None) -> EngineCli | None:

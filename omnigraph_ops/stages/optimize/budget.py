@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR, table_path_of
+from omnigraph_ops.coordination.rewrites.journal import table_path_of
+from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import INGEST_DIR
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, operation_of
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import FragmentFacts, fragment_facts
 
-INGEST_DIR = f"{MAINTENANCE_DIR}/ingest"
 _MOST_VERSIONS = 2000
 """Beyond so many versions since the last run nobody looks into each of them."""
 # After these, and only these, every fragment with a new id is data that somebody added.

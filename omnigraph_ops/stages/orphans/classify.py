@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.coordination.freeze_names import FREEZES_DIR
-from omnigraph_ops.coordination.lease import LEASE_FILE
 from omnigraph_ops.coordination.rewrites.journal import table_path_of
-from omnigraph_ops.coordination.state import CLONES_DIR
-from omnigraph_ops.graph.ids import is_ulid
-from omnigraph_ops.graph.layout import HISTORY_PATH, INTERNAL_DATASETS, MAINTENANCE_DIR, PROBE_PREFIX, RECOVERY_DIR
+from omnigraph_ops.coordination.state import Found, Kept, is_unfinished, place_of
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS, RECOVERY_DIR
 from omnigraph_ops.graph.paths import LanceFile, Part, chain_folder, dataset_of, is_plain, is_root_file, lance_file
 from omnigraph_ops.graph.references import References
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.outcomes.runs.journal import RUNS_DIR, TASKS_DIR
-
-QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
-_OWN = re.compile(
-    rf"{MAINTENANCE_DIR}/(?:fence\.json|(?:lease|expire-rows|restore-turn|runs/lease){LEASE_FILE})|{PROBE_PREFIX}[0-9a-f]{{32}}"
-)
-_OWN_FOLDER = re.compile(rf"{MAINTENANCE_DIR}/(?P<folder>[a-z_-]+)/(?P<name>[^/]+)\.json")
-_OWN_FOLDERS = frozenset({"operations", "holds", "plans", "audit", "ingest", "throttle", "removals", "consents"})
-_RUN = re.compile(rf"{RUNS_DIR}/[0-9A-Z]{{26}}/(?:intent|record|\d{{6,}})\.json")
-_TASK = re.compile(rf"{TASKS_DIR}/[0-9a-f]{{32}}/(?:recorded\.json|[0-9A-Z]{{26}}/(?:intent|left|\d{{6,}})\.json)")
-_CLONE = re.compile(rf"{CLONES_DIR}/(?P<hold>[^/]+)\.lance/.+")
-_REWRITE = re.compile(
-    rf"{MAINTENANCE_DIR}/rewrites/(?P<table>[^/]+)/(?:lease{LEASE_FILE}|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)"
-)
-_FROZEN_CONTRACT = re.compile(rf"{FREEZES_DIR}/(?P<hold>[^/]+)/[^/]+")
-_SUBMIT_RESULT = re.compile(rf"{MAINTENANCE_DIR}/results/[^/]+/[^/]+\.json")
-_HALF_WRITTEN = re.compile(
-    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?|/runs/[^/]+|/tasks/[^/]+(?:/[^/]+)?)?)/[^/]+(?:\.tmp|#\d+)"
-)
 
 _KINDS = {
     Part.DATA: OrphanKind.DATA,
@@ -142,45 +119,24 @@ class Judge:
     def _outside(self, path: str) -> Verdict:
         if is_root_file(path):
             return _needed("it belongs to the schema of the graph")
-        # The history is a dataset of ours that keeps itself small.
-        own = any(pattern.fullmatch(path) for pattern in (_OWN, _RUN, _TASK))
-        if own or path.startswith((f"{QUARANTINE_DIR}/", f"{HISTORY_PATH}/")):
-            return _needed("it is state of this tool")
         if path.startswith(f"{RECOVERY_DIR}/") and path.endswith(".json"):
             return _needed("it is a recovery sidecar")
-        if _HALF_WRITTEN.fullmatch(path):
+        own = place_of(path)
+        if own is not None:
+            return self._own(own)
+        if is_unfinished(path):
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.TEMPORARY)
-        if _SUBMIT_RESULT.fullmatch(path):  # read and deleted by the task that submitted; this one is left over
-            return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
-        held = _FROZEN_CONTRACT.fullmatch(path) or _CLONE.fullmatch(path)
-        if held is not None and is_ulid(held["hold"]):
-            return self._of_hold(held["hold"])
-        rewrite = _REWRITE.fullmatch(path)
-        if rewrite is not None:
-            return self._of_rewrite(rewrite["table"])
-        return self._of_run(path)
+        return _UNKNOWN
 
-    def _of_run(self, path: str) -> Verdict:
-        """A small file of a run: a record, a hold, a plan, an entry of the audit log."""
-        own = _OWN_FOLDER.fullmatch(path)
-        if own is None or own["folder"] not in _OWN_FOLDERS:
-            return _UNKNOWN
-        # Nothing is planned or applied beside a sidecar, so no record of an operation is needed any more.
-        stale_operation = own["folder"] == "operations" and is_ulid(own["name"])
-        if stale_operation:
-            return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
-        return self._of_hold(own["name"]) if own["folder"] == "holds" else _needed("it is state of this tool")
-
-    def _of_hold(self, hold_id: str) -> Verdict:
-        """What belongs to a hold stays as long as it counts."""
-        if hold_id in self.active_holds:
-            return _needed("it is state of this tool")
-        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
-
-    def _of_rewrite(self, table: str) -> Verdict:
-        """The journals of a live table are its next optimize's; those of a gone table are nobody's."""
-        if table_path_of(table) in self.live or not self.publishes:
-            return _needed("it is the journal of a rewrite")
+    def _own(self, own: Found) -> Verdict:
+        """What belongs to a hold stays as long as it counts, and what belongs to a table as long as it is live."""
+        match own.place.kept:
+            case Kept.ALWAYS:
+                return _needed("it is state of this tool")
+            case Kept.BY_HOLD if own.name in self.active_holds:
+                return _needed("it is state of this tool")
+            case Kept.BY_TABLE if table_path_of(own.name) in self.live or not self.publishes:
+                return _needed("it is the journal of a rewrite")
         return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
 
 

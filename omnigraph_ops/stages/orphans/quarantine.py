@@ -12,6 +12,7 @@ from typing import TypeVar
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.state import QUARANTINE_DIR
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
@@ -27,7 +28,6 @@ from omnigraph_ops.models import (
     SparedFile,
 )
 from omnigraph_ops.models.runs import FilesDone, Unit
-from omnigraph_ops.stages.orphans.classify import QUARANTINE_DIR
 from omnigraph_ops.storage.inventory import (
     BULK,
     Stored,

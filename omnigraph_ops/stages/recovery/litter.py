@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 from omnigraph_ops.coordination import journal
 from omnigraph_ops.coordination.freeze_release import sweep_ended_here
-from omnigraph_ops.coordination.holds import HOLDS_DIR, active_holds, sweep_holds
+from omnigraph_ops.coordination.holds import active_holds, sweep_holds
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.coordination.removals import REMOVALS_DIR, sweep_removals
-from omnigraph_ops.coordination.rewrites.journal import REWRITES_DIR
+from omnigraph_ops.coordination.removals import sweep_removals
 from omnigraph_ops.coordination.rewrites.settle import sweep_rewrites
-from omnigraph_ops.coordination.state import CLONES_DIR
+from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_DIR, REMOVALS_DIR, REWRITES_DIR
 from omnigraph_ops.coordination.store_clock import clock_problem
 from omnigraph_ops.errors import CorruptGraph, LeaseHeld
 from omnigraph_ops.graph.graph import Graph
@@ -35,7 +34,7 @@ def sweep_litter(graph: Graph, grace: float) -> None:
     """
     storage = graph.storage
     sweep_rewrites(graph)
-    small_files = (journal.JOURNAL_DIR, HOLDS_DIR, REMOVALS_DIR)
+    small_files = (OPERATIONS_DIR, HOLDS_DIR, REMOVALS_DIR)
     if not (any(map(storage.list, small_files)) or folders_in(storage, CLONES_DIR) or any(_temporary_files(graph))):
         return
     if (problem := clock_problem(storage)) is not None:

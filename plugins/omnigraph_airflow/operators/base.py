@@ -17,6 +17,7 @@ from omnigraph_airflow.run_options import frozen_since
 from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
+from omnigraph_ops.coordination.state import CONSENTS_DIR
 from omnigraph_ops.errors import ApprovalMissing
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def pull_all(context: Context, cls: type[T], task_id: str, key: str) -> list[T]:
 def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:
     """Keep a plan in the graph, and that this task made it; the XCom carries its name only. Drops old ones. Writes."""
     task_id = context["ti"].task_id
-    sealed.sweep(graph.storage, consent.CONSENTS_DIR)
+    sealed.sweep(graph.storage, CONSENTS_DIR)
     consent.keep(graph.storage, consent.about(context, question_of(context, task_id), plan.digest))
     return {**to_xcom(sealed.store(graph.storage, plan)), _PLANNED_BY: task_id}
 

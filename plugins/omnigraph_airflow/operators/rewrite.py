@@ -20,6 +20,7 @@ from omnigraph_airflow.run_options import left_alone, policy_arguments
 from omnigraph_airflow.task_run import journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
+from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.models import TableStats
 from omnigraph_ops.models.runs import Unit
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "rewrite_table.py")
 RESULT = (
-    "__maintenance/results/{{ run_id | replace(':', '.') | replace('+', '.') }}"
+    RESULTS_DIR + "/{{ run_id | replace(':', '.') | replace('+', '.') }}"
     "/{{ ti.task_id }}.{{ ti.map_index }}.{{ ti.try_number }}.json"
 )
 

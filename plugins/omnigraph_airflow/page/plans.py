@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models import (
     Classification,
@@ -44,7 +45,7 @@ def _bounded(view: View, digest: str) -> View:
     sections = tuple(_first(section) for section in view.sections)
     if sections == view.sections:
         return view
-    kept = f"__maintenance/plans/{digest.removeprefix('sha256:')}.json in the graph; at the shell --json prints it"
+    kept = f"{PLANS_DIR}/{digest.removeprefix('sha256:')}.json in the graph; at the shell --json prints it"
     return replace(view, facts=(*view.facts, ("The whole plan", kept)), sections=sections)
 
 
