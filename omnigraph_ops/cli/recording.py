@@ -37,6 +37,7 @@ from omnigraph_ops.models.retention import RowRetentionPlan
 from omnigraph_ops.runs.recorded import RecordedRun
 from omnigraph_ops.runs.results import audit_end, wants_audit, with_units, with_value
 from omnigraph_ops.runs.settle import settle
+from omnigraph_ops.runs.tasks import settle_runs
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
 """The call was wrong: there was no run. What stands in the way of a run is part of its record."""
@@ -241,6 +242,7 @@ def settled(graph: Graph) -> None:
     """Record the runs that were cut off, as far as that can be done now. Writes."""
     try:
         settle(graph, warn=_warn)
+        settle_runs(graph, is_over=lambda run: not run.at_work, warn=_warn)
     except OpsError as error:
         _warn(f"a run that was interrupted could not be recorded: {error}")
 
