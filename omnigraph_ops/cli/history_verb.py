@@ -18,6 +18,7 @@ from omnigraph_ops.outcomes.history.render_markdown import markdown
 from omnigraph_ops.outcomes.history.render_text import text
 from omnigraph_ops.outcomes.history.views import View, list_view, run_view, trend_view
 from omnigraph_ops.outcomes.runs.settle import unsettled
+from omnigraph_ops.outcomes.runs.tasks import unsettled_runs
 
 Shown = HistoryList | RunRecord | TableTrend
 
@@ -47,7 +48,7 @@ def _read(args: argparse.Namespace, graph: Graph) -> Shown:
         points = history.table_trend(graph, args.tables[0], last=last, since_us=since_us)
         return TableTrend(uri=graph.uri, table_key=args.tables[0], points=points)
     runs = history.read_runs(graph, last=last, since_us=since_us)
-    return HistoryList(uri=graph.uri, runs=runs, unsettled=unsettled(graph))
+    return HistoryList(uri=graph.uri, runs=runs, unsettled=(*unsettled(graph), *unsettled_runs(graph.storage)))
 
 
 def _rendered(shown: Shown, form: str) -> str:

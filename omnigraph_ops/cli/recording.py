@@ -37,6 +37,7 @@ from omnigraph_ops.outcomes.history.results import Interruption, RunResults, Sta
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
 from omnigraph_ops.outcomes.runs.settle import settle
+from omnigraph_ops.outcomes.runs.tasks import settle_runs
 from omnigraph_ops.stages.health.snapshot import everything_now, look, versions_now
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
@@ -242,6 +243,7 @@ def settled(graph: Graph) -> None:
     """Record the runs that were cut off, as far as that can be done now. Writes."""
     try:
         settle(graph, warn=_warn)
+        settle_runs(graph, is_over=lambda run: not run.at_work, warn=_warn)
     except OpsError as error:
         _warn(f"a run that was interrupted could not be recorded: {error}")
 

@@ -41,6 +41,13 @@ class Audited:
         """What is removed by now; empty when nothing is. Pure."""
         return told(self.run.records)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the audit log has the start of this attempt, and not its end. Reads."""
+        said = self.run.subject(self.digest)
+        since_us = self.run.header.started_at_us
+        return audit_log.is_open(self.storage, run=said["run"], task=said["task"], since_us=since_us)
+
     def ends(self, event: AuditEvent, detail: str) -> None:
         """Add the entry of what came of it, where anything began or went wrong. Writes."""
         if self.run.audited or event is not AuditEvent.APPLIED:
@@ -81,7 +88,8 @@ def audited(graph: Graph, stage: str, decision: Decision) -> Iterator[Audited]:
             _end_early(work, AuditEvent.FAILED, error)
         raise
     except BaseException as stop:
-        if run.audited:
+        # It may have come between the entry of the start and the note that there is one.
+        if work.is_open:
             _end_early(work, AuditEvent.INTERRUPTED, stop)
         raise
 

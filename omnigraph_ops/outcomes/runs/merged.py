@@ -52,6 +52,28 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
     )
 
 
+def with_told(noted: RunResults, told: RunResults, uri: str) -> RunResults:
+    """What an attempt noted, with what its units tell; a table that had several units is their sum. Pure."""
+    optimized = _over(noted.optimize.tables if noted.optimize else (), told.optimize.tables if told.optimize else ())
+    forked = {(fork.table_key, fork.branch) for fork in told.forks}
+    return replace(
+        noted,
+        optimize=OptimizeReport.of(uri, optimized) if optimized else noted.optimize,
+        cleanup=_over(noted.cleanup, told.cleanup),
+        forks=(*told.forks, *(f for f in noted.forks if (f.table_key, f.branch) not in forked)),
+        repair=noted.repair or told.repair,
+        recovery=noted.recovery or told.recovery,
+        orphans=noted.orphans or told.orphans,
+        row_retention=noted.row_retention or told.row_retention,
+    )
+
+
+def _over(noted: Sequence[R], told: Sequence[R]) -> tuple[R, ...]:
+    """The rows that units tell, and those of the other tables. Pure."""
+    keys = {row.table_key for row in told}
+    return (*told, *(row for row in noted if row.table_key not in keys))
+
+
 def _last(values: Iterable[T | None]) -> T | None:
     return next(reversed([value for value in values if value is not None]), None)
 

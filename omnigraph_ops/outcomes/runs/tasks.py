@@ -8,14 +8,15 @@ report that is still to come would say, and harms nothing.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.models.history import RunHeader, RunRecord
+from omnigraph_ops.models.history import RunHeader, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.audit_log import AuditEvent
@@ -25,7 +26,7 @@ from omnigraph_ops.outcomes.history.redacted import redacted
 from omnigraph_ops.outcomes.history.results import Interruption, RunResults
 from omnigraph_ops.outcomes.runs import journal
 from omnigraph_ops.outcomes.runs.journal import Journal, Warn
-from omnigraph_ops.outcomes.runs.merged import merged
+from omnigraph_ops.outcomes.runs.merged import merged, with_told
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, with_units
 from omnigraph_ops.outcomes.runs.settle import end_audit, results_of
@@ -33,7 +34,10 @@ from omnigraph_ops.storage.inventory import Stored, below_folder
 from omnigraph_ops.storage.store import Storage
 
 _LEFT, _RECORDED = "left.json", "recorded.json"
+_UNIT = re.compile(r".*/\d{6,}\.json")
 _KEPT_SECONDS = 30 * 86_400
+_GIVEN_UP_SECONDS = 7 * 86_400
+"""Longer than a run waits for anything."""
 _CUT_OFF = "interrupted: its process ended before it was recorded"
 _NO_REPORT = "the run ended without its report"
 
@@ -76,7 +80,8 @@ def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
     """
     assert run.task is not None
     run.tell_the_rest()
-    results = replace(with_units(run.results, graph.uri, run.records), decisions=run.decisions)
+    told = merged([with_units(RunResults(), graph.uri, (record,)) for record in run.records], graph.uri)
+    results = replace(with_told(run.results, told, graph.uri), decisions=run.decisions)
     _put(graph, run.folder, TaskLeft(header=run.header, task=run.task, results=results, skipped=skipped))
 
 
@@ -124,7 +129,7 @@ def mark_recorded(storage: Storage, header: RunHeader) -> None:
 
 
 def settle_runs(
-    graph: Graph, *, is_over: Callable[[RunHeader], bool], but: str = "", warn: Warn = journal.silent
+    graph: Graph, *, is_over: Callable[[UnsettledRun], bool], but: str = "", warn: Warn = journal.silent
 ) -> tuple[RunRecord, ...]:
     """Record the runs that ended without their report, and drop journals that are old; the records. Writes.
 
@@ -133,16 +138,26 @@ def settle_runs(
         but: a run that is left alone.
     """
     records: list[RunRecord] = []
-    for folder, files in _by_run(below_folder(graph.storage, TASKS_DIR)).items():
+    for folder, files in _by_run(graph.storage):
         with journal.isolated(folder, warn):
-            if f"{folder}/{_RECORDED}" in {file.path for file in files}:
-                if time.time() - max(file.modified_at for file in files) > _KEPT_SECONDS:
+            if any(file.path == f"{folder}/{_RECORDED}" for file in files):
+                if _idle_seconds(files) > _KEPT_SECONDS:
                     graph.storage.delete_tree(folder)
                 continue
-            header = _header(graph.storage, files)
-            if header is not None and header.run_id != but and is_over(header):
-                records.append(_record(graph, header, warn))
+            run = _unsettled(graph.storage, files)
+            if run is not None and run.header.run_id != but and is_over(run):
+                records.append(_record(graph, run.header, warn))
     return tuple(records)
+
+
+def unsettled_runs(storage: Storage) -> tuple[UnsettledRun, ...]:
+    """The DAG runs that have no record yet. Reads."""
+    found: list[UnsettledRun | None] = []
+    for folder, files in _by_run(storage):
+        if all(file.path != f"{folder}/{_RECORDED}" for file in files):
+            with journal.isolated(folder, journal.silent):
+                found.append(_unsettled(storage, files))
+    return tuple(run for run in found if run is not None)
 
 
 def _record(graph: Graph, header: RunHeader, warn: Warn) -> RunRecord:
@@ -160,21 +175,30 @@ def _record(graph: Graph, header: RunHeader, warn: Warn) -> RunRecord:
     return record
 
 
-def _by_run(files: Iterable[Stored]) -> dict[str, list[Stored]]:
+def _by_run(storage: Storage) -> tuple[tuple[str, tuple[Stored, ...]], ...]:
+    """Every run's folder with its files. Reads."""
     found: dict[str, list[Stored]] = {}
-    for file in files:
+    for file in below_folder(storage, TASKS_DIR):
         if not file.is_folder:
             found.setdefault("/".join(file.path.split("/")[:3]), []).append(file)
-    return found
+    return tuple((folder, tuple(files)) for folder, files in found.items())
 
 
-def _header(storage: Storage, files: Iterable[Stored]) -> RunHeader | None:
+def _idle_seconds(files: Sequence[Stored]) -> float:
+    return time.time() - max(file.modified_at for file in files)
+
+
+def _unsettled(storage: Storage, files: Sequence[Stored]) -> UnsettledRun | None:
     """Which run the files are of, None where none of them tells. Reads."""
+    at_work, units = _idle_seconds(files) < _GIVEN_UP_SECONDS, sum(bool(_UNIT.fullmatch(f.path)) for f in files)
     for file in files:
+        header: RunHeader | None = None
         if file.path.endswith(f"/{_LEFT}"):
-            return serde.from_json(TaskLeft, storage.read(file.path)).header
-        if (found := journal.read(storage, file.path.rpartition("/")[0])) is not None:
-            return found.intent.header
+            header = serde.from_json(TaskLeft, storage.read(file.path)).header
+        elif (found := journal.read(storage, file.path.rpartition("/")[0])) is not None:
+            header = found.intent.header
+        if header is not None:
+            return UnsettledRun(header=header, at_work=at_work, units=units)
     return None
 
 

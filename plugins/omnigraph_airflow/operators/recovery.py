@@ -13,7 +13,7 @@ from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models import CheckReport, CheckStatus, RecoveryOutcome
-from omnigraph_ops.models.history import RunHeader
+from omnigraph_ops.models.history import UnsettledRun
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,10 +64,10 @@ class CheckRecoveryOperator(OmnigraphOperator):
             self.log.warning("runs that were interrupted could not be recorded: %s", error)
 
 
-def _is_over(context: Context, header: RunHeader) -> bool:
+def _is_over(context: Context, run: UnsettledRun) -> bool:
     """Whether a DAG run can be at work no more, as Airflow says; one that it does not know is over. Reads."""
     try:
-        state = context["ti"].get_dagrun_state(str(header.dag_id), str(header.dag_run_id))
+        state = context["ti"].get_dagrun_state(str(run.header.dag_id), str(run.header.dag_run_id))
     except AirflowRuntimeError as error:
         return (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND
     return str(state) in {"success", "failed"}

@@ -76,7 +76,21 @@ class ApplyRepairOperator(ApplyApprovedOperator[RepairPreview, RepairReport]):
     def apply(self, graph: Graph, plan: RepairPreview, decision: Decision) -> RepairReport:
         from omnigraph_ops.stages.repair.run import apply_repair
 
-        return apply_repair(graph, plan, force=decision.force)
+        done = self._published(graph, plan)
+        if done is None:
+            return apply_repair(graph, plan, force=decision.force)
+        self.log.info("A killed attempt of this task had published it: graph version %s", done.manifest_version)
+        return done
+
+    def _published(self, graph: Graph, plan: RepairPreview) -> RepairReport | None:
+        """What an earlier attempt of this task published of the plan, which is all of it or nothing. Reads."""
+        from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+        from omnigraph_ops.outcomes.runs.tasks import read_tasks
+
+        run = graph.run
+        assert isinstance(run, RecordedRun), "every task keeps a journal"
+        done = read_tasks(graph.storage, run.header.run_id).results(graph.uri, self.task_id).repair
+        return done if done and done.digest == plan.digest and done.manifest_version is not None else None
 
     def outcome(self, report: RepairReport) -> tuple[AuditEvent, str]:
         event = AuditEvent.FAILED if report.manifest_version is None else AuditEvent.APPLIED

@@ -1,0 +1,198 @@
+"""What the report and the history say of a DAG run comes from what its tasks left in the graph, nothing else."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omnigraph_ops.coordination.state import TASKS_DIR
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models import CleanupPlan, RetentionPolicy
+from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.outcomes.runs.tasks import mark_recorded, read_tasks, settle_runs
+from omnigraph_ops.stages.cleanup import plan_cleanup
+from tests.support.killed_runs import Kill
+from tests.support.killed_tasks import DAG, RUN, DagRun
+from tests.support.orphans import age
+from tests.support.shell import runner
+
+pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
+WHOLE = f"{DAG}/{RUN}"
+HALF_WAY = Kill(moment=22, signals=(signal.SIGKILL,))
+"""The first of two tables is cleaned."""
+FORGED = {
+    "return_value": [[{"table_key": "node:Person", "old_versions_removed": 4711, "bytes_removed": 4711}]],
+    "failure": [[{"task_id": "cleanup_table", "table_key": None, "message": "x"}]],
+}
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
+    return open_graph(str(tmp_path / "g"))
+
+
+class Cleanup:
+    """A run that somebody approved, up to the task that removes."""
+
+    def __init__(self, graph: Graph) -> None:
+        from omnigraph_airflow.operators.cleanup import CleanupTablesOperator
+        from omnigraph_airflow.stages import BY_NAME
+
+        self.graph, self.run = graph, DagRun(root=Path(graph.uri))
+        self.plan: CleanupPlan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+        kept = self.run.approve(graph, BY_NAME["cleanup"], self.plan)
+        lot = [table.table_key for table in self.plan.tables if table.versions]
+        self.operator = (
+            CleanupTablesOperator,
+            {"task_id": "cleanup_table", "lot": lot, "plan": kept, "approval": "approve_cleanup"},
+        )
+
+    def here(self) -> None:
+        """Let the task run in this process, to its end."""
+        cls, arguments = self.operator
+        cls(graph=self.graph.uri, **arguments).execute(self.run.context("cleanup_table"))
+        self.run.states["cleanup_table"] = "success"
+
+    def record(self) -> RunRecord:
+        self.run.report()
+        found = history.read_run(self.graph, WHOLE)
+        assert found is not None
+        return found
+
+
+def events(graph: Graph) -> list[str]:
+    return [str(entry.event) for entry in audit_log.read(graph.storage)]
+
+
+def test_what_xcoms_say_is_in_no_report(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.runs import Instance
+
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    monkeypatch.setattr(Instance, "xcom_pull", lambda _self, *, task_ids, key="return_value": FORGED.get(key))
+    found = cleanup.record()
+    assert found.work.versions_removed == cleanup.plan.total_versions
+    assert (found.outcome, found.errors) == (RunOutcome.SUCCEEDED, ())
+
+
+def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.run.states["cleanup_table"] = "success"
+    found = cleanup.record()
+    assert (found.work.versions_removed, found.outcome) == (0, RunOutcome.NOTHING_TO_DO)
+
+
+def test_work_of_all_attempts_adds_up_and_each_start_has_its_end(graph: Graph, tmp_path: Path) -> None:
+    cleanup = Cleanup(graph)
+    assert cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY) == -signal.SIGKILL
+    assert events(graph) == ["started"]
+    assert cleanup.run.run(cleanup.operator, tmp_path / "n") == 0
+    assert events(graph) == ["started", "interrupted", "started", "applied"]
+    *_, cut_off, _, applied = audit_log.read(graph.storage)
+    assert cut_off.task == f"{DAG}/cleanup_table try 1"
+    assert applied.task == f"{DAG}/cleanup_table try 2"
+    assert "versions" in cut_off.detail
+    found = cleanup.record()
+    assert found.work.versions_removed == cleanup.plan.total_versions
+    assert found.outcome is RunOutcome.SUCCEEDED
+
+
+def test_the_report_ends_what_nobody_repeated(graph: Graph, tmp_path: Path) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
+    found = cleanup.record()
+    assert 0 < found.work.versions_removed < cleanup.plan.total_versions
+    assert found.outcome is RunOutcome.FAILED
+    assert events(graph) == ["started", "interrupted"]
+
+
+def test_a_run_without_its_report_is_recorded_by_the_next_night(graph: Graph, tmp_path: Path) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
+    assert settle_runs(graph, is_over=lambda _run: False) == ()
+    assert events(graph) == ["started"]
+    (found,) = settle_runs(graph, is_over=lambda run: run.header.run_id == WHOLE)
+    assert (found.outcome, found.run_id) == (RunOutcome.INTERRUPTED, WHOLE)
+    assert 0 < found.work.versions_removed < cleanup.plan.total_versions
+    assert [decision.by for decision in found.decisions] == ["ann"]
+    assert events(graph) == ["started", "interrupted"]
+    assert settle_runs(graph, is_over=lambda _run: True) == ()
+
+
+@pytest.mark.parametrize(("state", "recorded"), [("running", False), ("failed", True), (None, True)])
+def test_the_next_night_asks_airflow_whether_a_run_is_over(graph: Graph, state: str | None, *, recorded: bool) -> None:
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse
+    from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+
+    Cleanup(graph).here()
+    tonight = DagRun(root=Path(graph.uri))
+    context = tonight.context("check_recovery")
+    context["run_id"] = "the next run"
+
+    def asked(_dag: str, _run: str) -> str:
+        if state is None:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
+        return state
+
+    context["ti"].get_dagrun_state = asked
+    CheckRecoveryOperator(task_id="check_recovery", graph=graph.uri).execute(context)
+    assert (history.read_run(graph, WHOLE) is not None) is recorded
+
+
+def test_the_shell_lists_a_run_without_its_report_and_records_it_after_a_week(
+    graph: Graph, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = runner(capsys)
+    Cleanup(graph).here()
+    assert [run["at_work"] for run in shell("history", graph.uri, "--json").json["unsettled"]] == [True]
+    age(Path(graph.uri, TASKS_DIR), days=8)
+    assert shell("history", graph.uri, "--json").json["unsettled"] == []
+    found = history.read_run(graph, WHOLE)
+    assert found is not None
+    assert found.outcome is RunOutcome.INTERRUPTED
+
+
+def test_journals_of_long_ago_are_dropped_once_they_are_recorded(graph: Graph) -> None:
+    Cleanup(graph).here()
+    (left,) = read_tasks(graph.storage, WHOLE).left
+    age(Path(graph.uri, TASKS_DIR), days=31)
+    settle_runs(graph, is_over=lambda _run: False)
+    assert read_tasks(graph.storage, WHOLE).left
+    mark_recorded(graph.storage, left.header)
+    settle_runs(graph, is_over=lambda _run: False)
+    assert read_tasks(graph.storage, WHOLE).left
+    age(Path(graph.uri, TASKS_DIR), days=31)
+    settle_runs(graph, is_over=lambda _run: False)
+    assert not read_tasks(graph.storage, WHOLE).left
+
+
+def test_a_journal_that_cannot_be_read_stops_no_report(graph: Graph) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    (broken,) = Path(graph.uri, TASKS_DIR).rglob("left.json")
+    broken.write_text("{")
+    assert cleanup.record().work.versions_removed == 0
+
+
+def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SECRET", "hunter2-hunter2")
+    from omnigraph_ops.errors import CorruptGraph
+    from omnigraph_ops.stages import cleanup as verbs
+
+    def fails(*_: Any) -> None:
+        raise CorruptGraph("no access with hunter2-hunter2")
+
+    monkeypatch.setattr(verbs, "cleanup_table", fails)
+    cleanup = Cleanup(graph)
+    with pytest.raises(Exception, match="hunter2"):
+        cleanup.here()
+    texts = [path.read_text() for path in Path(graph.uri, TASKS_DIR).rglob("*.json")]
+    assert any("no access with ***" in text for text in texts)
+    assert not any("hunter2" in text for text in texts)
