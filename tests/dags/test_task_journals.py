@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omnigraph_ops.coordination.state import TASKS_DIR
 
+from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
