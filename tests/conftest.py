@@ -41,7 +41,7 @@ os.environ.update(
 settings.register_profile("omnigraph", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("omnigraph")
 
-# What a test writes as another writer is no reason to give way to one: tests/unit/test_pace.py is about that.
+# What a test writes as another writer is no reason to give way to one: unit/coordination/test_pace.py is about that.
 pace._ACTIVE_SECONDS = 0.0
 
 DemoGraph = Callable[..., Graph]

@@ -24,7 +24,7 @@ from omnigraph_ops.config.graphs_file.yaml_lines import Document, parse
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "docs" / "graphs.example.yaml"
 SCHEMA = ROOT / "docs" / "graphs.schema.json"
 Write = Callable[[str], Path]
