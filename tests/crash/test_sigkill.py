@@ -20,7 +20,7 @@ pytestmark = pytest.mark.crash
 _ROUNDS = 4
 _RUN = """
 import sys
-from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.config.settings import Settings
 graph = open_graph(sys.argv[1], Settings(small_table_bytes=int(sys.argv[2]), lease_ttl_seconds=0.2))

@@ -316,7 +316,7 @@ def test_a_rewrite_that_lost_something_is_not_committed(
 
 _STOPPED = """
 import sys
-from omnigraph_ops import pace, window
+from omnigraph_ops.coordination import pace, window
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.config.settings import Settings

@@ -31,7 +31,7 @@ PERSON = "node:Person"
 SIDECAR = "01ARYZ6S410000000000000000"
 _RUN = """
 import sys
-from omnigraph_ops import window
+from omnigraph_ops.coordination import window
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.optimize import optimize_table, table_run
 from omnigraph_ops.config.settings import Settings
