@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from omnigraph_ops.cli.stderr import LossyStderr
 from omnigraph_ops.errors import ApprovalMissing, UsageError
 from omnigraph_ops.graph.location import locate
 
@@ -46,6 +47,8 @@ def require_consent(args: argparse.Namespace, target: str, effect: Effect = DELE
     article = "a " if effect.does is None else ""
     prompt = f"About to run {article}{what} against {target} (not local). Type 'yes' to continue: "
     print(prompt, end="", file=sys.stderr, flush=True)
+    if isinstance(sys.stderr, LossyStderr) and sys.stderr.lost:
+        raise ApprovalMissing(f"the question about {what} cannot be shown on stderr; {effect.untouched}; pass --yes")
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
         print(file=sys.stderr)  # the end of input leaves the prompt's line open
