@@ -11,9 +11,12 @@ from omnigraph_ops.backup.restore import restore_backup
 from omnigraph_ops.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.backup.text import backup_text, backups_text, restore_text, verify_text
 from omnigraph_ops.backup.verify import verify_backup
+from omnigraph_ops.cli.consent import Effect, require_consent
 from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.graph import open_graph
+
+_RESTORES = Effect(does="makes a graph of a backup", untouched="nothing was written")
 
 
 def backup_verb(args: argparse.Namespace) -> int:
@@ -40,6 +43,7 @@ def verify_verb(args: argparse.Namespace) -> int:
 
 def restore_verb(args: argparse.Namespace) -> int:
     pace = _pace(args)
+    require_consent(args, args.destination, _RESTORES)
     echo_target(args, args.destination)
     report = restore_backup(args.backup, args.destination, bytes_per_second=pace, on_progress=progress(args))
     emit(args, report, restore_text(report))

@@ -96,9 +96,14 @@ def say_how_to_apply(args: argparse.Namespace, target: str, terms: Sequence[str]
     print(f"to carry out {'this plan' if plan is not None else 'this policy'}: {command}", file=sys.stderr)
 
 
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Add `--yes`, alike for every verb that `require_consent` is for."""
+    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
+
+
 def add_consent_options(parser: argparse.ArgumentParser, confirm: str, plan: str) -> None:
     """Add `--confirm`, `--yes`, `--save-plan` and `--plan`, alike for every verb that asks."""
     parser.add_argument("--confirm", action="store_true", help=confirm)
-    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
+    add_yes(parser)
     parser.add_argument("--save-plan", metavar="FILE", help="also write the sealed plan of a preview to a file")
     parser.add_argument("--plan", metavar=plan, help="this plan and nothing else; applies with --confirm")
