@@ -151,7 +151,7 @@ def _recovered(graph: Graph, unit: Unit) -> RecoveryOutcome | None:
 
 
 def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
-    """How many rows below the cut are not there any more. Reads."""
+    """How many rows below the cut are not there any more, and their edges, which go in the same merge. Reads."""
     plan, branch = unit.rows, unit.branch or None
     entry = graph.state(branch).get(unit.table_key)
     if plan is None or entry is None:
@@ -159,9 +159,11 @@ def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
     now = graph.open_pinned(entry)
     clock = clock_of(now, plan.policy.property, plan.policy.unit)
     left = count_below(now, clock, plan.cut)
+    removed = max(plan.expired - left, 0)
     return TableRowStats(
         table_key=unit.table_key,
-        rows_removed=max(plan.expired - left, 0),
+        rows_removed=removed,
+        edges=plan.edges if removed else (),
         rows_left=left,
         manifest_version=entry.version,
     )
