@@ -185,7 +185,7 @@ def _drain(graph: Graph, seconds: float) -> None:
                 f"a writer of {graph.uri} did not finish within {seconds:.0f} s of the fence; nothing was written; "
                 "run `omnigraph-ops check`"
             )
-        time.sleep(_POLL_SECONDS)
+        graph.run.pause(_POLL_SECONDS)
 
 
 def _lift(graph: Graph, note: FenceNote, alone: bool, on_lift: Callable[[], None] | None) -> None:

@@ -108,6 +108,12 @@ class Storage:
                 raise NotADirectoryError(f"{self.full(folder)} is a file where a folder belongs")
         return tuple(sorted(posixpath.basename(e["name"]) for e in entries if e["type"] == "file"))
 
+    def is_blocked(self, folder: str) -> bool:
+        """Whether something that is no folder, also a link that leads nowhere, stands in its place. Reads."""
+        # A store of objects has no folders that anything could stand in the place of.
+        path = self.full(folder)
+        return self.is_local and os.path.lexists(path) and not os.path.isdir(path)
+
     def stat(self, path: str) -> FileInfo:
         """Size and e_tag of one object; `FileNotFoundError` when absent. Reads."""
         with translated("stat", path):

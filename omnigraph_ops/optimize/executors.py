@@ -10,6 +10,7 @@ from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models import Executor
 from omnigraph_ops.rewrites.work import TaskOrder, TaskOutcome, perform
+from omnigraph_ops.throttle import Pause
 
 
 class TaskExecutor(Protocol):
@@ -26,14 +27,14 @@ class InProcessExecutor:
 
     kind = Executor.IN_PROCESS
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        self._storage = storage
-        """The graph's store as it was opened; None: as this process reaches it."""
+    def __init__(self, storage: Storage | None = None, pause: Pause | None = None) -> None:
+        self._storage, self._pause = storage, pause
+        """The graph's store as it was opened, None: as this process reaches it; and how its run waits."""
 
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
         for order in orders:
             try:
-                yield perform(order, dataset, storage=self._storage)
+                yield perform(order, dataset, storage=self._storage, pause=self._pause)
             except OpsError as error:
                 # The other groups are none the worse for it, and are committed.
                 yield TaskOutcome(index=order.index, attempt=None, error=str(error))

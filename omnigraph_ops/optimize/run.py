@@ -103,7 +103,9 @@ def optimize_all(
     def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
         work = _Work(table_key=key, room=room)
-        return _isolated(graph, unit, work, executor or InProcessExecutor(graph.storage), partial(report, key))
+        return _isolated(
+            graph, unit, work, executor or InProcessExecutor(graph.storage, graph.run.pause), partial(report, key)
+        )
 
     stats = run_within(graph, plan, one, budget or Budget())
     internal = optimize_internal_last(graph, plan) if not tables else ()
@@ -140,7 +142,7 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage)
+    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage, graph.run.pause)
     unit = Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
     work = _Work(table_key=table_key, room=room)
     graph.run.begins(unit)

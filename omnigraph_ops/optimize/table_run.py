@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
@@ -31,6 +32,7 @@ from omnigraph_ops.rewrites.claim import rewrite_lease
 from omnigraph_ops.rewrites.commit import Batch, batches, ready
 from omnigraph_ops.rewrites.journal import open_journals
 from omnigraph_ops.rewrites.settle import abandon, end
+from omnigraph_ops.runs.watch import Stopped
 from omnigraph_ops.throttle import ceilings_of
 from omnigraph_ops.window import discard, land, refuse_missing
 
@@ -260,14 +262,15 @@ class TableRun:
         failures: list[str] = []
         if not turn.orders:
             return failures
-        for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
-            if outcome.name is None:
-                failures.append(outcome.error or "no reason given")
-                continue
-            turn.finished.append(outcome.name)
-            self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
-            if self.graph.run.stopping:
-                break  # what is rewritten is committed, the rest is planned again by the next run
+        # What is rewritten is committed when the run stops, the rest is planned again by the next run.
+        with contextlib.suppress(Stopped):
+            for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
+                if outcome.name is None:
+                    failures.append(outcome.error or "no reason given")
+                    continue
+                turn.finished.append(outcome.name)
+                self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
+                self.graph.run.check()
         return failures
 
     def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:

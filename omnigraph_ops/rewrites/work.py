@@ -13,7 +13,7 @@ from omnigraph_ops.edges.lance_tables import execute_task
 from omnigraph_ops.edges.options import s3fs_options
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.rewrites.journal import Attempt, FinishedTask, MadeFile, record
-from omnigraph_ops.throttle import Ceilings, admitted
+from omnigraph_ops.throttle import Ceilings, Pause, admitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +44,20 @@ class TaskOutcome:
 
 
 def perform(
-    order: TaskOrder, dataset: Dataset, limits: TaskLimits | None = None, storage: Storage | None = None
+    order: TaskOrder,
+    dataset: Dataset,
+    limits: TaskLimits | None = None,
+    storage: Storage | None = None,
+    pause: Pause | None = None,
 ) -> TaskOutcome:
-    """Execute one task and journal its result. Writes data files and the journal; makes no version."""
+    """Execute one task and journal its result. Writes data files and the journal; makes no version.
+
+    Args:
+        pause: how to wait for admission; whatever it raises ends the waiting, before the task has begun.
+    """
     payload = order.payload if limits is None else limited(order.payload, limits)
     storage = storage or Storage(order.graph_uri, s3fs_options(order.graph_uri))
-    with admitted(storage, order.ceilings, order.source_bytes):
+    with admitted(storage, order.ceilings, order.source_bytes, pause):
         result = with_sizes(
             execute_task(dataset, payload), lambda name: storage.stat(f"{order.table_path}/{name}").size
         )

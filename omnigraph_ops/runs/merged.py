@@ -48,6 +48,7 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
         recovery=recovery and RecoverReport(uri=uri, outcomes=tuple(recovered), status=recovery.status),
         row_retention=_rows([a.row_retention for a in attempts if a.row_retention]),
         backup=_last(a.backup for a in attempts),
+        backup_left=None if any(a.backup for a in attempts) else _last(a.backup_left for a in attempts),
         verified=_last(a.verified for a in attempts),
     )
 
@@ -65,6 +66,7 @@ def with_told(noted: RunResults, told: RunResults, uri: str) -> RunResults:
         recovery=noted.recovery or told.recovery,
         orphans=noted.orphans or told.orphans,
         row_retention=noted.row_retention or told.row_retention,
+        backup_left=None if noted.backup else told.backup_left,
     )
 
 

@@ -86,12 +86,12 @@ def ended_freeze(stack: Stack) -> str:
 
 def test_who_may_delete_what_is_ours_freezes_holds_and_backs_up(stack: Stack, seed: ModuleType, tmp_path: Path) -> None:
     writer = writer_of(stack)
-    taken = shell(writer, "freeze", GRAPH, "--json")
+    taken = shell(writer, "freeze", GRAPH, "--json", "--yes")
     assert taken.returncode == 0, taken.stdout + taken.stderr
     freeze_id = str(json.loads(taken.stdout)["freeze_id"])
     assert any(freeze_id in key for key in listing(seed, BUCKET))
     for words in (("unfreeze", GRAPH, freeze_id), ("hold", GRAPH, "--table", "node:Person"), ("backup", GRAPH)):
-        done = shell(writer, *words, *((str(tmp_path),) if words[0] == "backup" else ()))
+        done = shell(writer, *words, str(tmp_path) if words[0] == "backup" else "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
     assert not [key for key in listing(seed, BUCKET) if "/_refs/tags/omnigraph-ops.freeze." in key]
 
