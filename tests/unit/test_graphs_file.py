@@ -212,13 +212,22 @@ def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
         *("0 0 29 feb *", "0 0 31 1-12/6 *", "0 0 31 2 mon"),
         # Round the end of the week, the year, the hour.
         *("0 1 * * sat-sun", "0 0 30 nov-feb *", "50-10/5 * * * *"),
+        # The second Friday, the last day of the month.
+        *("0 0 * * fri#2", "0 0 l * *"),
     ],
 )
 def test_cron_expressions(text: str) -> None:
     check_cron(text)
 
 
-@pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "*/0 * * * *", "*/00 * * * *", "a * * * *", "@never"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "* * * *", "60 * * * *", "*/0 * * * *", "*/00 * * * *", "a * * * *", "@never"),
+        # A minute at random, other in every parse of the DAG; seconds.
+        *("r 0 * * *", "R(10-20) 0 * * *", "0 0 * * * 30"),
+    ],
+)
 def test_what_is_no_cron_expression(text: str) -> None:
     with pytest.raises(InvalidInput):
         check_cron(text)
