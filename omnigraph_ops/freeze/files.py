@@ -8,11 +8,12 @@ where a branch begins longer than its transaction, and perhaps its data: nobody 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.edges.inventory import below_folder, files_in, folders_in
 from omnigraph_ops.edges.lance_errors import LanceFailure
@@ -33,8 +34,10 @@ _KINDS = {
     "index file": CutFileKind.INDEX,
     "transaction file": CutFileKind.TRANSACTION,
 }
-_LOOKS = 3
-_PAUSE_SECONDS = 0.2
+# Called, not a decorator: threads that share a decorated function lose its statistics to each other (tenacity 9.2).
+_again = Retrying(
+    retry=retry_if_exception_type(LanceFailure), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True
+)
 
 
 def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
@@ -116,12 +119,7 @@ class _Dataset:
     def _tracked(self, branch: str | None, versions: Collection[int]) -> frozenset[TrackedFile]:
         """What Lance lists for these versions; again, when a newer one was collected meanwhile. Reads."""
         uri = self.graph.context.location.uri(self.path)
-        for _ in range(_LOOKS - 1):
-            try:
-                return files_of_versions(self.graph.lance.open(uri, branch=branch), versions)
-            except LanceFailure:
-                time.sleep(_PAUSE_SECONDS)
-        return files_of_versions(self.graph.lance.open(uri, branch=branch), versions)
+        return _again(lambda: files_of_versions(self.graph.lance.open(uri, branch=branch), versions))
 
     def _indexes(self, manifests: Iterable[bytes]) -> Iterator[str]:
         """Files of every index that a manifest names: it holds the sixteen bytes of each uuid as they are. Reads."""

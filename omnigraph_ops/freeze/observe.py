@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
 from omnigraph_ops.errors import InvalidInput, RecoveryPending
@@ -26,8 +27,14 @@ from omnigraph_ops.models.freeze import FrozenBranch, FrozenCut, FrozenPin, PinR
 from omnigraph_ops.optimize.observe import select_entries
 from omnigraph_ops.parallel import in_parallel
 
-_LOOKS = 8
-_PAUSE_SECONDS = 0.1
+_looking = Retrying(
+    # A branch was deleted between two reads, or somebody wrote.
+    retry=retry_if_exception_type(DatasetMissing) | retry_if_result(lambda look: not (look and look.cut.one_instant)),
+    stop=stop_after_attempt(8),
+    wait=wait_fixed(0.1),
+    retry_error_callback=lambda last: last.outcome and last.outcome.result(),
+)
+"""Looks until a cut is of one instant; the last one is taken as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +63,10 @@ def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> Loo
     """
     if not graph.format.publishes:
         return Look(cut=_plain_cut(graph, freeze_id, tables), contract=())
-    for attempt in range(_LOOKS):
-        refuse_schema_apply(graph)
-        last = attempt == _LOOKS - 1
-        try:
-            look = _look(graph, freeze_id, tables)
-        except DatasetMissing:  # a branch was deleted between two reads
-            if last:
-                raise
-        else:
-            if look is not None and (last or look.cut.one_instant):
-                return look
-        time.sleep(_PAUSE_SECONDS)
-    raise _schema_apply(graph)
+    look = _looking(_look, graph, freeze_id, tables)
+    if look is None:
+        raise _schema_apply(graph)
+    return look
 
 
 def refuse_schema_apply(graph: Graph) -> None:
@@ -92,7 +90,8 @@ def stored_manifest(graph: Graph, path: str, branch: str | None, version: int) -
 
 
 def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> Look | None:
-    """The cut, None when the contract changed meanwhile. Reads."""
+    """The cut, of one instant if that can be had; None while the contract changes. Reads."""
+    refuse_schema_apply(graph)
     heads = _heads(graph)
     states = [_state_at(graph, branch, version) for branch, version in heads.branches]
     pins = _graph_pins(graph, freeze_id, states, tables)
