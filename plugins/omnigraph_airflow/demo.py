@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import httpx
+
 from omnigraph_airflow import demo_tables
 from omnigraph_airflow.demo_airflow import (
     DAG_ID,
@@ -40,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with _only_one(args.home):
             return _demo(args)
-    except (DemoError, OpsError, OSError) as error:
+    except (DemoError, OpsError, OSError, httpx.TransportError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
