@@ -8,8 +8,7 @@ where a branch begins longer than its transaction, and perhaps its data: nobody 
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag
 from omnigraph_ops.freeze.observe import stored_manifest
 from omnigraph_ops.freeze.roots import below_root, recorded_roots
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import index_uuids
 from omnigraph_ops.models.freeze import CutFile, CutFileKind, Freeze, FrozenPin, PinRole
 from omnigraph_ops.orphans.layout import chain_folder
 from omnigraph_ops.parallel import in_parallel
@@ -81,7 +81,7 @@ class _Dataset:
         manifests = {pin: self._manifest(pin) for pin in self.pins}
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         kinds, needed = self._tracked_kinds()
-        kinds |= dict.fromkeys(self._indexes(raw.values()), CutFileKind.INDEX)
+        kinds |= dict.fromkeys(self._indexes(raw), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)
         kinds |= own
@@ -121,13 +121,12 @@ class _Dataset:
         uri = self.graph.context.location.uri(self.path)
         return _again(lambda: files_of_versions(self.graph.lance.open(uri, branch=branch), versions))
 
-    def _indexes(self, manifests: Iterable[bytes]) -> Iterator[str]:
-        """Files of every index that a manifest names: it holds the sixteen bytes of each uuid as they are. Reads."""
-        whole = tuple(manifests)
+    def _indexes(self, manifests: Mapping[str, bytes]) -> Iterator[str]:
+        """Files of every index that a manifest names. Reads."""
+        named = frozenset[str]().union(*(index_uuids(raw, path) for path, raw in manifests.items()))
         for chain in self._chains():
             for folder in folders_in(self.graph.storage, f"{chain}/_indices"):
-                name = _uuid_bytes(folder.rpartition("/")[2])
-                if name is not None and any(name in data for data in whole):
+                if folder.rpartition("/")[2] in named:
                     yield from (f.path for f in below_folder(self.graph.storage, folder) if not f.is_folder)
 
     def _blobs(self, kinds: Collection[str]) -> Iterator[str]:
@@ -170,10 +169,3 @@ def _sizes(storage: Storage, paths: Collection[str], needed: Collection[str]) ->
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CorruptGraph(f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied")
     return {path: sizes[path] for path in paths if path in sizes}
-
-
-def _uuid_bytes(text: str) -> bytes | None:
-    try:
-        return uuid.UUID(text).bytes
-    except ValueError:
-        return None

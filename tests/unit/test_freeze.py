@@ -19,6 +19,7 @@ from omnigraph_ops.freeze.refuse import covers, frozen_text
 from omnigraph_ops.freeze.roots import recorded_roots, rename_roots
 from omnigraph_ops.freeze.take import LONGEST_TTL_SECONDS, check_ttl
 from omnigraph_ops.freeze.text import age_text, files_csv
+from omnigraph_ops.graph.lance_manifest import index_uuids, manifest_message, with_message
 from omnigraph_ops.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.models.freeze import CutFileKind, CutFiles, ListedFile, PinRole
 
@@ -161,6 +162,30 @@ def test_an_unchanged_manifest_is_byte_for_byte_the_same(branched: Path) -> None
         data = manifest.read_bytes()
         assert rename_roots(data, lambda old: old) == data
     assert recorded_roots(min((branched / "_versions").glob("*.manifest")).read_bytes()) == ()
+
+
+def test_a_renamed_root_leaves_every_other_field_as_it_is(branched: Path) -> None:
+    data = newest(branched).read_bytes()
+    # A field that this release does not know, in the message and in the root itself.
+    message = manifest_message(data)
+    message.MergeFromString(b"\xc2\x3e\x05later")
+    message.base_paths[0].MergeFromString(b"\xc2\x3e\x05later")
+    data = with_message(data, message)
+    moved = rename_roots(data, lambda old: f"/somewhere/else{old}")
+    assert moved.count(b"later") == 2
+    back = rename_roots(moved, lambda new: new.removeprefix("/somewhere/else"))
+    assert (manifest_message(back), len(back)) == (message, len(data))
+
+
+def test_the_indexes_of_a_branch_are_those_that_its_manifest_names(branched: Path) -> None:
+    first = {folder.name for folder in (branched / "_indices").iterdir()}
+    assert index_uuids(newest(branched).read_bytes(), "m") == first
+    lance.dataset(str(branched)).create_scalar_index("id", "BTREE", replace=True)
+    now = min((branched / "_versions").glob("*.manifest")).read_bytes()
+    # Its transaction still names the first one, which the version does not read any more.
+    assert index_uuids(now, "m") == {folder.name for folder in (branched / "_indices").iterdir()} - first
+    with pytest.raises(CorruptGraph, match="torn"):
+        index_uuids(now[:-1], "torn")
 
 
 @pytest.mark.parametrize(
