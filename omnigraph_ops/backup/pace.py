@@ -17,7 +17,7 @@ _SAY_EVERY_SECONDS = 2.0
 _PIECES_PER_SECOND = 4
 
 
-class Pace:
+class CopyPace:
     """A ceiling on bytes per second over everything that asks it; None is no ceiling."""
 
     def __init__(self, bytes_per_second: int | None) -> None:

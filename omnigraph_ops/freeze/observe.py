@@ -38,7 +38,7 @@ _looking = Retrying(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ObservedCut:
     """A cut and the files of the root that belong to it."""
 
     cut: FrozenCut
@@ -53,7 +53,7 @@ class _Heads:
     contract: tuple[tuple[str, bytes], ...]
 
 
-def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> Look:
+def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> ObservedCut:
     """The cut as it is now, with the tags that it will need. Reads.
 
     Raises:
@@ -62,7 +62,7 @@ def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> Loo
         CorruptGraph, StorageError: something of the cut cannot be read.
     """
     if not graph.format.publishes:
-        return Look(cut=_plain_cut(graph, freeze_id, tables), contract=())
+        return ObservedCut(cut=_plain_cut(graph, freeze_id, tables), contract=())
     look = _looking(_look, graph, freeze_id, tables)
     if look is None:
         raise _schema_apply(graph)
@@ -89,7 +89,7 @@ def stored_manifest(graph: Graph, path: str, branch: str | None, version: int) -
     return next((p for p in (found, older) if graph.storage.exists(p)), None)
 
 
-def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> Look | None:
+def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | None:
     """The cut, of one instant if that can be had; None while the contract changes. Reads."""
     refuse_schema_apply(graph)
     heads = _heads(graph)
@@ -99,7 +99,7 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> Look | None:
     if now.contract != heads.contract:
         return None
     # Heads that did not move since: all of this was there at one instant.
-    return Look(cut=_cut(graph, states, pins, heads, now == heads), contract=heads.contract)
+    return ObservedCut(cut=_cut(graph, states, pins, heads, now == heads), contract=heads.contract)
 
 
 def _heads(graph: Graph) -> _Heads:

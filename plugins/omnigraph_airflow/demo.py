@@ -115,7 +115,7 @@ def _write_graph(graph: Path) -> None:
     write_demo_graph(str(graph), spec)
 
 
-def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.TableFacts]) -> int:
+def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.PlannedTable]) -> int:
     conf = {
         "graph": str(graph),
         "quiet_seconds": 1,
@@ -135,7 +135,9 @@ def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.Tabl
     return _verdict(state, before, demo_tables.observe(graph))
 
 
-def _verdict(state: str, before: dict[str, demo_tables.TableFacts], after: dict[str, demo_tables.TableFacts]) -> int:
+def _verdict(
+    state: str, before: dict[str, demo_tables.PlannedTable], after: dict[str, demo_tables.PlannedTable]
+) -> int:
     print("\n5. Before -> after\n")
     print("\n".join(f"   {line}" for line in demo_tables.comparison(before, after).splitlines()) + "\n")
     print("   A table that was repaired tonight is optimized the next night.\n")

@@ -21,7 +21,7 @@ from omnigraph_ops.freeze.take import LONGEST_TTL_SECONDS, check_ttl
 from omnigraph_ops.freeze.text import age_text, files_csv
 from omnigraph_ops.graph.lance_manifest import index_uuids, manifest_message, with_message
 from omnigraph_ops.holds import FreezeTerms, Hold, HoldKind
-from omnigraph_ops.models.freeze import CutFileKind, CutFiles, ListedFile, PinRole
+from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -114,7 +114,7 @@ def test_a_freeze_has_an_end_that_somebody_lives_to_see(seconds: float) -> None:
 
 
 def test_csv_of_a_file_list_survives_odd_names() -> None:
-    row = ListedFile(file='a,"b', normalized='/g/a,"b', size=3, kind=CutFileKind.DATA, records_root=True)
+    row = FileRow(file='a,"b', normalized='/g/a,"b', size=3, kind=CutFileKind.DATA, records_root=True)
     rows = list(csv.DictReader(io.StringIO(files_csv(CutFiles(uri="/g", freeze_id=ULID, files=(row,))))))
     expected = {
         "file": 'a,"b',
