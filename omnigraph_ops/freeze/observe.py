@@ -9,7 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_af
 
 from omnigraph_ops.edges.lance_errors import DatasetMissing, lance_errors
 from omnigraph_ops.errors import InvalidInput, RecoveryPending
-from omnigraph_ops.freeze.pins import Chain, Subject, dataset_pins
+from omnigraph_ops.freeze.pins import Chain, PinnedDataset, dataset_pins
 from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import (
@@ -147,11 +147,11 @@ def _graph_pins(
                 keys.setdefault(entry.path, entry.table_key)
 
     def one(path: str) -> tuple[FrozenPin, ...]:
-        subject = Subject(role=PinRole.TABLE, table_key=keys[path], path=path)
+        subject = PinnedDataset(role=PinRole.TABLE, table_key=keys[path], path=path)
         return _pins(graph, freeze_id, subject, wanted[path])
 
     found = in_parallel(one, sorted(wanted), workers=graph.settings.concurrency)
-    manifest = Subject(role=PinRole.GRAPH, table_key=MANIFEST_DIR, path=MANIFEST_DIR)
+    manifest = PinnedDataset(role=PinRole.GRAPH, table_key=MANIFEST_DIR, path=MANIFEST_DIR)
     return (
         *_pins(graph, freeze_id, manifest, {(s.branch, s.manifest_version) for s in states}),
         *_lineage_pins(graph, freeze_id, states),
@@ -171,7 +171,7 @@ def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -
         wanted: set[Chain] = {(None, int(main.version)), *((r.name, _head(graph, path, r.name)) for r in refs)}
         if path == COMMITS_DIR:
             wanted = {(s.branch, _version_of_lineage(graph, s, wanted)) for s in states if s.branch in dict(wanted)}
-        found += _pins(graph, freeze_id, Subject(role=PinRole.LINEAGE, table_key=path, path=path), wanted)
+        found += _pins(graph, freeze_id, PinnedDataset(role=PinRole.LINEAGE, table_key=path, path=path), wanted)
     return found
 
 
@@ -200,7 +200,7 @@ def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut
     def one(entry: TableEntry) -> tuple[FrozenPin, ...]:
         refs = graph.lance.branches(graph.open_pinned(entry))
         heads: set[Chain] = {(r.name, _head(graph, entry.path, r.name)) for r in refs}
-        subject = Subject(role=PinRole.TABLE, table_key=entry.table_key, path=entry.path)
+        subject = PinnedDataset(role=PinRole.TABLE, table_key=entry.table_key, path=entry.path)
         return _pins(graph, freeze_id, subject, {(None, entry.version), *heads})
 
     found = in_parallel(one, entries, workers=graph.settings.concurrency)
@@ -210,7 +210,7 @@ def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut
     return FrozenCut(stamp=graph.stamp, branches=(), pins=pins, contract=(), one_instant=len(entries) == 1)
 
 
-def _pins(graph: Graph, freeze_id: str, subject: Subject, wanted: set[Chain]) -> tuple[FrozenPin, ...]:
+def _pins(graph: Graph, freeze_id: str, subject: PinnedDataset, wanted: set[Chain]) -> tuple[FrozenPin, ...]:
     """The pins of one dataset; a fork point that was collected long ago is none. Reads."""
     refs = graph.lance.branches(graph.lance.open(graph.context.location.uri(subject.path)))
     pins = dataset_pins(freeze_id, subject, wanted, refs)

@@ -14,7 +14,7 @@ import pytest
 from omnigraph_ops.edges.lance_gateway import BranchRef
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.freeze.names import contract_folder, freeze_of_tag, tag_name
-from omnigraph_ops.freeze.pins import Subject, dataset_pins, fork_points
+from omnigraph_ops.freeze.pins import PinnedDataset, dataset_pins, fork_points
 from omnigraph_ops.freeze.refuse import covers, frozen_text
 from omnigraph_ops.freeze.roots import recorded_roots, rename_roots
 from omnigraph_ops.freeze.take import LONGEST_TTL_SECONDS, check_ttl
@@ -65,7 +65,7 @@ def test_every_fork_point_down_to_main_is_part_of_a_cut() -> None:
 
 
 def test_pins_have_a_tag_each_and_remember_the_lifetime_of_their_branch() -> None:
-    subject = Subject(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
+    subject = PinnedDataset(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
     pins = dataset_pins(ULID, subject, {(None, 8), ("a", 5), (None, 6)}, [ref("a", None, 3)])
     assert [(p.role, p.branch, p.version) for p in pins] == [
         (PinRole.TABLE, None, 6),
@@ -80,7 +80,7 @@ def test_pins_have_a_tag_each_and_remember_the_lifetime_of_their_branch() -> Non
 
 
 def test_a_version_that_is_published_and_a_fork_point_is_pinned_once() -> None:
-    subject = Subject(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
+    subject = PinnedDataset(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
     pins = dataset_pins(ULID, subject, {(None, 3), ("a", 5)}, [ref("a", None, 3)])
     assert [(p.branch, p.version, p.role) for p in pins] == [(None, 3, PinRole.TABLE), ("a", 5, PinRole.TABLE)]
 
