@@ -17,7 +17,7 @@ _BATCH_FILES = 200
 _BATCH_SECONDS = 5.0
 
 
-class Journal:
+class CopyJournal:
     """Collects files as they are copied and writes them down every so often."""
 
     def __init__(self, destination: Storage, backup_id: str, freeze_id: str) -> None:

@@ -18,7 +18,7 @@ _PIECES_PER_SECOND = 4
 _POLL_SECONDS = 0.2
 
 
-class Pace:
+class CopyPace:
     """A ceiling on bytes per second over everything that asks it; None is no ceiling."""
 
     def __init__(self, bytes_per_second: int | None, check: Callable[[], None] | None = None) -> None:

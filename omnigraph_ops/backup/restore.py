@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.backup.pace import Meter, Pace, Say
+from omnigraph_ops.backup.pace import CopyPace, Meter, Say
 from omnigraph_ops.backup.places import backup_of, graph_around, is_inside, place_of, present_files, stored_at, uri_of
 from omnigraph_ops.backup.plan import tally
 from omnigraph_ops.backup.records import read_record
@@ -72,7 +72,7 @@ def restore_backup(
             record=record,
             present=_claim_place(destination, record),
             workers=(settings or Settings.from_env()).concurrency,
-            pace=Pace(bytes_per_second),
+            pace=CopyPace(bytes_per_second),
             meter=Meter("restored", len(record.files), record.total_bytes, on_progress),
             keeper=keeper,
         )
@@ -139,7 +139,7 @@ class _Restore:
     record: BackupRecord
     present: dict[str, int]
     workers: int
-    pace: Pace
+    pace: CopyPace
     meter: Meter
     keeper: LeaseKeeper
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from omnigraph_ops import __version__
 from omnigraph_ops.backup.claim import Claim, claimed
-from omnigraph_ops.backup.journal import Journal, read_journal
+from omnigraph_ops.backup.journal import CopyJournal, read_journal
 from omnigraph_ops.backup.kept import OWN_TTL_SECONDS, end_of_before, given_freeze, own_freeze
-from omnigraph_ops.backup.pace import Meter, Pace, Say
+from omnigraph_ops.backup.pace import CopyPace, Meter, Say
 from omnigraph_ops.backup.places import (
     JOURNAL,
     backup_of,
@@ -222,9 +222,9 @@ class _Attempt:
             earlier=(self.earlier[0], self.earlier[1].record.backup_id) if self.earlier is not None else None,
             need_checksums=self.options.need_checksums,
             workers=self.graph.settings.concurrency,
-            pace=Pace(self.options.bytes_per_second, self.graph.run.check),
+            pace=CopyPace(self.options.bytes_per_second, self.graph.run.check),
             meter=Meter("copied", work.files, work.bytes, self.say),
-            journal=Journal(self.destination, self._id, self.freeze.freeze_id),
+            journal=CopyJournal(self.destination, self._id, self.freeze.freeze_id),
         )
 
     def _record(self, done: Transferred, started_at: float) -> BackupRecord:

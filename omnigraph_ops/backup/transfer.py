@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from omnigraph_ops.backup.journal import Journal
-from omnigraph_ops.backup.pace import Meter, Pace
+from omnigraph_ops.backup.journal import CopyJournal
+from omnigraph_ops.backup.pace import CopyPace, Meter
 from omnigraph_ops.backup.places import stored_at
 from omnigraph_ops.backup.plan import CopyPlan
 from omnigraph_ops.edges.copying import Expected, copy_file, copy_within, link_file
@@ -47,9 +47,9 @@ class Transfer:
     """Where the earlier backup is: destination and id."""
     need_checksums: bool
     workers: int
-    pace: Pace
+    pace: CopyPace
     meter: Meter
-    journal: Journal
+    journal: CopyJournal
 
     def run(self, plan: CopyPlan) -> Transferred:
         """Do all of the plan. Writes; destroys what an earlier attempt left and the plan does not want.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.backup.pace import Meter, Pace, Say
+from omnigraph_ops.backup.pace import CopyPace, Meter, Say
 from omnigraph_ops.backup.places import backup_of, present_files, stored_at, uri_of
 from omnigraph_ops.backup.plan import IMMUTABLE, tally
 from omnigraph_ops.backup.records import read_record
@@ -38,11 +38,11 @@ def verify_backup(
     """
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
-    pace = Pace(bytes_per_second)
+    pace = CopyPace(bytes_per_second)
     present = present_files(storage, backup_id)
     shared = _shared(graph, record) if graph is not None else ()
     work = tally((*record.files, *(look.file for look in shared)))
-    reader = _Reader(pace, Meter("verified", work.files, work.bytes, on_progress))
+    reader = _FileReader(pace, Meter("verified", work.files, work.bytes, on_progress))
     problems = [
         *_extra(present, record),
         *reader.check(storage, [_kept(backup_id, f, present) for f in record.files]),
@@ -70,10 +70,10 @@ class _Look:
     """Why nobody can tell."""
 
 
-class _Reader:
+class _FileReader:
     """Reads files side by side and compares them."""
 
-    def __init__(self, pace: Pace, meter: Meter) -> None:
+    def __init__(self, pace: CopyPace, meter: Meter) -> None:
         self._pace, self._meter = pace, meter
 
     def check(self, storage: Storage, looks: Sequence[_Look], where: str = "") -> list[FileProblem]:

@@ -11,7 +11,7 @@ from omnigraph_ops.edges.copying import Pacing
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.models.freeze import CutFile, CutFiles, ListedFile
+from omnigraph_ops.models.freeze import CutFile, CutFiles, FileRow
 from omnigraph_ops.parallel import in_parallel
 
 Progress = Callable[[int, int], None]
@@ -64,7 +64,7 @@ def listed(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFiles:
         uri=graph.target,
         freeze_id=freeze_id,
         files=tuple(
-            ListedFile(
+            FileRow(
                 file=f.file,
                 normalized=graph.context.location.uri(f.source),
                 size=f.size,

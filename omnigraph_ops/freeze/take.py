@@ -18,7 +18,7 @@ from omnigraph_ops.edges.lance_errors import DatasetMissing
 from omnigraph_ops.edges.lance_tags import create_tag
 from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict
 from omnigraph_ops.freeze.names import contract_folder
-from omnigraph_ops.freeze.observe import Look, observe_cut
+from omnigraph_ops.freeze.observe import ObservedCut, observe_cut
 from omnigraph_ops.freeze.refuse import active_freezes
 from omnigraph_ops.freeze.release import end_freeze, sweep_ended_here
 from omnigraph_ops.freeze.verify import verify_cut
@@ -150,7 +150,7 @@ def _refuse_ended(graph: Graph, hold: Hold) -> None:
         )
 
 
-def _keep_contract(graph: Graph, hold: Hold, look: Look) -> None:
+def _keep_contract(graph: Graph, hold: Hold, look: ObservedCut) -> None:
     """Copies of the root's files: a later schema apply replaces them. Writes."""
     for name, data in look.contract:
         graph.storage.write(f"{contract_folder(hold.hold_id)}/{name}", data)

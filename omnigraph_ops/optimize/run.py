@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
 from omnigraph_ops.edges.lance_errors import CommitConflict
 from omnigraph_ops.errors import DriftFound, OpsError, RecoveryPending, StalePlan
 from omnigraph_ops.freeze.refuse import active_freezes, why_frozen
@@ -217,18 +219,22 @@ def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> Tabl
 
 def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
     refuse_pending(graph, beside_siblings=True, table_key=work.table_key)
-    for attempt in range(_ATTEMPTS):
-        work.preempted = attempt
-        try:
-            return _attempt_table(graph, executor, work, on_progress)
-        except _PREEMPTED as error:
-            # Another writer was there between our look and our turn: look again.
-            if attempt == _ATTEMPTS - 1:
-                raise
-            if on_progress is not None:
-                on_progress(f"preempted, planning again: {error}")
-            graph.run.pause(_BACKOFF_SECONDS * 2**attempt)
-    raise AssertionError("unreachable")
+
+    def preempted(attempt: RetryCallState) -> None:
+        work.preempted = attempt.attempt_number
+        if on_progress is not None and attempt.outcome is not None:
+            on_progress(f"preempted, planning again: {attempt.outcome.exception()}")
+
+    # Another writer was there between our look and our turn: look again.
+    looking = Retrying(
+        retry=retry_if_exception_type(_PREEMPTED),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_exponential(multiplier=_BACKOFF_SECONDS),
+        sleep=graph.run.pause,
+        before_sleep=preempted,
+        reraise=True,
+    )
+    return looking(_attempt_table, graph, executor, work, on_progress)
 
 
 def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import httpx
+
 from omnigraph_airflow import demo_tables
 from omnigraph_airflow.demo_airflow import (
     DAG_ID,
@@ -40,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with _only_one(args.home):
             return _demo(args)
-    except (DemoError, OpsError, OSError) as error:
+    except (DemoError, OpsError, OSError, httpx.TransportError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -113,7 +115,7 @@ def _write_graph(graph: Path) -> None:
     write_demo_graph(str(graph), spec)
 
 
-def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.TableFacts]) -> int:
+def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.PlannedTable]) -> int:
     conf = {
         "graph": str(graph),
         "quiet_seconds": 1,
@@ -133,7 +135,9 @@ def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.Tabl
     return _verdict(state, before, demo_tables.observe(graph))
 
 
-def _verdict(state: str, before: dict[str, demo_tables.TableFacts], after: dict[str, demo_tables.TableFacts]) -> int:
+def _verdict(
+    state: str, before: dict[str, demo_tables.PlannedTable], after: dict[str, demo_tables.PlannedTable]
+) -> int:
     print("\n5. Before -> after\n")
     print("\n".join(f"   {line}" for line in demo_tables.comparison(before, after).splitlines()) + "\n")
     print("   A table that was repaired tonight is optimized the next night.\n")

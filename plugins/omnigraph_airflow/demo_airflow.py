@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+import httpx
 
 PROJECT = Path(__file__).resolve().parents[2]
 DAG_ID = "omnigraph_maintenance"
@@ -130,19 +130,14 @@ class DemoAirflow:
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """One REST call; `DemoError` when Airflow refuses it."""
-        request = urllib.request.Request(self.url + path, method=method)
-        request.add_header("accept", "application/json")
-        if self._token:
-            request.add_header("authorization", f"Bearer {self._token}")
-        if body is not None:
-            request.add_header("content-type", "application/json")
-            request.data = json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(request, timeout=CALL_SECONDS) as response:
-                return json.loads(response.read() or b"null")
-        except urllib.error.HTTPError as error:
-            text = error.read().decode(errors="replace")[:300]
-            raise DemoError(f"Airflow answered {error.code} to {method} {path}: {text}") from None
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        # It is on this machine: whatever proxy the environment names is for others.
+        answer = httpx.request(
+            method, self.url + path, json=body, headers=headers, timeout=CALL_SECONDS, trust_env=False
+        )
+        if not answer.is_success:
+            raise DemoError(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:300]}")
+        return answer.json() if answer.content else None
 
     def run_path(self, run_id: str) -> str:
         """REST path of a run of the maintenance DAG. Pure."""
@@ -167,7 +162,7 @@ class DemoAirflow:
             try:
                 if ready():
                     return
-            except OSError:
+            except httpx.TransportError:
                 pass  # nothing listens yet
             time.sleep(0.5)
         raise DemoError(f"{what} was not ready after {START_SECONDS} s, see {self.log_file}")
