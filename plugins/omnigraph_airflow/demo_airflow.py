@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-PROJECT = Path(__file__).resolve().parents[2]
+from omnigraph_airflow.dag_folder import DAGS_FOLDER
+
 DAG_ID = "omnigraph_maintenance"
 USER = PASSWORD = "admin"
 START_SECONDS = 300
@@ -46,8 +47,7 @@ def airflow_environment(home: Path, port: int, graph: Path, java: dict[str, str]
     bin_dir = str(Path(sys.executable).parent)
     url = f"http://localhost:{port}"
     settings = {
-        "CORE__DAGS_FOLDER": PROJECT / "dags",
-        "CORE__PLUGINS_FOLDER": PROJECT / "plugins",
+        "CORE__DAGS_FOLDER": DAGS_FOLDER,
         "CORE__LOAD_EXAMPLES": False,
         # On a busy machine the first import of Airflow itself takes longer than the 30 s it gives a DAG file.
         "CORE__DAGBAG_IMPORT_TIMEOUT": 120,
