@@ -20,6 +20,8 @@ from omnigraph_airflow.dag_folder import DAGS_FOLDER
 DAG_ID = "omnigraph_maintenance"
 USER = PASSWORD = "admin"
 START_SECONDS = 300
+ALIVE_SECONDS = 10.0
+"""How often a person who waits is told so."""
 CALL_SECONDS = 60
 STOP_SECONDS = 20
 
@@ -160,8 +162,11 @@ class DemoAirflow:
         return any(dag["dag_id"] == DAG_ID for dag in self.call("GET", "/api/v2/dags")["dags"])
 
     def _wait(self, what: str, ready: Any) -> None:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+        started = said = time.monotonic()
+        while (now := time.monotonic()) < started + START_SECONDS:
+            if now - said >= ALIVE_SECONDS:
+                said = now
+                print(f"   waiting for {what}, {now - started:.0f} s", flush=True)
             if not self.alive():
                 raise DemoError(f"Airflow stopped while starting, see {self.log_file}")
             try:
