@@ -19,7 +19,7 @@ from typing import Any
 import fsspec
 
 from omnigraph_ops.edges.faults import reason_of
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import NotInstalled, StorageError
 
 HIDDEN_PREFIX = ".tmp_"
 """Begins the names of files beside which Lance itself leaves half-written ones of its own: it ignores them."""
@@ -61,7 +61,10 @@ class Storage:
         self._options = dict(options or {})
         self.is_local = not root.startswith("s3://")
         protocol = "file" if self.is_local else "s3"
-        self._fs = fsspec.filesystem(protocol, **self._options)
+        try:
+            self._fs = fsspec.filesystem(protocol, **self._options)
+        except ImportError:
+            raise NotInstalled.of(root, "s3fs", "s3") from None
         self._base = root if self.is_local else root.removeprefix("s3://")
 
     def at(self, root: str) -> Storage:

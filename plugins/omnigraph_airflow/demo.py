@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +25,6 @@ from omnigraph_airflow import demo_tables
 from omnigraph_airflow.demo_airflow import (
     DAG_ID,
     PASSWORD,
-    PROJECT,
     USER,
     DemoAirflow,
     DemoError,
@@ -32,7 +32,7 @@ from omnigraph_airflow.demo_airflow import (
     free_port,
 )
 from omnigraph_airflow.demo_run import RunFollower
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import NotInstalled, OpsError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,7 +55,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="make demo", description="A night of maintenance, in Airflow.", allow_abbrev=False
     )
     parser.add_argument("--no-ui", action="store_true", help="stop by itself when the night is over")
-    parser.add_argument("--home", type=Path, default=PROJECT / ".demo", help="where everything is put")
+    parser.add_argument("--home", type=Path, default=Path(".demo"), help="where everything is put")
     parser.add_argument("--port", type=int, default=8080, help="of the UI; another one if it is taken")
     args = parser.parse_args(argv)
     args.home = args.home.resolve()
@@ -83,6 +83,9 @@ def _only_one(home: Path) -> Iterator[None]:
 def _demo(args: argparse.Namespace) -> int:
     from omnigraph_ops.edges.java import spark_environment
 
+    for package in ("apache-airflow", "pyspark"):
+        if not any(metadata.distributions(name=package)):
+            raise NotInstalled.of("the demo", package, "all")
     graph, port = args.home / "graph", free_port(args.port)
     print(f"1. A graph with fragments, stale indexes and one drifted table, in {graph}", flush=True)
     _write_graph(graph)

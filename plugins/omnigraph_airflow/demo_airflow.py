@@ -15,10 +15,13 @@ from urllib.parse import quote
 
 import httpx
 
-PROJECT = Path(__file__).resolve().parents[2]
+from omnigraph_airflow.dag_folder import DAGS_FOLDER
+
 DAG_ID = "omnigraph_maintenance"
 USER = PASSWORD = "admin"
 START_SECONDS = 300
+ALIVE_SECONDS = 10.0
+"""How often a person who waits is told so."""
 CALL_SECONDS = 60
 STOP_SECONDS = 20
 
@@ -46,8 +49,7 @@ def airflow_environment(home: Path, port: int, graph: Path, java: dict[str, str]
     bin_dir = str(Path(sys.executable).parent)
     url = f"http://localhost:{port}"
     settings = {
-        "CORE__DAGS_FOLDER": PROJECT / "dags",
-        "CORE__PLUGINS_FOLDER": PROJECT / "plugins",
+        "CORE__DAGS_FOLDER": DAGS_FOLDER,
         "CORE__LOAD_EXAMPLES": False,
         # On a busy machine the first import of Airflow itself takes longer than the 30 s it gives a DAG file.
         "CORE__DAGBAG_IMPORT_TIMEOUT": 120,
@@ -155,8 +157,11 @@ class DemoAirflow:
         return any(dag["dag_id"] == DAG_ID for dag in self.call("GET", "/api/v2/dags")["dags"])
 
     def _wait(self, what: str, ready: Any) -> None:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+        started = said = time.monotonic()
+        while (now := time.monotonic()) < started + START_SECONDS:
+            if now - said >= ALIVE_SECONDS:
+                said = now
+                print(f"   waiting for {what}, {now - started:.0f} s", flush=True)
             if not self.alive():
                 raise DemoError(f"Airflow stopped while starting, see {self.log_file}")
             try:

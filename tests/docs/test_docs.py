@@ -116,11 +116,30 @@ def test_requirements_hold_nothing_but_exact_pins() -> None:
 
 
 def test_requirements_cover_the_project_and_agree_with_its_pins() -> None:
-    wanted = [*project()["dependencies"], *project()["optional-dependencies"]["dev"]]
+    extras = project()["optional-dependencies"].values()
+    wanted = [r for part in (project()["dependencies"], *extras) for r in part if not r.startswith("omnigraph-ops[")]
     names = {re.split(r"[\[<>=]", requirement)[0] for requirement in wanted}
     assert names <= set(pins())
     exact = {name: {version} for name, version in (r.split("==") for r in wanted if "==" in r)}
     assert {name: pins()[name] for name in exact} == exact
+
+
+def test_the_extra_all_has_every_extra_that_is_not_for_development() -> None:
+    extras = project()["optional-dependencies"]
+    (everything,) = extras["all"]
+    named = set(re.findall(r"[\w-]+", everything.partition("[")[2]))
+    assert named == extras.keys() - {"all", "dev", "spark-worker"}
+    assert extras["spark-worker"] == ["omnigraph-ops[s3]"]
+
+
+def test_requirements_hold_what_the_deployment_is_built_on() -> None:
+    deployment = {"apache-airflow", "apache-airflow-providers-apache-spark", "pylance", "pyarrow", "s3fs", "pyspark"}
+    assert deployment | {"pytest"} <= set(pins())
+
+
+def test_the_image_has_the_airflow_of_the_requirements() -> None:
+    (airflow,) = pins()["apache-airflow"]
+    assert text_of(ROOT / "Dockerfile").splitlines()[1] == f"FROM apache/airflow:{airflow}-python3.11"
 
 
 def test_pyspark_and_its_client_are_one_version() -> None:
