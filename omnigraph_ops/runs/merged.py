@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from omnigraph_ops.history.results import RunResults
 from omnigraph_ops.models import (
@@ -18,16 +18,12 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.optimize import amplification
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionReport, TableRowStats
+from omnigraph_ops.runs.results import TableRow
 
 T = TypeVar("T")
 
 
-class _Row(Protocol):
-    @property
-    def table_key(self) -> str: ...
-
-
-R = TypeVar("R", bound=_Row)
+R = TypeVar("R", bound=TableRow)
 
 
 def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:

@@ -45,12 +45,14 @@ _FIELDS: dict[type, str] = {
 """Where a plan or a report belongs in the results."""
 
 
-class _Row(Protocol):
+class TableRow(Protocol):
+    """A row of a report about one table."""
+
     @property
     def table_key(self) -> str: ...
 
 
-R = TypeVar("R", bound=_Row)
+R = TypeVar("R", bound=TableRow)
 
 
 def with_value(results: RunResults, value: object) -> RunResults:
