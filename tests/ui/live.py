@@ -88,7 +88,7 @@ class Live:
 
     def trigger(self, user: str, name: str, **conf: Any) -> str:
         """Start a cleanup; its path."""
-        return self.start(user, DAG, graph=name, keep=1, older_than=None, **{"confirm": True, **conf})
+        return self.start(user, DAG, **{"graph": name, "keep": 1, "older_than": None, "confirm": True, **conf})
 
     def start(self, user: str, dag_id: str, *, run_id: str | None = None, **conf: Any) -> str:
         """Start a run of a DAG as its form does; its path."""
