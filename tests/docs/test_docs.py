@@ -3,6 +3,7 @@
 import base64
 import os
 import re
+import stat
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from omnigraph_ops.settings_reference import replaced, settings_report
-from stack.fill_env import filled
+from stack.fill_env import filled, write
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "docs/settings.md"
@@ -190,6 +191,13 @@ def test_make_env_fills_what_is_empty_and_keeps_what_is_there() -> None:
     assert len(base64.urlsafe_b64decode(made["AIRFLOW_FERNET_KEY"])) == 32
 
 
+def test_make_env_leaves_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    target = tmp_path / ".env"
+    target.touch(mode=0o644)
+    write(target, filled(ENV_EXAMPLE))
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
 def test_every_compose_service_that_stays_has_a_health_check() -> None:
     found = services()
     assert {name for name, service in found.items() if "healthcheck" not in service} == {"init", "seed"}
@@ -213,6 +221,24 @@ def test_compose_publishes_only_to_this_machine_and_takes_rights_away() -> None:
         # PostgreSQL's image begins as root and drops that by itself.
         assert service.get("cap_drop") == ["ALL"] or name == "postgres", name
         assert service["networks"], name
+
+
+def test_only_the_page_is_published_and_services_reach_only_their_neighbours() -> None:
+    """Spark's master runs what it is sent, and the store and PostgreSQL answer whoever reaches them."""
+    found = services()
+    assert {name for name, service in found.items() if "ports" in service} == {"api-server"}
+    both = {"api-server", "scheduler"}
+    neighbours = {
+        "airflow": {"postgres", "init", "dag-processor", "triggerer"},
+        "data": {"s3", "seed", "spark-master", "spark-worker"},
+    }
+    for network, names in neighbours.items():
+        assert {name for name, service in found.items() if network in service["networks"]} == names | both
+
+
+def test_the_image_ends_as_the_user_airflow() -> None:
+    assert re.findall(r"^USER (\S+)$", text_of(ROOT / "Dockerfile"), re.MULTILINE)[-1] == "airflow"
+    assert {name for name, service in services().items() if "user" in service or "privileged" in service} == set()
 
 
 def test_credentials_of_the_store_are_where_they_are_needed() -> None:
