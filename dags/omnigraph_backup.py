@@ -80,4 +80,4 @@ def omnigraph_backup() -> None:
     verify >> report
 
 
-omnigraph_backup()
+dag = omnigraph_backup()

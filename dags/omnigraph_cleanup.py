@@ -76,4 +76,4 @@ def omnigraph_cleanup() -> None:
     approve >> cleanup >> report
 
 
-omnigraph_cleanup()
+dag = omnigraph_cleanup()

@@ -75,4 +75,4 @@ def omnigraph_orphans() -> None:
     approve >> remove >> report
 
 
-omnigraph_orphans()
+dag = omnigraph_orphans()

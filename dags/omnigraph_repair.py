@@ -63,4 +63,4 @@ def omnigraph_repair() -> None:
     approve >> apply >> report
 
 
-omnigraph_repair()
+dag = omnigraph_repair()

@@ -74,4 +74,4 @@ def omnigraph_row_retention() -> None:
     approve >> expire >> report
 
 
-omnigraph_row_retention()
+dag = omnigraph_row_retention()

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from omnigraph_ops.errors import InvalidInput
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_MOST_DIGITS = len(str(2**64))
-_LIMIT = 2**64
+_LONGEST_DAYS = 365_000
+"""About 1,000 years; an age or a bound beyond that is a slip of the keyboard."""
+_MOST_DIGITS = len(str(_LONGEST_DAYS * 86_400))
 DURATION = r"^\s*\+?\d+[smhdw]\s*$"
 """A duration, for a form or an editor that checks by pattern."""
 
@@ -16,7 +17,8 @@ DURATION = r"^\s*\+?\d+[smhdw]\s*$"
 def parse_duration(text: str) -> int:
     """Seconds of `90s`, `30m`, `7d`; `InvalidInput` otherwise. Pure.
 
-    A number alone is refused: the engine takes it for seconds, and whoever writes `7` mostly means days.
+    A number alone is refused: the engine takes it for seconds, and whoever writes `7` mostly means days. So is what is
+    longer than about 1,000 years.
     """
     stripped = text.strip()
     if not stripped:
@@ -27,12 +29,16 @@ def parse_duration(text: str) -> int:
     if unit and unit not in _UNITS:
         raise InvalidInput(f"unknown duration unit '{unit}'. Supported: s, m, h, d, w")
     digits = number.removeprefix("+")
-    whole = digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_DIGITS
-    if not whole or int(digits) >= _LIMIT:
+    if not (digits.isascii() and digits.isdigit()):
         raise InvalidInput(f"invalid duration '{text}': expected a whole number and one unit, e.g. 7d")
     if not unit:
-        raise InvalidInput(f"the duration '{text}' has no unit: write {digits}d for days, {digits}s for seconds")
-    return int(digits) * _UNITS[unit]
+        meant = digits[:30]
+        raise InvalidInput(f"the duration '{text[:30]}' has no unit: write {meant}d for days, {meant}s for seconds")
+    # The length first: Python refuses to read numbers of thousands of digits.
+    seconds = int(digits) * _UNITS[unit] if len(digits.lstrip("0")) <= _MOST_DIGITS else None
+    if seconds is None or seconds > _LONGEST_DAYS * 86_400:
+        raise InvalidInput(f"the duration '{stripped[:30]}' is longer than {_LONGEST_DAYS}d, about 1,000 years")
+    return seconds
 
 
 def duration(seconds: int) -> str:

@@ -2,6 +2,7 @@
 
     OpsError                    exit code 1; the message is one sentence for a person
     ├── UsageError              the command line does not hold together (exit code 2); nothing was read
+    ├── NotInstalled            a package of an extra is missing on this machine; nothing was written
     ├── InvalidInput            a value, file or setting that was given is malformed; nothing was written
     ├── GraphError              the target is not a graph this tool may touch; nothing was written
     │   ├── NotAGraph           no Omnigraph graph at that path
@@ -38,6 +39,15 @@ class UsageError(OpsError):
     """The command line does not hold together."""
 
     exit_code = 2
+
+
+class NotInstalled(OpsError):
+    """A package of an extra is missing on this machine."""
+
+    @classmethod
+    def of(cls, purpose: str, package: str, extra: str) -> NotInstalled:
+        """The error for something that needs a package of an extra of the wheel. Pure."""
+        return cls(f'{purpose} needs {package}, which is not installed: run pip install "omnigraph-ops[{extra}]"')
 
 
 class InvalidInput(OpsError):

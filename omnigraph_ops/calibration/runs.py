@@ -17,7 +17,7 @@ from pathlib import Path
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.wide import write_wide_table
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.errors import InvalidInput, NotInstalled, OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.spark.java import spark_environment
 from omnigraph_ops.spark.measured import Seconds
@@ -103,11 +103,18 @@ def submitted(small: Table, large: Table, master: str) -> tuple[Sample, Sample, 
     return (*samples, whole - sum(runs) - min(warm_up, samples[0].seconds))
 
 
+def spark_submit() -> str:
+    """The `spark-submit` of this environment; `NotInstalled` where there is none. Reads."""
+    submit = Path(sys.executable).with_name("spark-submit")
+    if not submit.exists():
+        raise NotInstalled.of("calibrate", "pyspark", "spark")
+    return str(submit)
+
+
 def _submit(roots: Sequence[str], table: Table, master: str) -> tuple[float, ...]:
     folder = table.folder.parent
     result, log = folder / "result.json", folder / "submit.log"
-    submit = Path(sys.executable).with_name("spark-submit")
-    command = [str(submit), "--master", master, str(_APPLICATION), "--result", str(result), *roots]
+    command = [spark_submit(), "--master", master, str(_APPLICATION), "--result", str(result), *roots]
     code = _run(command, _environment(folder, table.settings), log)
     if code != 0 or not result.exists():
         raise OpsError(f"spark-submit to {master} failed: {reason(log.read_text(errors='replace'))}; {_UNTOUCHED}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omnigraph_ops.calibration.runs import Sample, in_process, scratch_folder, submitted, write_table
+from omnigraph_ops.calibration.runs import Sample, in_process, scratch_folder, spark_submit, submitted, write_table
 from omnigraph_ops.sizes import human_bytes
 
 ROWS = 6_000
@@ -55,9 +55,11 @@ def calibrate(
 
     Raises:
         InvalidInput: the scratch folder is not one.
+        NotInstalled: Spark is not installed in this environment.
         OpsError: a submit failed; what it said is in the message.
     """
     say = on_progress or (lambda _text: None)
+    spark_submit()  # before the minute that the tables take
     with scratch_folder(scratch) as folder:
         small, large = (write_table(folder / f"tasks-{tasks}", rows=rows, tasks=tasks) for tasks in _TASKS)
         say(f"in process, {human_bytes(small.bytes)} and {human_bytes(large.bytes)}")

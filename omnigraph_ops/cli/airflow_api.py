@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+import httpx
 
 from omnigraph_ops.errors import InvalidInput, OpsError, OutcomeUnknown
 from omnigraph_ops.graph.ids import new_ulid
@@ -28,13 +28,6 @@ class QueuedRun:
     state: str
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could carry the token to another host."""
-
-    def redirect_request(self, *_args: Any, **_options: Any) -> None:
-        return None
-
-
 def queue_run(conf: Mapping[str, object]) -> QueuedRun:
     """Start a run of the nightly DAG with these params; address and token come from the environment. Triggers a run.
 
@@ -49,38 +42,37 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
     if not token:
         raise InvalidInput(f"--queue needs an Airflow API token in {TOKEN}; nothing was queued")
     run_id = f"queued__{new_ulid()}"
-    request = urllib.request.Request(
-        f"{base}/api/v2/dags/{DAG_ID}/dagRuns",
-        method="POST",
-        data=json.dumps({"dag_run_id": run_id, "logical_date": None, "conf": dict(conf)}).encode(),
-        headers={"authorization": f"Bearer {token}", "content-type": "application/json", "accept": "application/json"},
-    )
-    answer = _answer(request, base, run_id)
-    return QueuedRun(dag_id=DAG_ID, dag_run_id=str(answer.get("dag_run_id", run_id)), state=str(answer.get("state")))
-
-
-def _answer(request: urllib.request.Request, base: str, run_id: str) -> dict[str, Any]:
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_SECONDS) as response:
-            found = json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        raise OpsError(
-            f"Airflow at {base} refused the run ({error.code} {_detail(error)}); nothing was queued"
-        ) from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, urllib.error.URLError) and isinstance(error.reason, ConnectionRefusedError):
-            raise OpsError(f"nothing listens at {base}; nothing was queued") from None
-        raise OutcomeUnknown(
-            f"Airflow at {base} gave no answer ({error}); look for the run {run_id} of {DAG_ID} before queueing again"
-        ) from None
-    if not isinstance(found, dict):
-        raise OutcomeUnknown(f"Airflow at {base} gave a strange answer; look for the run {run_id} of {DAG_ID}")
-    return found
-
-
-def _detail(error: urllib.error.HTTPError) -> str:
+        # No redirect is followed: it could carry the token to another host. Trusted is what this machine trusts.
+        answer = httpx.post(
+            f"{base}/api/v2/dags/{DAG_ID}/dagRuns",
+            json={"dag_run_id": run_id, "logical_date": None, "conf": dict(conf)},
+            headers={"authorization": f"Bearer {token}", "accept": "application/json"},
+            timeout=_SECONDS,
+            verify=ssl.create_default_context(),
+        )
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, ImportError) as error:
+        # ImportError: a SOCKS proxy needs a package that is not there.
+        raise OpsError(f"no connection to {base} ({error}); nothing was queued") from None
+    except (httpx.HTTPError, ValueError) as error:
+        raise _unknown(f"Airflow at {base} gave no answer ({error})", run_id) from None
+    if not answer.is_success:
+        refusal = f"{answer.status_code} {_detail(answer)}"
+        raise OpsError(f"Airflow at {base} refused the run ({refusal}); nothing was queued")
     try:
-        detail = json.loads(error.read()).get("detail")
-    except (ValueError, AttributeError, OSError):
-        return str(error.reason)
+        run = answer.json()
+        return QueuedRun(dag_id=DAG_ID, dag_run_id=str(run.get("dag_run_id", run_id)), state=str(run.get("state")))
+    except (ValueError, AttributeError):
+        raise _unknown(f"Airflow at {base} gave a strange answer", run_id) from None
+
+
+def _unknown(what: str, run_id: str) -> OutcomeUnknown:
+    return OutcomeUnknown(f"{what}; look for the run {run_id} of {DAG_ID} before queueing again")
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        detail = answer.json().get("detail")
+    except (ValueError, AttributeError):
+        return answer.reason_phrase
     return detail if isinstance(detail, str) else json.dumps(detail)[:300]

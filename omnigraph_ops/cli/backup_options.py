@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from omnigraph_ops.cli.consent import add_yes
 from omnigraph_ops.cli.values import address, size
 
 
@@ -33,6 +34,7 @@ def add_other_verbs(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     restore = _verb(verbs, "restore", "Make a graph of a backup at an empty place, and check it. Never overwrites.")
     _add_backup(restore)
     restore.add_argument("destination", type=address, metavar="DEST", help="path or s3:// URI of the graph to be")
+    add_yes(restore)
     _add_pace(restore)
     listing = _verb(verbs, "backups", "List the backups below a destination: age, size, base, finished or not.")
     listing.add_argument("destination", type=address, metavar="DEST", help="as given to `backup`")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from omnigraph_ops.cli.consent import Effect, require_consent
 from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.outcomes.backup_places import backup_of, uri_of
 from omnigraph_ops.stages.backup.listing import list_backups
-from omnigraph_ops.stages.backup.places import backup_of, uri_of
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.backup.text import backup_text, backups_text, restore_text, verify_text
 from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.watch import Stopped
+
+_RESTORES = Effect(does="makes a graph of a backup", untouched="nothing was written")
 
 
 def backup_verb(args: argparse.Namespace) -> int:
@@ -24,7 +28,10 @@ def backup_verb(args: argparse.Namespace) -> int:
         need_checksums=args.checksum,
         bytes_per_second=_pace(args),
     )
-    report = backup_graph(open_target(args), destination, options, on_progress=progress(args))
+    try:
+        report = backup_graph(open_target(args), destination, options, on_progress=progress(args))
+    except Stopped:
+        return 1  # the record says how far it came, and the command ends as one that was interrupted
     emit(args, report, backup_text(report))
     return 0
 
@@ -40,6 +47,7 @@ def verify_verb(args: argparse.Namespace) -> int:
 
 def restore_verb(args: argparse.Namespace) -> int:
     pace = _pace(args)
+    require_consent(args, args.destination, _RESTORES)
     echo_target(args, args.destination)
     report = restore_backup(args.backup, args.destination, bytes_per_second=pace, on_progress=progress(args))
     emit(args, report, restore_text(report))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from omnigraph_ops.cli.stderr import LossyStderr
 from omnigraph_ops.errors import ApprovalMissing, UsageError
 from omnigraph_ops.storage.location import locate
 
@@ -46,6 +47,8 @@ def require_consent(args: argparse.Namespace, target: str, effect: Effect = DELE
     article = "a " if effect.does is None else ""
     prompt = f"About to run {article}{what} against {target} (not local). Type 'yes' to continue: "
     print(prompt, end="", file=sys.stderr, flush=True)
+    if isinstance(sys.stderr, LossyStderr) and sys.stderr.lost:
+        raise ApprovalMissing(f"the question about {what} cannot be shown on stderr; {effect.untouched}; pass --yes")
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
         print(file=sys.stderr)  # the end of input leaves the prompt's line open
@@ -93,9 +96,14 @@ def say_how_to_apply(args: argparse.Namespace, target: str, terms: Sequence[str]
     print(f"to carry out {'this plan' if plan is not None else 'this policy'}: {command}", file=sys.stderr)
 
 
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Add `--yes`, alike for every verb that `require_consent` is for."""
+    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
+
+
 def add_consent_options(parser: argparse.ArgumentParser, confirm: str, plan: str) -> None:
     """Add `--confirm`, `--yes`, `--save-plan` and `--plan`, alike for every verb that asks."""
     parser.add_argument("--confirm", action="store_true", help=confirm)
-    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
+    add_yes(parser)
     parser.add_argument("--save-plan", metavar="FILE", help="also write the sealed plan of a preview to a file")
     parser.add_argument("--plan", metavar=plan, help="this plan and nothing else; applies with --confirm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from omnigraph_ops.cli.consent import add_yes
 from omnigraph_ops.cli.values import positive, seconds
 
 AddVerb = Callable[[str, str], argparse.ArgumentParser]
@@ -19,11 +20,13 @@ def add_freeze_verbs(add: AddVerb) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("hold_id", metavar="ID", nargs="?", help="the freeze, as `freeze` and `holds` print it")
     which.add_argument("--all-mine", action="store_true", help="every freeze of this user on this machine")
+    add_yes(parser)
     _files(add("files", "List the files of a freeze: copied elsewhere, precisely these are the graph. Reads."))
     add("holds", "List freezes and other holds: who, what, why, since when, until when. Removes ended ones.")
     _hold(add("hold", "Announce that you read a version of a table: nobody's cleanup of ours removes it meanwhile."))
     release = add("release", "End a hold that `hold` announced.")
     release.add_argument("hold_id", metavar="ID", help="the hold, as `hold` and `holds` print it")
+    add_yes(release)
 
 
 def add_fence_options(parser: argparse.ArgumentParser, text: str) -> None:
@@ -48,6 +51,7 @@ def _freeze(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="shown to everybody whom the freeze stops")
     parser.add_argument("--extend", metavar="ID", help="let this freeze end --ttl from now instead of taking a new one")
+    add_yes(parser)
     add_fence_options(parser, "keep engine writers away while the freeze is taken: all branches at one instant")
 
 
@@ -63,3 +67,4 @@ def _hold(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--branch", metavar="NAME", help="the graph branch that you read (default main)")
     parser.add_argument("--ttl", type=seconds, metavar="DURATION", default="1h", help="how long at most (default 1h)")
     parser.add_argument("--reason", default="a reader", metavar="TEXT", help="shown in plans of cleanup")
+    add_yes(parser)

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 
 from omnigraph_ops import serde
+from omnigraph_ops.cli.address import target_of
+from omnigraph_ops.cli.consent import Effect, require_consent
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target, progress, say
 from omnigraph_ops.coordination.freeze_release import unfreeze, unfreeze_all
@@ -21,6 +23,10 @@ from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, read_f
 from omnigraph_ops.views.freeze_text import at, files_csv, files_text, freeze_text, holds_text, unfreeze_text
 
 _REPORT_EVERY = 200
+_FREEZES = Effect(does="keeps the graph as it is and stops its maintenance", untouched="nothing was frozen")
+_UNFREEZES = Effect(does="lets versions go that the freeze keeps", untouched="nothing was released")
+_HOLDS = Effect(does="keeps a version from every cleanup", untouched="nothing is held")
+_RELEASES = Effect(does="lets versions go that the hold keeps", untouched="nothing was released")
 
 
 def freeze_verb(args: argparse.Namespace) -> int:
@@ -35,6 +41,7 @@ def unfreeze_verb(args: argparse.Namespace) -> int:
     hold_id = _hold_id(args)
     if (hold_id is None) is not bool(args.all_mine):
         raise UsageError("unfreeze takes the ID of a freeze or --all-mine; nothing was released")
+    require_consent(args, target_of(args), _UNFREEZES)
     graph = open_target(args)
     report = unfreeze(graph, hold_id) if hold_id is not None else unfreeze_all(graph, audit_log.shell_actor())
     emit(args, report, unfreeze_text(report))
@@ -66,6 +73,7 @@ def holds_verb(args: argparse.Namespace) -> int:
 
 
 def hold_verb(args: argparse.Namespace) -> int:
+    require_consent(args, target_of(args), _HOLDS)
     graph = open_target(args)
     hold = hold_version(
         graph,
@@ -81,12 +89,14 @@ def hold_verb(args: argparse.Namespace) -> int:
 
 
 def release_verb(args: argparse.Namespace) -> int:
+    require_consent(args, target_of(args), _RELEASES)
     report = release(open_target(args), args.hold_id)
     emit(args, report, unfreeze_text(report))
     return 0
 
 
 def _taken(args: argparse.Namespace, ttl: float) -> Freeze:
+    require_consent(args, target_of(args), _FREEZES)
     graph = open_target(args)
     with fence_of(args, graph):
         return freeze_graph(
@@ -97,6 +107,7 @@ def _taken(args: argparse.Namespace, ttl: float) -> Freeze:
 def _extended(args: argparse.Namespace, ttl: float) -> Freeze:
     if args.tables or args.reason or args.fence:
         raise UsageError("--extend changes when a freeze ends and nothing else; leave the other options out")
+    require_consent(args, target_of(args), _FREEZES)
     return extend_freeze(open_target(args), args.extend, ttl)
 
 

@@ -14,7 +14,7 @@ from omnigraph_ops.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedGraph:
+class GraphLine:
     """One graph of the file, as far as a list goes."""
 
     name: str
@@ -31,7 +31,7 @@ class GraphList:
     """Every graph of a file without a fault."""
 
     file: str
-    graphs: tuple[ListedGraph, ...]
+    graphs: tuple[GraphLine, ...]
 
 
 def graphs_verb(args: argparse.Namespace) -> int:
@@ -45,8 +45,8 @@ def graphs_verb(args: argparse.Namespace) -> int:
     return 0
 
 
-def _listed(entry: GraphEntry) -> ListedGraph:
-    return ListedGraph(
+def _listed(entry: GraphEntry) -> GraphLine:
+    return GraphLine(
         name=entry.name,
         target=entry.place,
         connection=entry.connection,
@@ -75,7 +75,7 @@ def _approvals(entry: GraphEntry) -> str:
     return f"{' and '.join(standing)} standing, else {asked}" if standing else asked
 
 
-def _text(graphs: Sequence[ListedGraph]) -> str:
+def _text(graphs: Sequence[GraphLine]) -> str:
     rows = [("NAME", "TARGET", "SCHEDULE", "RETENTION", "APPROVALS")]
     rows += [(g.name, g.target, g.schedule or "by hand", g.retention, g.approvals) for g in graphs]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

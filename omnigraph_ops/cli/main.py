@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 # Everything else is imported when the signals are handled: until then Ctrl-C is a traceback.
 from omnigraph_ops.cli.signals import Signals
+from omnigraph_ops.cli.stderr import lossy_stderr
 from omnigraph_ops.errors import OpsError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `omnigraph-ops`; returns the exit code. Without arguments it has the process for itself."""
     signals = Signals(own_process=argv is None)
-    with signals.installed():
+    with signals.installed(), lossy_stderr(own_process=argv is None):
         try:
             code = _run(argv, signals)
         except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 
 from omnigraph_ops.cli.airflow_api import queue_run
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
@@ -38,7 +37,7 @@ def optimize_verb(args: argparse.Namespace) -> int:
         return _queue(args, budget)
     graph = _open(args)
     if args.exclusive:
-        graph.settings = replace(graph.settings, exclusive=True)
+        graph.settings = graph.settings.model_copy(update={"exclusive": True})
     with fence_of(args, graph):
         report = optimize_all(
             graph, tables=tuple(args.tables), budget=budget, on_progress=None if args.quiet else _progress

@@ -8,7 +8,7 @@ from omnigraph_ops import __version__
 from omnigraph_ops.cli.address import add_address
 from omnigraph_ops.cli.backup_options import add_backup, add_other_verbs
 from omnigraph_ops.cli.budget_options import add_budget_options
-from omnigraph_ops.cli.consent import add_consent_options
+from omnigraph_ops.cli.consent import add_consent_options, add_yes
 from omnigraph_ops.cli.freeze_options import add_fence_options, add_freeze_verbs
 from omnigraph_ops.cli.orphans_options import add_orphans_options
 from omnigraph_ops.cli.retention_options import add_retention_options
@@ -143,7 +143,7 @@ def _backups(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _unlock(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _verb(verbs, "unlock", "Remove a schema-apply lock that a crash left behind. Preview without --confirm.")
     parser.add_argument("--confirm", action="store_true", help="remove it if it is ours")
-    parser.add_argument("--yes", action="store_true", help="consent for a graph that is not on this machine")
+    add_yes(parser)
     parser.add_argument("--force", action="store_true", help="with --confirm: remove it whoever raised it")
 
 

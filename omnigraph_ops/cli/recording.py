@@ -42,6 +42,8 @@ from omnigraph_ops.stages.health.snapshot import everything_now, look, versions_
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
 """The call was wrong: there was no run. What stands in the way of a run is part of its record."""
+_LATER = "what was interrupted is recorded by the next command that reads the history or writes to the graph"
+_NEVER = "what was interrupted is not recorded: the run could keep no journal"
 _SIGNALS: dict[object, str] = {128 + number: number.name for number in signal.Signals}
 """By the exit code of whoever was ended by one."""
 
@@ -134,7 +136,7 @@ class Recorder:
         aborted = error is not None and not isinstance(error, Exception)
         if at_work and aborted:
             # Threads that nobody can end may still be at it: only when this process is gone the graph tells.
-            _warn("what was interrupted is recorded by the next command that reads the history or writes to the graph")
+            _warn(_LATER if run.keeps_journal else _NEVER)
             return True
         try:
             run.tell_the_rest()

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
 import re
 import sys
@@ -14,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.settings import PREFIX, Settings, variable_of
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.suggest import did_you_mean
 
 BEGIN, END = "<!-- made by `make docs`: begin -->", "<!-- made by `make docs`: end -->"
-_PREFIX = "OMNIGRAPH_OPS_"
 _OF_THE_SHELL = ("OMNIGRAPH_OPS_AIRFLOW_URL", "OMNIGRAPH_OPS_AIRFLOW_TOKEN", "OMNIGRAPH_OPS_TRACEBACK")
 """Variables that only the shell reads; no run depends on them."""
-_VARIABLE = re.compile(r"\s*\(`(OMNIGRAPH_[A-Z0-9_]+)`\)")
 _PAGE = re.compile(r"docs/(\w[\w-]*\.md)")
 
 
@@ -64,9 +60,9 @@ def misspelled_settings(environment: Mapping[str, str] | None = None) -> tuple[s
     env = os.environ if environment is None else environment
     known = {variable for _, variable, _ in _described()} | {*_OF_THE_SHELL}
     return tuple(
-        f"{name} is no setting and changes nothing{did_you_mean(name, known, prefix=_PREFIX)}"
+        f"{name} is no setting and changes nothing{did_you_mean(name, known, prefix=PREFIX)}"
         for name in sorted(env)
-        if name.startswith(_PREFIX) and name not in known
+        if name.startswith(PREFIX) and name not in known
     )
 
 
@@ -97,17 +93,10 @@ def replaced(document: str, report: SettingsReport) -> str:
 
 
 def _described() -> Iterator[tuple[str, str, str]]:
-    """(field, variable, meaning) of each field whose docstring names a variable. Reads the source."""
-    (cls,) = ast.parse(inspect.getsource(Settings)).body
-    assert isinstance(cls, ast.ClassDef)
-    for field, said in zip(cls.body, cls.body[1:], strict=False):
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        if not (isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)):
-            continue
-        prose = " ".join(str(said.value.value).split())
-        if variable := _VARIABLE.search(prose):
-            yield field.target.id, variable[1], _VARIABLE.sub("", prose).rstrip(".")
+    """(field, variable, meaning) of each setting that a deployment can make. Pure."""
+    for name, field in Settings.model_fields.items():
+        if variable := variable_of(name):
+            yield name, variable, " ".join((field.description or "").split()).rstrip(".")
 
 
 def _text(name: str, value: object) -> str:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine, working_holder
@@ -69,7 +69,7 @@ def fenced(
     note = _raise(graph, at_most_seconds)
     graph.own_fence = note.identifier
     alone = graph.settings.exclusive
-    graph.settings = replace(graph.settings, exclusive=True)
+    graph.settings = graph.settings.model_copy(update={"exclusive": True})
     lifting = threading.Timer(at_most_seconds or 0, _lift, (graph, note, alone, on_lift))
     lifting.daemon = True
     try:
@@ -80,7 +80,7 @@ def fenced(
     finally:
         lifting.cancel()
         graph.own_fence = None
-        graph.settings = replace(graph.settings, exclusive=alone)
+        graph.settings = graph.settings.model_copy(update={"exclusive": alone})
         _release(graph, note)
 
 
@@ -185,12 +185,12 @@ def _drain(graph: Graph, seconds: float) -> None:
                 f"a writer of {graph.uri} did not finish within {seconds:.0f} s of the fence; nothing was written; "
                 "run `omnigraph-ops check`"
             )
-        time.sleep(_POLL_SECONDS)
+        graph.run.pause(_POLL_SECONDS)
 
 
 def _lift(graph: Graph, note: FenceNote, alone: bool, on_lift: Callable[[], None] | None) -> None:
     """Let the writers go on; never in the middle of what needs to be alone, which looks again under its lease."""
-    graph.settings = replace(graph.settings, exclusive=alone)
+    graph.settings = graph.settings.model_copy(update={"exclusive": alone})
     # The block's own end tries again, and after a kill whoever comes by.
     with contextlib.suppress(OpsError):
         while _compacts_internal_tables(graph):

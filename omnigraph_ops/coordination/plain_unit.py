@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from omnigraph_ops.coordination.frozen import refuse_frozen
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.coordination.window import UnitResult
+from omnigraph_ops.coordination.window import LandedUnit
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import history
@@ -26,7 +26,7 @@ Guard = Callable[[], None]
 Effects = Callable[[Dataset, Guard], None]
 
 
-def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) -> UnitResult:
+def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effects) -> LandedUnit:
     """Run content-preserving `effects` on the version that was planned with. Writes.
 
     Other writers commit whenever they like. Lance compares our commit with theirs since the version that is
@@ -52,7 +52,7 @@ def run_plain_unit(graph: Graph, entry: TableEntry, *, unit: str, effects: Effec
     now = graph.state_of(entry.table_key).get(entry.table_key)
     if now is None:
         raise StalePlan(f"{entry.table_key} was dropped while it was maintained")
-    return UnitResult(entry=now, window=window if committed else None)
+    return LandedUnit(entry=now, window=window if committed else None)
 
 
 def _check_content(graph: Graph, entry: TableEntry, after: Dataset) -> None:

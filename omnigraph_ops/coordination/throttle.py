@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from omnigraph_ops import serde
@@ -25,6 +25,7 @@ from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.storage.store import Storage
 
+Pause = Callable[[float], None]
 _LEDGER = f"{THROTTLE_DIR}/ledger.json"
 _LOCK = LeasePlace(path=f"{THROTTLE_DIR}/lock", name="the lock of the throttle")
 _SLOT_TTL_SECONDS = 60.0
@@ -79,15 +80,19 @@ def next_start(ledger: Ledger, now: float, size: int, bytes_per_second: int) -> 
 
 
 @contextlib.contextmanager
-def admitted(storage: Storage, ceilings: Ceilings, size: int) -> Iterator[None]:
-    """Wait until a task of `size` bytes may run, and hold its slot for the block. Writes under `__maintenance/`."""
+def admitted(storage: Storage, ceilings: Ceilings, size: int, pause: Pause | None = None) -> Iterator[None]:
+    """Wait until a task of `size` bytes may run, and hold its slot for the block. Writes under `__maintenance/`.
+
+    Args:
+        pause: how to wait; whatever it raises ends the waiting.
+    """
     if not ceilings.bound:
         yield
         return
-    with _slot(storage, ceilings.concurrent_rewrites):
+    with _slot(storage, ceilings.concurrent_rewrites, pause):
         if ceilings.bytes_per_second is not None:
-            start = _book(storage, size, ceilings.bytes_per_second)
-            _sleep_until(start)
+            start = _book(storage, size, ceilings.bytes_per_second, pause)
+            (pause or time.sleep)(max(start - time.time(), 0))
         try:
             yield
         except OpsError as error:
@@ -110,7 +115,7 @@ def asks_to_slow_down(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def _slot(storage: Storage, slots: int | None) -> Iterator[None]:
+def _slot(storage: Storage, slots: int | None, pause: Pause | None) -> Iterator[None]:
     if slots is None:
         yield
         return
@@ -129,27 +134,28 @@ def _slot(storage: Storage, slots: int | None) -> Iterator[None]:
             with stack:
                 yield
             return
-        time.sleep(_POLL_SECONDS)
+        (pause or time.sleep)(_POLL_SECONDS)
 
 
-def _book(storage: Storage, size: int, bytes_per_second: int) -> float:
+def _book(storage: Storage, size: int, bytes_per_second: int, pause: Pause | None) -> float:
     """Take the next place in the ledger; the moment at which it begins. Writes."""
-    with _locked(storage):
+    with _locked(storage, pause):
         start, after = next_start(_read(storage), time.time(), size, bytes_per_second)
         _write(storage, after)
     return start
 
 
 @contextlib.contextmanager
-def _locked(storage: Storage) -> Iterator[None]:
+def _locked(storage: Storage, pause: Pause | None = None) -> Iterator[None]:
     with committer_lease(
-        storage, purpose="throttle", ttl_seconds=_LOCK_TTL_SECONDS, wait_seconds=_LOCK_WAIT_SECONDS, place=_LOCK
+        storage,
+        purpose="throttle",
+        ttl_seconds=_LOCK_TTL_SECONDS,
+        wait_seconds=_LOCK_WAIT_SECONDS,
+        place=_LOCK,
+        pause=pause,
     ):
         yield
-
-
-def _sleep_until(start: float) -> None:
-    time.sleep(max(start - time.time(), 0))
 
 
 def _read(storage: Storage) -> Ledger:

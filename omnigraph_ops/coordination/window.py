@@ -51,7 +51,7 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnitResult:
+class LandedUnit:
     """What one unit did: the entry as published afterwards, and its window."""
 
     entry: TableEntry
@@ -63,7 +63,7 @@ class UnitResult:
 
 def land(
     graph: Graph, entry: TableEntry, changes: Sequence[Change], *, unit: str, journalled: bool = False
-) -> UnitResult:
+) -> LandedUnit:
     """Commit prepared, content-preserving changes to a table under a sidecar, and publish them at once. Writes.
 
     The commits are drafted and proven before the lease is taken. Each lands on exactly the version that it was
@@ -88,7 +88,7 @@ def land(
             drafts = window.draft(changes)
             closed, wait = _take_turn(window, drafts, changes, patience)
             if closed is not None:
-                return UnitResult(entry=window.published(), window=closed, landed=window.landed)
+                return LandedUnit(entry=window.published(), window=closed, landed=window.landed)
             _remove(graph, window.written)
             moved += not wait
             graph.run.pause(wait)

@@ -29,7 +29,7 @@ class DemoTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contract:
+class DemoContract:
     """The contents of the IR and state files, and the tables they declare."""
 
     ir_json: str
@@ -38,7 +38,7 @@ class Contract:
     """Node types by name, then edge types by name."""
 
 
-def contract(types: tuple[DemoType, ...], stamp: int, domain: str) -> Contract:
+def contract(types: tuple[DemoType, ...], stamp: int, domain: str) -> DemoContract:
     """The contract of some types; `domain` is the identity domain of stamp 6. Pure."""
     ordered = tuple(sorted(types, key=lambda t: (t.ends is not None, t.name)))
     return _contract3(ordered) if stamp == 3 else _contract6(ordered, domain)
@@ -64,7 +64,7 @@ def _pretty(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _contract3(types: tuple[DemoType, ...]) -> Contract:
+def _contract3(types: tuple[DemoType, ...]) -> DemoContract:
     ir = {
         "ir_version": 1,
         "interfaces": [],
@@ -73,7 +73,7 @@ def _contract3(types: tuple[DemoType, ...]) -> Contract:
     }
     state = {"format_version": 1, "schema_ir_hash": digest(ir), "schema_identity_version": 1}
     tables = tuple(DemoTable(type=t, path=f"{t.kind}s/{fnv1a64(t.name)}", identity=None) for t in types)
-    return Contract(ir_json=_pretty(ir), state_json=_pretty(state), tables=tables)
+    return DemoContract(ir_json=_pretty(ir), state_json=_pretty(state), tables=tables)
 
 
 def _type3(declared: DemoType) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _type3(declared: DemoType) -> dict[str, Any]:
     return head | {"properties": properties, "constraints": _named_constraints(declared)}
 
 
-def _contract6(types: tuple[DemoType, ...], domain: str) -> Contract:
+def _contract6(types: tuple[DemoType, ...], domain: str) -> DemoContract:
     ids = count(1)
     type_ids = {t.name: next(ids) for t in types}
     property_ids = {(t.name, p.name): next(ids) for t in types for p in t.stored}
@@ -121,7 +121,7 @@ def _contract6(types: tuple[DemoType, ...], domain: str) -> Contract:
     tables = tuple(
         DemoTable(type=t, path=_path6(t.kind, identities[t.name]), identity=identities[t.name]) for t in types
     )
-    return Contract(ir_json=_pretty(ir), state_json=_pretty(state), tables=tables)
+    return DemoContract(ir_json=_pretty(ir), state_json=_pretty(state), tables=tables)
 
 
 def _path6(kind: str, identity: TableIdentity) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omnigraph_ops.demo import tables
 from omnigraph_ops.demo.content import branch_rows, deleted_ids, load_rows, updated_rows
-from omnigraph_ops.demo.contract import Contract, DemoTable, contract
+from omnigraph_ops.demo.contract import DemoContract, DemoTable, contract
 from omnigraph_ops.demo.publisher import Publisher, TableVersion, table_version
 from omnigraph_ops.demo.publisher3 import Publisher3
 from omnigraph_ops.demo.publisher6 import Publisher6
@@ -64,7 +64,7 @@ def _check_drift(spec: DemoSpec, declared: tuple[DemoTable, ...]) -> None:
         raise InvalidInput(f"a demo graph with these types has no table {', '.join(unknown)}")
 
 
-def _write_contract(root: Path, source: str, built: Contract) -> None:
+def _write_contract(root: Path, source: str, built: DemoContract) -> None:
     # The engine leaves an empty recovery folder behind after its first load.
     (root / RECOVERY_DIR).mkdir(parents=True)
     for name, text in (

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,18 @@ _VERSION = re.compile(r"omnigraph (\d+)\.(\d+)\.(\d+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NUMBERED = re.compile(r"^\s*0:\s*(.*)$", re.MULTILINE)
 _VERSION_SECONDS = 30.0
+# PR_SET_PDEATHSIG outlasts exec. No `preexec_fn`: it forks with Python in the child, which Lance's threads forbid.
+_TIED = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(137)
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    sys.exit(f"the engine {sys.argv[2]!r} cannot be run: {error.strerror}")
+"""
+"""Become the engine, and die with the process that asked for it."""
 _VARIABLES = {
     "aws_access_key_id": "AWS_ACCESS_KEY_ID",
     "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
@@ -180,7 +193,7 @@ def _process(command: list[str], seconds: float, environment: Mapping[str, str])
     """The standard output of one engine process; its failure as a typed error. Runs it."""
     try:
         child = subprocess.Popen(
-            command,
+            _tied(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -203,6 +216,13 @@ def _process(command: list[str], seconds: float, environment: Mapping[str, str])
         text = _COLOUR.sub("", f"{err}\n{out}")
         raise classify(text)(f"`{_named(command)}` failed: {_sentence(text)}")
     return out
+
+
+def _tied(command: list[str]) -> list[str]:
+    """The command, ending with this process: one that went on would delete after the run was recorded. Pure."""
+    if sys.platform != "linux":
+        return command
+    return [sys.executable, "-ISc", _TIED, str(os.getpid()), *command]
 
 
 def _stop(child: subprocess.Popen[str]) -> None:

@@ -2,23 +2,23 @@
 
 pylance cannot tell ReserveFragments from other operations and raises on some Rewrites, so repair
 reads the protobuf. File layout: ... manifest ..., then a 16-byte footer `<position u64, major u16,
-minor u16, b"LANC">`; at `position` a u32 length and the Manifest message (lance table.proto);
-`index_section` (field 6) is the offset of a length-prefixed list of the index segments,
-`transaction_section` (21) is the offset of an inlined, length-prefixed Transaction and
-`transaction_file` (field 12) its name under `_transactions/`; `timestamp` (7) is when the version was
-committed, `max_fragment_id` (11) the highest fragment id that was ever given, `writer_version` (13) which library
-wrote it. In a Transaction, field 1 is the read version, 2 its id, 4 the map of properties, and the operation one of
-the fields from 100 on.
+minor u16, b"LANC">`; at `position` a u32 length and the Manifest message; `index_section` is the offset of a
+length-prefixed list of the index segments, `transaction_section` that of an inlined, length-prefixed Transaction and
+`transaction_file` its name under `_transactions/`. The operation of a Transaction is one of the fields from 100 on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
+from google.protobuf import any_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as FieldProto
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -28,12 +28,46 @@ from omnigraph_ops.graph.layout import manifest_file_name, old_manifest_file_nam
 from omnigraph_ops.lance.commits import Manifest
 from omnigraph_ops.storage.store import Storage
 
-T = TypeVar("T")
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
-_INDEX_SECTION, _TIMESTAMP, _HIGHEST_FRAGMENT_ID = 6, 7, 11
-_TRANSACTION_FILE, _WRITER, _TRANSACTION_SECTION = 12, 13, 21
-_READ_VERSION, _TRANSACTION_ID, _PROPERTIES, _DELETE, _PREDICATE = 1, 2, 4, 101, 3
+_DAMAGED = (struct.error, DecodeError, ValueError, IndexError)
+_PACKAGE = "omnigraph_ops.lance"
+_TEXT, _BYTES, _NUMBER = FieldProto.TYPE_STRING, FieldProto.TYPE_BYTES, FieldProto.TYPE_UINT64
+_ONE, _MANY = FieldProto.LABEL_OPTIONAL, FieldProto.LABEL_REPEATED
+_MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "Manifest": {
+        "index_section": (6, _NUMBER),
+        "timestamp": (7, "google.protobuf.Timestamp"),
+        "max_fragment_id": (11, _NUMBER),
+        "transaction_file": (12, _TEXT),
+        "writer_version": (13, "WriterVersion"),
+        "base_paths": (18, "BasePath", _MANY),
+        "transaction_section": (21, _NUMBER),
+    },
+    "WriterVersion": {"library": (1, _BYTES), "version": (2, _BYTES)},
+    "BasePath": {"path": (4, _TEXT)},
+    "IndexSection": {"indices": (1, "IndexMetadata", _MANY)},
+    "IndexMetadata": {
+        "uuid": (1, "UUID"),
+        "name": (3, _TEXT),
+        "index_details": (6, "google.protobuf.Any"),
+        "files": (10, "IndexFile", _MANY),
+    },
+    "UUID": {"uuid": (1, _BYTES)},
+    "IndexFile": {"path": (1, _TEXT)},
+    "Transaction": {
+        "read_version": (1, _NUMBER),
+        "uuid": (2, _BYTES),
+        "transaction_properties": (4, "Entry", _MANY),
+        "delete": (101, "Delete"),
+    },
+    "Entry": {"key": (1, _BYTES), "value": (2, _BYTES)},
+    "Delete": {"predicate": (3, _BYTES)},
+}
+"""What is read of Lance's table.proto and transaction.proto: (number, type); everything else stays an unknown field.
+
+Texts that are only shown are bytes here, which no parser refuses.
+"""
 
 OPERATIONS: dict[int, str] = {
     100: "Append",
@@ -89,11 +123,11 @@ def version_record(storage: Storage, table_path: str, version: int, branch: str 
     """
     try:
         raw = _read_manifest(storage, version_path(table_path, version, branch), version)
-        manifest = _message_at(raw, _manifest_position(raw))
-        return _record(version, manifest, _transaction_bytes(storage, table_path, branch, raw))
+        manifest = manifest_message(raw)
+        return _record(version, manifest, _transaction(storage, table_path, branch, manifest, raw))
     except FileNotFoundError:
         raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
-    except (struct.error, DecodeError, ValueError, IndexError) as error:
+    except _DAMAGED as error:
         raise UnreadableTransaction(f"failed to read Lance transaction for version {version}: {error}") from None
 
 
@@ -118,9 +152,9 @@ def name_after(manifest: Manifest) -> str:
 
 def highest_fragment_id(manifest: Manifest) -> int:
     """The highest fragment id that was ever given in a chain; -1 where none was. Raises `CorruptGraph`. Pure."""
-    with _legible(manifest):
-        found = _header(manifest.content).get(_HIGHEST_FRAGMENT_ID, -1)
-    return found if isinstance(found, int) else -1
+    with legible(manifest.name):
+        message = manifest_message(manifest.content)
+        return int(message.max_fragment_id) if message.HasField("max_fragment_id") else -1
 
 
 def writer_of(manifest: Manifest) -> str | None:
@@ -129,39 +163,52 @@ def writer_of(manifest: Manifest) -> str | None:
     Raises:
         CorruptGraph: the manifest cannot be read.
     """
-    with _legible(manifest):
-        return _lenient(_writer, _header(manifest.content).get(_WRITER))
+    with legible(manifest.name):
+        return _writer(manifest_message(manifest.content))
 
 
-def index_messages(manifest: Manifest) -> tuple[bytes, ...]:
-    """The IndexMetadata messages of a version, one per index segment. Raises `CorruptGraph`. Pure."""
-    with _legible(manifest):
-        section = _header(manifest.content).get(_INDEX_SECTION)
-        return repeated(_message_at(manifest.content, section), 1) if isinstance(section, int) else ()
+def index_segments(raw: bytes, name: str) -> tuple[Any, ...]:
+    """The IndexMetadata of every index segment of a manifest file. Raises `CorruptGraph`. Pure."""
+    with legible(name):
+        message = manifest_message(raw)
+        if not message.HasField("index_section"):
+            return ()
+        return tuple(_IndexSection.FromString(_message_at(raw, message.index_section)).indices)
 
 
-def repeated(message: bytes, number: int) -> tuple[bytes, ...]:
-    """Every value of a field of messages, strings or bytes. Pure."""
-    unknown: Any = UnknownFieldSet(Empty.FromString(message))
-    return tuple(f.data for f in unknown if f.field_number == number and isinstance(f.data, bytes))
-
-
-def single(message: bytes, number: int) -> bytes:
-    """The last value of such a field, empty where there is none. Pure."""
-    return next(reversed(repeated(message, number)), b"")
+def index_uuids(raw: bytes, name: str) -> frozenset[str]:
+    """Which index segments a manifest file names, as their folders are called. Raises `CorruptGraph`. Pure."""
+    segments = index_segments(raw, name)
+    with legible(name):
+        return frozenset(str(uuid.UUID(bytes=segment.uuid.uuid)) for segment in segments)
 
 
 def field_numbers(message: bytes) -> frozenset[int]:
-    """The numbers of the fields that a message has. Pure."""
-    return frozenset(_fields(message))
+    """The numbers of the fields that a message of any type has. Pure."""
+    unknown: Any = UnknownFieldSet(Empty.FromString(message))
+    return frozenset(field.field_number for field in unknown)
+
+
+def manifest_message(raw: bytes) -> Any:
+    """The Manifest message of a manifest file; what of it is not read stays in it. Raises within `legible`. Pure."""
+    return _Manifest.FromString(_message_at(raw, _position(raw)))
+
+
+def with_message(raw: bytes, message: Any) -> bytes:
+    """The manifest file with another Manifest message, which it ends with; offsets into the rest stay right. Pure."""
+    position, body = _position(raw), message.SerializeToString()
+    if len(_message_at(raw, position)) + position + _LENGTH.size + _FOOTER.size != len(raw):
+        raise ValueError("it does not end with its manifest")
+    return b"".join((raw[:position], _LENGTH.pack(len(body)), body, raw[-_FOOTER.size :]))
 
 
 @contextlib.contextmanager
-def _legible(manifest: Manifest) -> Iterator[None]:
+def legible(name: str) -> Iterator[None]:
+    """Raise `CorruptGraph` for a manifest file that cannot be read. Pure."""
     try:
         yield
-    except (struct.error, DecodeError, ValueError, IndexError) as error:
-        raise CorruptGraph(f"a Lance manifest cannot be read ({manifest.name}): {error}") from None
+    except _DAMAGED as error:
+        raise CorruptGraph(f"a Lance manifest cannot be read ({name}): {error}") from None
 
 
 def _read_manifest(storage: Storage, path: str, version: int) -> bytes:
@@ -171,24 +218,16 @@ def _read_manifest(storage: Storage, path: str, version: int) -> bytes:
         return storage.read(f"{path.rpartition('/')[0]}/{old_manifest_file_name(version)}")
 
 
-def _transaction_bytes(storage: Storage, table_path: str, branch: str | None, raw: bytes) -> bytes:
-    fields = _header(raw)
-    section = fields.get(_TRANSACTION_SECTION)
-    if isinstance(section, int):
-        return _message_at(raw, section)
-    name = fields.get(_TRANSACTION_FILE)
-    if not isinstance(name, bytes) or not name:
+def _transaction(storage: Storage, table_path: str, branch: str | None, manifest: Any, raw: bytes) -> bytes:
+    if manifest.HasField("transaction_section"):
+        return _message_at(raw, manifest.transaction_section)
+    if not manifest.transaction_file:
         raise FileNotFoundError(table_path)
     folder = table_path if branch is None else f"{table_path}/tree/{branch}"
-    return storage.read(f"{folder}/_transactions/{name.decode()}")
+    return storage.read(f"{folder}/_transactions/{manifest.transaction_file}")
 
 
-def _header(raw: bytes) -> dict[int, object]:
-    """The fields of the manifest message itself. Pure."""
-    return _fields(_message_at(raw, _manifest_position(raw)))
-
-
-def _manifest_position(raw: bytes) -> int:
+def _position(raw: bytes) -> int:
     position, _, _, magic = _FOOTER.unpack(raw[-_FOOTER.size :])
     if magic != b"LANC" or position >= len(raw):
         raise ValueError("not a Lance manifest")
@@ -203,74 +242,56 @@ def _message_at(raw: bytes, position: int) -> bytes:
     return message
 
 
-def _fields(message: bytes) -> dict[int, object]:
-    """Field number to last value; messages and strings as bytes. Pure."""
-    unknown: Any = UnknownFieldSet(Empty.FromString(message))
-    return {f.field_number: f.data for f in unknown}
-
-
-def _record(version: int, manifest: bytes, transaction: bytes) -> VersionRecord:
-    operation = _operation_name(transaction)
-    header, body = _fields(manifest), _fields(transaction)
-    read_version = body.get(_READ_VERSION)
+def _record(version: int, manifest: Any, raw: bytes) -> VersionRecord:
+    transaction = _Transaction.FromString(raw)
+    operation, at = _operation_name(transaction), manifest.timestamp
+    properties = ((_text(entry.key), _text(entry.value)) for entry in transaction.transaction_properties)
     return VersionRecord(
         version=version,
         operation=operation,
-        committed_at_us=_lenient(_microseconds, header.get(_TIMESTAMP)),
-        read_version=read_version if isinstance(read_version, int) else None,
-        writer=_lenient(_writer, header.get(_WRITER)),
-        predicate=_lenient(_predicate, body.get(_DELETE)) if operation == "Delete" else None,
-        properties=_properties(transaction),
-        transaction_id=_lenient(_text, body.get(_TRANSACTION_ID)),
+        committed_at_us=at.seconds * 1_000_000 + at.nanos // 1000 if manifest.HasField("timestamp") else None,
+        read_version=transaction.read_version if transaction.HasField("read_version") else None,
+        writer=_writer(manifest),
+        predicate=_text(transaction.delete.predicate) if transaction.delete.HasField("predicate") else None,
+        properties=tuple(sorted(properties)),
+        transaction_id=_text(transaction.uuid) if transaction.HasField("uuid") else None,
     )
 
 
-def _lenient(decode: Callable[[bytes], T | None], raw: object) -> T | None:
-    """What is only shown never makes a version unreadable. Pure."""
-    if not isinstance(raw, bytes):
-        return None
-    try:
-        return decode(raw)
-    except (DecodeError, ValueError):
-        return None
+def _writer(manifest: Any) -> str | None:
+    said = manifest.writer_version
+    return " ".join(_text(word) for word in (said.library, said.version) if word) or None
 
 
-def _microseconds(timestamp: bytes) -> int:
-    fields = _fields(timestamp)
-    seconds, nanos = fields.get(1, 0), fields.get(2, 0)
-    if not isinstance(seconds, int) or not isinstance(nanos, int):
-        raise ValueError("not a timestamp")
-    return seconds * 1_000_000 + nanos // 1000
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
-def _writer(message: bytes) -> str | None:
-    fields = _fields(message)
-    words = [_text(value) for number, value in sorted(fields.items()) if number in {1, 2}]
-    return " ".join(words) or None
-
-
-def _predicate(delete: bytes) -> str | None:
-    value = _fields(delete).get(_PREDICATE)
-    return None if value is None else _text(value)
-
-
-def _properties(transaction: bytes) -> tuple[tuple[str, str], ...]:
-    unknown: Any = UnknownFieldSet(Empty.FromString(transaction))
-    pairs = (_lenient(_pair, f.data) for f in unknown if f.field_number == _PROPERTIES)
-    return tuple(sorted(pair for pair in pairs if pair is not None))
-
-
-def _pair(entry: bytes) -> tuple[str, str]:
-    fields = _fields(entry)
-    return _text(fields.get(1, b"")), _text(fields.get(2, b""))
-
-
-def _text(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _operation_name(transaction: bytes) -> str:
-    numbers = [n for n in _fields(transaction) if 100 <= n < 200]
+def _operation_name(transaction: Any) -> str:
+    unknown: Any = UnknownFieldSet(transaction)
+    known = {descriptor.number for descriptor, _ in transaction.ListFields()}
+    numbers = [n for n in known | {field.field_number for field in unknown} if 100 <= n < 200]
     if len(numbers) != 1:
         raise ValueError(f"expected one operation, found {len(numbers)}")
     return OPERATIONS.get(numbers[0], f"Unknown({numbers[0]})")
+
+
+def _classes() -> dict[str, Any]:
+    """The message classes by name, made here: compiled ones would be tied to the version of their compiler. Pure."""
+    file = FileDescriptorProto(name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto2")
+    file.dependency.extend([any_pb2.DESCRIPTOR.name, timestamp_pb2.DESCRIPTOR.name])
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind, *label) in fields.items():
+            made = message.field.add(name=field, number=number, label=label[0] if label else _ONE)
+            if isinstance(kind, str):
+                made.type_name = f".{kind}" if "." in kind else f".{_PACKAGE}.{kind}"
+            else:
+                made.type = kind
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(file.SerializeToString())
+    return {n: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{n}")) for n in _MESSAGES}
+
+
+_MADE = _classes()
+_Manifest, _IndexSection, _Transaction = _MADE["Manifest"], _MADE["IndexSection"], _MADE["Transaction"]

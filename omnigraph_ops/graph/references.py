@@ -8,7 +8,6 @@ are found by their uuid in the branch's manifests, and detached versions make th
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from urllib.parse import unquote
 
 from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import index_uuids
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.paths import LanceFile, Part, chain_folder, data_file_of_blob, index_id
 from omnigraph_ops.lance.files import tracked_files
@@ -163,22 +163,19 @@ def _index_tails(paths: Iterable[str]) -> Iterable[str]:
 
 
 def _inherited_indexes(graph: Graph, path: str, branches: tuple[BranchRef, ...], tracked: set[str]) -> set[str]:
-    """Index uuids that occur in a branch's manifests, among those stored anywhere in the dataset. Reads.
+    """Index uuids that a branch's manifests name, if any is stored in the dataset that nobody tracks. Reads.
 
-    Lance lists the index files below the branch's own root only, but a branch reads those of its
-    parent: the manifest holds the sixteen bytes of each uuid as they are.
+    Lance lists the index files below the branch's own root only, but a branch reads those of its parent.
     """
     if not branches:
         return set()
     chains = [path, *(chain_folder(path, b.name) for b in branches), *_tree_folders(graph, path)]
     stored = {f.rpartition("/")[2] for chain in chains for f in folders_in(graph.storage, f"{chain}/_indices")}
-    wanted = {raw: name for name in stored - tracked if (raw := _uuid_bytes(name)) is not None}
     found: set[str] = set()
-    for ref in branches if wanted else ():
-        folder = chain_folder(path, ref.name)
-        for name in _manifest_names(graph, folder):
-            manifest = graph.storage.read(f"{folder}/_versions/{name}")
-            found |= {text for raw, text in wanted.items() if raw in manifest}
+    for ref in branches if stored - tracked else ():
+        folder = f"{chain_folder(path, ref.name)}/_versions"
+        for name in _manifest_names(graph, chain_folder(path, ref.name)):
+            found |= index_uuids(graph.storage.read(f"{folder}/{name}"), f"{folder}/{name}")
     return found
 
 
@@ -191,10 +188,3 @@ def _tree_folders(graph: Graph, path: str) -> list[str]:
                 found.append(folder)
                 pending.append(folder)
     return found
-
-
-def _uuid_bytes(text: str) -> bytes | None:
-    try:
-        return uuid.UUID(text).bytes
-    except ValueError:
-        return None

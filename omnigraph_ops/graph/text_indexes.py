@@ -1,9 +1,7 @@
 """Full-text indexes as a Lance manifest records them: which analyser wrote the words of each, and who accepts it.
 
-The record of an index segment is an IndexMetadata message (lance table.proto): field 1 its id, 3 its name, 6 the
-details as a protobuf `Any`, 10 its files (path, size). Of InvertedIndexDetails, Lance 9 was the first to write field 12
-and Lance 11 the first to write field 15; seen with pylance 8.0.1, 9.0.0, 10.0.0, 11.0.0 and 13.0.0, in builds and
-folds alike.
+Of InvertedIndexDetails, Lance 9 was the first to write field 12 and Lance 11 the first to write field 15; seen with
+pylance 8.0.1, 9.0.0, 10.0.0, 11.0.0 and 13.0.0, in builds and folds alike.
 """
 
 from __future__ import annotations
@@ -15,10 +13,8 @@ from enum import StrEnum
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import (
     field_numbers,
-    index_messages,
+    index_segments,
     read_manifest,
-    repeated,
-    single,
     writer_of,
 )
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of
@@ -27,7 +23,6 @@ from omnigraph_ops.storage.store import Storage
 
 CERTIFICATE = "omnigraph_fts_compat.json"
 """File of a segment by which the engine from 0.10 on accepts it."""
-_NAME, _DETAILS, _FILES, _VALUE, _TYPE_URL = 3, 6, 10, 2, 1
 _SINCE_9, _SINCE_11 = 12, 15
 _OWN_WRITER, _CERTIFYING_WRITER = "lance 13.", "lance 11."
 _LOOK_BACK = 64
@@ -75,15 +70,16 @@ def text_indexes(storage: Storage, table_path: str, version: int) -> Mapping[str
         CorruptGraph: the manifest cannot be read.
     """
     found: dict[str, TextIndex] = {}
-    for record in index_messages(read_manifest(storage, table_path, version)):
-        name, details = single(record, _NAME).decode(), single(record, _DETAILS)
-        if name.startswith(SYSTEM_PREFIX) or not single(details, _TYPE_URL).endswith(b".InvertedIndexDetails"):
+    manifest = read_manifest(storage, table_path, version)
+    for segment in index_segments(manifest.content, manifest.name):
+        name, details = segment.name, segment.index_details
+        if name.startswith(SYSTEM_PREFIX) or not details.type_url.endswith(".InvertedIndexDetails"):
             continue
-        files = {single(file, 1).decode() for file in repeated(record, _FILES)}
+        certified = any(file.path == CERTIFICATE for file in segment.files)
         before = found.get(name)
         found[name] = TextIndex(
-            analysers=frozenset({analyser_of(single(details, _VALUE))}) | (before.analysers if before else frozenset()),
-            certified=CERTIFICATE in files or (before is not None and before.certified),
+            analysers=frozenset({analyser_of(details.value)}) | (before.analysers if before else frozenset()),
+            certified=certified or (before is not None and before.certified),
         )
     return found
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import lance
 import pyarrow as pa
 from lance.dataset import ColumnOrdering
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from omnigraph_ops.lance.errors import CommitConflict, CommitContention, DatasetMissing, LanceFailure, lance_errors
 from omnigraph_ops.lance.history_rows import SCHEMA, time_of
@@ -19,9 +18,14 @@ _READERS_HAVE = timedelta(hours=1)
 """How long an old version stays for those who read it."""
 _ONE_FRAGMENT = 1024 * 1024
 """Rows per fragment of the compacted table."""
-_ATTEMPTS = 8
-_BACKOFF_SECONDS = 0.05
 _LOST_RACES = (CommitConflict, CommitContention)
+_again_if_lost = Retrying(
+    retry=retry_if_exception_type(_LOST_RACES),
+    stop=stop_after_attempt(8),
+    wait=wait_exponential(multiplier=0.05),
+    reraise=True,
+)
+"""Tries a commit again while other writers are first."""
 
 
 class HistoryTable:
@@ -37,11 +41,11 @@ class HistoryTable:
         Raises:
             LanceFailure: they are not in the history.
         """
-        _again_if_lost(lambda: self._append(rows))
+        _again_if_lost(self._append, rows)
 
     def drop_older_records(self, run_id: str, record_id: str) -> None:
         """Remove what an earlier attempt of the same run wrote. Destroys records."""
-        _again_if_lost(lambda: self._delete(f"run_id = {literal(run_id)} AND record_id < {literal(record_id)}"))
+        _again_if_lost(self._delete, f"run_id = {literal(run_id)} AND record_id < {literal(record_id)}")
 
     def maintain(self, *, expired_before_us: int) -> bool:
         """Drop expired records, compact and clean up, when enough was appended; whether it was. Destroys."""
@@ -102,18 +106,6 @@ class HistoryTable:
             if "already exists" in str(error):
                 raise CommitConflict(str(error)) from error
             raise
-
-
-def _again_if_lost(commit: Callable[[], None]) -> None:
-    """Try a commit again while other writers are first. Writes."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            return commit()
-        except _LOST_RACES:
-            if attempt == _ATTEMPTS - 1:
-                raise
-            time.sleep(_BACKOFF_SECONDS * 2**attempt)
-    return None
 
 
 def moment_literal(microseconds: int) -> str:

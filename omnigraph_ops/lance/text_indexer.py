@@ -7,6 +7,7 @@ into a folder of its own, without its dependencies: those of the main installati
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -81,7 +82,7 @@ def _install(home: Path, release: str, hashes: tuple[str, ...]) -> None:
         pins = scratch / "requirements.txt"
         pins.write_text(wanted + "\n", encoding="utf-8")
         target = scratch / "target"
-        _run(release, _pip(target, pins))
+        _run(release, _installer(target, pins))
         _run(release, [sys.executable, "-c", _PROBE, str(target), release])
         shutil.rmtree(home / release, ignore_errors=True)
         target.rename(home / release)
@@ -100,9 +101,15 @@ sys.exit(lance.__version__ != sys.argv[2])
 """
 
 
-def _pip(target: Path, pins: Path) -> list[str]:
-    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes")
-    return [sys.executable, "-m", "pip", "install", *options, "--target", str(target), "--requirement", str(pins)]
+def _installer(target: Path, pins: Path) -> list[str]:
+    """pip's command, or uv's where there is no pip: an environment that uv made has none. Reads."""
+    options = ("--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--target", str(target))
+    if importlib.util.find_spec("pip") is not None:
+        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+        return [*pip, *options, "--requirement", str(pins)]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable, *options, "--requirement", str(pins)]
+    raise OpsError(f"`{COMMAND}` needs pip or uv, and {sys.executable} finds neither; nothing changed")
 
 
 def _run(release: str, command: list[str]) -> None:
@@ -123,5 +130,5 @@ def _run(release: str, command: list[str]) -> None:
         reason = next((line for line in said if line.startswith("ERROR:")), said[-1] if said else "no reason given")
         raise OpsError(
             f"pylance {release} cannot be installed: {reason.removeprefix('ERROR:').strip()}; nothing changed; "
-            f"check that pip reaches a package index and run `{COMMAND}` again"
+            f"check that the installer reaches a package index and run `{COMMAND}` again"
         )

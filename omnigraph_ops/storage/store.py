@@ -18,7 +18,7 @@ from typing import Any
 
 import fsspec
 
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import NotInstalled, StorageError
 from omnigraph_ops.storage.faults import reason_of
 
 HIDDEN_PREFIX = ".tmp_"
@@ -61,7 +61,10 @@ class Storage:
         self._options = dict(options or {})
         self.is_local = not root.startswith("s3://")
         protocol = "file" if self.is_local else "s3"
-        self._fs = fsspec.filesystem(protocol, **self._options)
+        try:
+            self._fs = fsspec.filesystem(protocol, **self._options)
+        except ImportError:
+            raise NotInstalled.of(root, "s3fs", "s3") from None
         self._base = root if self.is_local else root.removeprefix("s3://")
 
     def at(self, root: str) -> Storage:
@@ -107,6 +110,12 @@ class Storage:
             if self.is_local and [e["name"] for e in entries] == [self.full(folder)]:
                 raise NotADirectoryError(f"{self.full(folder)} is a file where a folder belongs")
         return tuple(sorted(posixpath.basename(e["name"]) for e in entries if e["type"] == "file"))
+
+    def is_blocked(self, folder: str) -> bool:
+        """Whether something that is no folder, also a link that leads nowhere, stands in its place. Reads."""
+        # A store of objects has no folders that anything could stand in the place of.
+        path = self.full(folder)
+        return self.is_local and os.path.lexists(path) and not os.path.isdir(path)
 
     def stat(self, path: str) -> FileInfo:
         """Size and e_tag of one object; `FileNotFoundError` when absent. Reads."""

@@ -15,14 +15,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
+
+import httpx
 
 from omnigraph_airflow import demo_tables
 from omnigraph_airflow.demo_airflow import (
     DAG_ID,
     PASSWORD,
-    PROJECT,
     USER,
     DemoAirflow,
     DemoError,
@@ -30,7 +32,7 @@ from omnigraph_airflow.demo_airflow import (
     free_port,
 )
 from omnigraph_airflow.demo_run import RunFollower
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import NotInstalled, OpsError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with _only_one(args.home):
             return _demo(args)
-    except (DemoError, OpsError, OSError) as error:
+    except (DemoError, OpsError, OSError, httpx.TransportError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -53,7 +55,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="make demo", description="A night of maintenance, in Airflow.", allow_abbrev=False
     )
     parser.add_argument("--no-ui", action="store_true", help="stop by itself when the night is over")
-    parser.add_argument("--home", type=Path, default=PROJECT / ".demo", help="where everything is put")
+    parser.add_argument("--home", type=Path, default=Path(".demo"), help="where everything is put")
     parser.add_argument("--port", type=int, default=8080, help="of the UI; another one if it is taken")
     args = parser.parse_args(argv)
     args.home = args.home.resolve()
@@ -81,6 +83,9 @@ def _only_one(home: Path) -> Iterator[None]:
 def _demo(args: argparse.Namespace) -> int:
     from omnigraph_ops.spark.java import spark_environment
 
+    for package in ("apache-airflow", "pyspark"):
+        if not any(metadata.distributions(name=package)):
+            raise NotInstalled.of("the demo", package, "all")
     graph, port = args.home / "graph", free_port(args.port)
     print(f"1. A graph with fragments, stale indexes and one drifted table, in {graph}", flush=True)
     _write_graph(graph)
@@ -113,7 +118,7 @@ def _write_graph(graph: Path) -> None:
     write_demo_graph(str(graph), spec)
 
 
-def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.TableFacts]) -> int:
+def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.PlannedTable]) -> int:
     conf = {
         "graph": str(graph),
         "quiet_seconds": 1,
@@ -133,7 +138,9 @@ def _night(airflow: DemoAirflow, graph: Path, before: dict[str, demo_tables.Tabl
     return _verdict(state, before, demo_tables.observe(graph))
 
 
-def _verdict(state: str, before: dict[str, demo_tables.TableFacts], after: dict[str, demo_tables.TableFacts]) -> int:
+def _verdict(
+    state: str, before: dict[str, demo_tables.PlannedTable], after: dict[str, demo_tables.PlannedTable]
+) -> int:
     print("\n5. Before -> after\n")
     print("\n".join(f"   {line}" for line in demo_tables.comparison(before, after).splitlines()) + "\n")
     print("   A table that was repaired tonight is optimized the next night.\n")

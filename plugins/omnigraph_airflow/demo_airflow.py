@@ -9,16 +9,19 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-PROJECT = Path(__file__).resolve().parents[2]
+import httpx
+
+from omnigraph_airflow.dag_folder import DAGS_FOLDER
+
 DAG_ID = "omnigraph_maintenance"
 USER = PASSWORD = "admin"
 START_SECONDS = 300
+ALIVE_SECONDS = 10.0
+"""How often a person who waits is told so."""
 CALL_SECONDS = 60
 STOP_SECONDS = 20
 
@@ -46,8 +49,7 @@ def airflow_environment(home: Path, port: int, graph: Path, java: dict[str, str]
     bin_dir = str(Path(sys.executable).parent)
     url = f"http://localhost:{port}"
     settings = {
-        "CORE__DAGS_FOLDER": PROJECT / "dags",
-        "CORE__PLUGINS_FOLDER": PROJECT / "plugins",
+        "CORE__DAGS_FOLDER": DAGS_FOLDER,
         "CORE__LOAD_EXAMPLES": False,
         # On a busy machine the first import of Airflow itself takes longer than the 30 s it gives a DAG file.
         "CORE__DAGBAG_IMPORT_TIMEOUT": 120,
@@ -130,19 +132,14 @@ class DemoAirflow:
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """One REST call; `DemoError` when Airflow refuses it."""
-        request = urllib.request.Request(self.url + path, method=method)
-        request.add_header("accept", "application/json")
-        if self._token:
-            request.add_header("authorization", f"Bearer {self._token}")
-        if body is not None:
-            request.add_header("content-type", "application/json")
-            request.data = json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(request, timeout=CALL_SECONDS) as response:
-                return json.loads(response.read() or b"null")
-        except urllib.error.HTTPError as error:
-            text = error.read().decode(errors="replace")[:300]
-            raise DemoError(f"Airflow answered {error.code} to {method} {path}: {text}") from None
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        # It is on this machine: whatever proxy the environment names is for others.
+        answer = httpx.request(
+            method, self.url + path, json=body, headers=headers, timeout=CALL_SECONDS, trust_env=False
+        )
+        if not answer.is_success:
+            raise DemoError(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:300]}")
+        return answer.json() if answer.content else None
 
     def run_path(self, run_id: str) -> str:
         """REST path of a run of the maintenance DAG. Pure."""
@@ -160,14 +157,17 @@ class DemoAirflow:
         return any(dag["dag_id"] == DAG_ID for dag in self.call("GET", "/api/v2/dags")["dags"])
 
     def _wait(self, what: str, ready: Any) -> None:
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+        started = said = time.monotonic()
+        while (now := time.monotonic()) < started + START_SECONDS:
+            if now - said >= ALIVE_SECONDS:
+                said = now
+                print(f"   waiting for {what}, {now - started:.0f} s", flush=True)
             if not self.alive():
                 raise DemoError(f"Airflow stopped while starting, see {self.log_file}")
             try:
                 if ready():
                     return
-            except OSError:
+            except httpx.TransportError:
                 pass  # nothing listens yet
             time.sleep(0.5)
         raise DemoError(f"{what} was not ready after {START_SECONDS} s, see {self.log_file}")

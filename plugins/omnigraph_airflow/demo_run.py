@@ -7,6 +7,8 @@ import textwrap
 import time
 from typing import Any
 
+import httpx
+
 from omnigraph_airflow.demo_airflow import DemoAirflow, DemoError
 
 # Answering sooner can fail the gate: the executor's own event about the parked task is still on its way.
@@ -32,7 +34,7 @@ class RunFollower:
             if not self._airflow.alive():
                 raise DemoError(f"Airflow stopped, see {self._airflow.log_file}")
             # A busy machine answers late; an answer that landed is no longer asked for.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(httpx.TransportError):
                 state = self._step()
                 if state in DONE:
                     return state

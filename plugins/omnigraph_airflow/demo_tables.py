@@ -10,7 +10,7 @@ from omnigraph_ops.models import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFacts:
+class PlannedTable:
     """One table, as the optimize plan sees it."""
 
     rows: int | None
@@ -28,14 +28,14 @@ class TableFacts:
         return self.pin != self.head
 
 
-def observe(graph: Path) -> dict[str, TableFacts]:
+def observe(graph: Path) -> dict[str, PlannedTable]:
     """Facts of every table of the graph, in key order; a drifted one is not looked into. Reads."""
     from omnigraph_ops.graph import open_graph
     from omnigraph_ops.stages.optimize import plan_optimize
 
     plan = plan_optimize(open_graph(str(graph)))
     return {
-        t.table_key: TableFacts(
+        t.table_key: PlannedTable(
             rows=None if t.skipped else t.rows,
             fragments=None if t.skipped else t.fragments,
             stale_indexes=None if t.skipped else len(t.folds) + len(t.builds),
@@ -48,12 +48,12 @@ def observe(graph: Path) -> dict[str, TableFacts]:
     }
 
 
-def spark_threshold(tables: Mapping[str, TableFacts]) -> int:
+def spark_threshold(tables: Mapping[str, PlannedTable]) -> int:
     """The threshold that sends exactly the heaviest rewrite to Spark. Pure."""
     return max((facts.rewrite_bytes for facts in tables.values()), default=0)
 
 
-def comparison(before: Mapping[str, TableFacts], after: Mapping[str, TableFacts]) -> str:
+def comparison(before: Mapping[str, PlannedTable], after: Mapping[str, PlannedTable]) -> str:
     """Before and after per table, as text. Pure."""
     header = ("table", "rows", "fragments", "stale indexes", "published = newest")
     rows = [header] + [_cells(key, before[key], after[key]) for key in before if key in after]
@@ -61,7 +61,7 @@ def comparison(before: Mapping[str, TableFacts], after: Mapping[str, TableFacts]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def _cells(key: str, old: TableFacts, new: TableFacts) -> tuple[str, ...]:
+def _cells(key: str, old: PlannedTable, new: PlannedTable) -> tuple[str, ...]:
     pins = f"{_pin(old)} -> {_pin(new)}"
     return (
         key,
@@ -77,11 +77,11 @@ def _change(old: int | None, new: int | None) -> str:
     return before if before == after else f"{before} -> {after}"
 
 
-def _pin(facts: TableFacts) -> str:
+def _pin(facts: PlannedTable) -> str:
     return f"no ({facts.pin} < {facts.head})" if facts.drifted else "yes"
 
 
-def complaints(before: Mapping[str, TableFacts], after: Mapping[str, TableFacts]) -> list[str]:
+def complaints(before: Mapping[str, PlannedTable], after: Mapping[str, PlannedTable]) -> list[str]:
     """What the night should have done and did not; empty when all is well. Pure.
 
     A table that was drifted is published this night and optimized the next one.

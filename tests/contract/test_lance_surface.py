@@ -12,7 +12,14 @@ import pyarrow as pa
 import pytest
 from lance.optimize import Compaction
 
-from omnigraph_ops.graph.lance_manifest import operation_of, version_record
+from omnigraph_ops.graph.lance_manifest import (
+    UnreadableTransaction,
+    manifest_message,
+    operation_of,
+    version_record,
+    with_message,
+)
+from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.lance.errors import CommitConflict, CommitContention, lance_errors
 from omnigraph_ops.storage.store import Storage
 
@@ -126,6 +133,20 @@ def test_a_failed_commit_leaves_its_reserve_fragments_version(tmp_path: Path) ->
     storage = Storage(str(tmp_path))
     assert [operation_of(storage, "t", v) for v in (6, 7)] == ["Delete", "ReserveFragments"]
     assert lance.dataset(dataset.uri).count_rows() == 49
+
+
+def test_an_operation_that_nobody_knows_is_never_taken_for_another(tmp_path: Path) -> None:
+    ten(tmp_path)
+    storage, name = Storage(str(tmp_path)), f"t/_versions/{manifest_file_name(1)}"
+    message = manifest_message(storage.read(name))
+    message.ClearField("transaction_section")
+    message.transaction_file = "later.txn"
+    storage.write(name, with_message(storage.read(name), message))
+    storage.write("t/_transactions/later.txn", b"\xf2\x09\x00")
+    assert operation_of(storage, "t", 1) == "Unknown(158)"
+    storage.write("t/_transactions/later.txn", b"\xa2\x06\x00\xaa\x06\x00")
+    with pytest.raises(UnreadableTransaction, match="expected one operation, found 2"):
+        operation_of(storage, "t", 1)
 
 
 def test_committing_twice_is_refused_and_the_live_files_stay(tmp_path: Path) -> None:

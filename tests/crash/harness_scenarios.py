@@ -87,14 +87,14 @@ SCENARIOS = (
         spec=SPEC,
         table=TABLE,
         prepare=set_auto_cleanup,
-        settings=replace(QUICK, small_table_bytes=0),
+        settings=QUICK.model_copy(update={"small_table_bytes": 0}),
     ),
     Scenario(name="build", run=_optimize_people, spec=replace(LEAN, index_after_load=0)),
     Scenario(name="repair", run=_repair, spec=replace(LEAN, drift_tables=(DRIFTED, "edge:Knows")), again=_repair),
     Scenario(name="recover-moved", run=_recover, prepare=_crashed("merge_insert", BEFORE)),
     Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("put", BEFORE)),
     Scenario(name="recover-published", run=_recover, prepare=_crashed("merge_insert", AFTER)),
-    Scenario(name="internal", run=optimize_internal, settings=replace(QUICK, exclusive=True)),
+    Scenario(name="internal", run=optimize_internal, settings=QUICK.model_copy(update={"exclusive": True})),
 )
 # On a store every call is a request: one table of the smallest history that has all units to run.
 _TINY = DemoSpec(node_types=1, loads=2, rows=6, deletes=1, updates=1)
@@ -106,6 +106,6 @@ _ONE_WINDOW_S3 = Scenario(
 )
 S3_SCENARIOS = (
     _ONE_WINDOW_S3,
-    replace(_ONE_WINDOW_S3, name="journalled", settings=replace(QUICK, small_table_bytes=0)),
+    replace(_ONE_WINDOW_S3, name="journalled", settings=QUICK.model_copy(update={"small_table_bytes": 0})),
     Scenario(name="repair", run=_repair, spec=replace(_TINY, drift_tables=(DRIFTED, "edge:Knows")), again=_repair),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from omnigraph_ops.outcomes.runs.journal import open_journals
 from omnigraph_ops.outcomes.runs.settle import settle
 from omnigraph_ops.stages.optimize import optimize_table
 from tests.crash.harness_state import QUICK
-from tests.support.killed_runs import Ended, Kill, run_command
+from tests.support.killed_runs import KINDS, Ended, Kill, run_command
 from tests.support.kills import BEFORE, kill_at
 from tests.support.orphans import age, plant
 from tests.support.record_truth import COMPARED, Seen, differ
@@ -33,13 +32,6 @@ KILLS = int(os.environ.get("OMNIGRAPH_RECORD_KILLS", "12"))
 """Over all verbs and both stamps."""
 PERSON = "node:Person"
 SPEC = DemoSpec(node_types=1, loads=3, rows=12, deletes=2, updates=3)
-_KINDS = (
-    (signal.SIGKILL,),
-    (signal.SIGINT,),
-    (signal.SIGTERM,),
-    (signal.SIGINT, signal.SIGINT),
-    (signal.SIGINT, signal.SIGINT, signal.SIGINT),
-)
 
 
 def _nothing(_graph: Graph) -> None:
@@ -95,7 +87,7 @@ def test_a_record_agrees_with_the_graph(tmp_path: Path, name: str, stamp: int) -
         shutil.copytree(pristine, root)
         kill = Kill(
             moment=chance.randrange(whole.moments),
-            signals=chance.choice(_KINDS),
+            signals=chance.choice(KINDS),
             delay=chance.choice((0.0, 0.0, chance.uniform(0.0, 0.05))),
             gap=chance.uniform(0.002, 0.1),
         )

@@ -196,3 +196,17 @@ def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Non
     texts = [path.read_text() for path in Path(graph.uri, TASKS_DIR).rglob("*.json")]
     assert any("no access with ***" in text for text in texts)
     assert not any("hunter2" in text for text in texts)
+
+
+def test_a_task_without_a_place_for_its_journal_begins_nothing(graph: Graph) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    Path(graph.uri, TASKS_DIR).parent.mkdir(exist_ok=True)
+    cleanup = Cleanup(graph)
+    Path(graph.uri, TASKS_DIR).write_text("no folder")
+    cleanup.run.tries["cleanup_table"] = 2
+    with pytest.raises(AirflowFailException, match="Not a directory"):
+        cleanup.here()
+    assert plan_cleanup(graph, RetentionPolicy(keep_versions=1)).total_versions == cleanup.plan.total_versions
+    cleanup.run.states["cleanup_table"] = "failed"
+    assert cleanup.record().outcome is RunOutcome.FAILED

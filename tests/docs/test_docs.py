@@ -3,6 +3,7 @@
 import base64
 import os
 import re
+import stat
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from omnigraph_ops.config.reference import replaced, settings_report
-from stack.fill_env import filled
+from stack.fill_env import filled, write
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "docs/settings.md"
@@ -91,7 +92,7 @@ def test_the_settings_reference_is_what_the_code_says() -> None:
 
 def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
     pattern = r"OMNIGRAPH_[A-Z0-9_]*[A-Z0-9]"
-    in_code = set(re.findall(rf"`({pattern})`", text_of(ROOT / "omnigraph_ops/config/settings.py")))
+    in_code = {setting.variable for setting in settings_report({}).settings}
     maintenance = text_of(SETTINGS).split("## Maintenance")[1].split("## ")[0]
     assert set(re.findall(rf"^\| `({pattern})`", maintenance, re.MULTILINE)) == in_code
     assert set(re.findall(pattern, text_of(ROOT / "README.md"))) <= set(re.findall(pattern, text_of(SETTINGS)))
@@ -116,11 +117,30 @@ def test_requirements_hold_nothing_but_exact_pins() -> None:
 
 
 def test_requirements_cover_the_project_and_agree_with_its_pins() -> None:
-    wanted = [*project()["dependencies"], *project()["optional-dependencies"]["dev"]]
+    extras = project()["optional-dependencies"].values()
+    wanted = [r for part in (project()["dependencies"], *extras) for r in part if not r.startswith("omnigraph-ops[")]
     names = {re.split(r"[\[<>=]", requirement)[0] for requirement in wanted}
     assert names <= set(pins())
     exact = {name: {version} for name, version in (r.split("==") for r in wanted if "==" in r)}
     assert {name: pins()[name] for name in exact} == exact
+
+
+def test_the_extra_all_has_every_extra_that_is_not_for_development() -> None:
+    extras = project()["optional-dependencies"]
+    (everything,) = extras["all"]
+    named = set(re.findall(r"[\w-]+", everything.partition("[")[2]))
+    assert named == extras.keys() - {"all", "dev", "spark-worker"}
+    assert extras["spark-worker"] == ["omnigraph-ops[s3]"]
+
+
+def test_requirements_hold_what_the_deployment_is_built_on() -> None:
+    deployment = {"apache-airflow", "apache-airflow-providers-apache-spark", "pylance", "pyarrow", "s3fs", "pyspark"}
+    assert deployment | {"pytest"} <= set(pins())
+
+
+def test_the_image_has_the_airflow_of_the_requirements() -> None:
+    (airflow,) = pins()["apache-airflow"]
+    assert text_of(ROOT / "Dockerfile").splitlines()[1] == f"FROM apache/airflow:{airflow}-python3.11"
 
 
 def test_pyspark_and_its_client_are_one_version() -> None:
@@ -171,6 +191,13 @@ def test_make_env_fills_what_is_empty_and_keeps_what_is_there() -> None:
     assert len(base64.urlsafe_b64decode(made["AIRFLOW_FERNET_KEY"])) == 32
 
 
+def test_make_env_leaves_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    target = tmp_path / ".env"
+    target.touch(mode=0o644)
+    write(target, filled(ENV_EXAMPLE))
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
 def test_every_compose_service_that_stays_has_a_health_check() -> None:
     found = services()
     assert {name for name, service in found.items() if "healthcheck" not in service} == {"init", "seed"}
@@ -194,6 +221,24 @@ def test_compose_publishes_only_to_this_machine_and_takes_rights_away() -> None:
         # PostgreSQL's image begins as root and drops that by itself.
         assert service.get("cap_drop") == ["ALL"] or name == "postgres", name
         assert service["networks"], name
+
+
+def test_only_the_page_is_published_and_services_reach_only_their_neighbours() -> None:
+    """Spark's master runs what it is sent, and the store and PostgreSQL answer whoever reaches them."""
+    found = services()
+    assert {name for name, service in found.items() if "ports" in service} == {"api-server"}
+    both = {"api-server", "scheduler"}
+    neighbours = {
+        "airflow": {"postgres", "init", "dag-processor", "triggerer"},
+        "data": {"s3", "seed", "spark-master", "spark-worker"},
+    }
+    for network, names in neighbours.items():
+        assert {name for name, service in found.items() if network in service["networks"]} == names | both
+
+
+def test_the_image_ends_as_the_user_airflow() -> None:
+    assert re.findall(r"^USER (\S+)$", text_of(ROOT / "Dockerfile"), re.MULTILINE)[-1] == "airflow"
+    assert {name for name, service in services().items() if "user" in service or "privileged" in service} == set()
 
 
 def test_credentials_of_the_store_are_where_they_are_needed() -> None:

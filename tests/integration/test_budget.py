@@ -246,5 +246,5 @@ def test_queue_needs_an_address_a_token_and_nothing_that_the_dag_lacks(
     monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_URL", "http://127.0.0.1:1")
     assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_TOKEN")
     monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_TOKEN", "t")
-    assert_refused(cli("optimize --queue", graph.uri), "nothing listens")
+    assert_refused(cli("optimize --queue", graph.uri), "no connection to http://127.0.0.1:1 (")
     assert_refused(cli("optimize --queue --fence", graph.uri), "--queue starts the nightly DAG", code=2)

@@ -145,6 +145,9 @@ def test_a_graph_that_its_cluster_does_not_have_is_refused(
         assert_refused(shell(verb, *arguments.format(c=folder, g=graph.uri).split()), words)
 
 
+HOLD = "01ARYZ6S410000000000000000"
+
+
 class Terminal(io.StringIO):
     """A person at the keyboard."""
 
@@ -206,6 +209,12 @@ def test_anything_else_deletes_nothing(shell: Shell, graph: Graph, stdin: io.Str
     [
         ("repair --confirm", "`repair`, which publishes the heads of drifted tables,"),
         ("unlock --confirm", "`unlock`, which lets writers in again,"),
+        ("freeze --ttl 1h", "`freeze`, which keeps the graph as it is and stops its maintenance,"),
+        (f"freeze --extend {HOLD} --ttl 1h", "`freeze`, which keeps the graph as it is and stops its maintenance,"),
+        (f"unfreeze {HOLD}", "`unfreeze`, which lets versions go that the freeze keeps,"),
+        ("unfreeze --all-mine", "`unfreeze`, which lets versions go that the freeze keeps,"),
+        ("hold --table node:Person", "`hold`, which keeps a version from every cleanup,"),
+        (f"release {HOLD}", "`release`, which lets versions go that the hold keeps,"),
         ("orphans --older-than 7d --confirm", "destructive `orphans`"),
         ("orphans --restore 01ARYZ6S410000000000000000", "`orphans`, which brings files back,"),
         ("orphans --purge 01ARYZ6S410000000000000000 --confirm", "destructive `orphans`"),
@@ -219,6 +228,34 @@ def test_whatever_a_person_decides_needs_consent_elsewhere(shell: Shell, graph: 
         shell.reads(stdin)
         assert_refused(shell(f"{name} {graph.uri} {' '.join(flags)}"), words)
     assert tree_of(graph.uri) == tree
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_restore_to_elsewhere_needs_consent(shell: Shell, graph: Graph, tmp_path: Path) -> None:
+    made = shell("backup --json", graph.uri, str(tmp_path / "backups")).json["backup"]
+    place, asked = tmp_path / "place", "`restore`, which makes a graph of a backup,"
+    for stdin, words in ((io.StringIO(), f"refusing {asked}"), (Terminal("no\n"), f"aborted: {asked}")):
+        shell.reads(stdin)
+        assert_refused(shell("restore", made, str(place)), words)
+        assert not place.exists()
+    assert shell("restore --yes", made, str(place)).code == 0
+    assert tree_of(place)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_consent_lets_a_freeze_begin_and_end(shell: Shell, graph: Graph) -> None:
+    taken = shell("freeze --ttl 1h --json --yes", graph.uri)
+    assert taken.code == 0
+    shell.reads(Terminal("yes\n"))
+    assert shell("unfreeze", graph.uri, taken.json["freeze_id"]).code == 0
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("verb", ["check", "plan", "health", "holds", "history", "audit", "optimize", "recover"])
+def test_what_nobody_decides_asks_nobody(shell: Shell, graph: Graph, verb: str) -> None:
+    """Reads, and what runs unattended: a run of it proves what it publishes and changes no row."""
+    shell.reads(io.StringIO())
+    assert shell(verb, graph.uri).code == 0
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -1,15 +1,22 @@
-"""What stdout does not take changes the exit code, and nothing of what was done and recorded."""
+"""What stdout or stderr does not take changes nothing of what was done; only stdout changes the exit code."""
 
 from __future__ import annotations
 
+import argparse
+import errno
+import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import pytest
 
+from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.stderr import lossy_stderr
+from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import audit_log, history
@@ -67,3 +74,44 @@ def test_a_command_that_reads_ends_without_a_word_for_a_closed_pipe(
     with _broken_pipe() as stdout:
         done = run(demo_graph(**SMALL), stdout, *words)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("how", [*STREAMS, "closed"])
+def test_a_stderr_that_takes_nothing_changes_no_exit_code(demo_graph: DemoGraph, how: str) -> None:
+    graph = demo_graph(**SMALL)
+
+    def run_without(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "omnigraph_ops", *words]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        if how == "closed":
+            command, stream = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command], nullcontext(subprocess.DEVNULL)
+        else:
+            stream = STREAMS[how][0]()
+        with stream as stderr:
+            return subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment, check=False
+            )
+
+    done = run_without("cleanup", graph.uri, "--keep", "1", "--confirm", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["tables"], "nothing else is on stdout"
+    assert history.read_runs(graph)[0].outcome is RunOutcome.SUCCEEDED
+    for words, code in ((("check", "/nowhere/at/all"), 1), (("cleanup", graph.uri, "--keep", "many"), 2)):
+        failed = run_without(*words)
+        assert (failed.returncode, failed.stdout) == (code, "")
+
+
+def test_a_question_that_nobody_can_see_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Keyboard(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdin", Keyboard("yes\n"))
+    monkeypatch.setattr(sys, "stderr", Full())
+    asked = argparse.Namespace(verb="cleanup", yes=False, json=False)
+    with lossy_stderr(own_process=False), pytest.raises(ApprovalMissing, match="cannot be shown on stderr"):
+        require_consent(asked, "s3://bucket/kb")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import lance
 import pytest
@@ -74,7 +73,7 @@ def test_an_index_folded_over_an_update_finds_the_new_value_only(
     demo_graph: DemoGraph, stamp: int, small_table_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
-    graph = open_graph(graph.uri, replace(graph.settings, small_table_bytes=small_table_bytes))
+    graph = open_graph(graph.uri, graph.settings.model_copy(update={"small_table_bytes": small_table_bytes}))
     old = graph.open_pinned(entry_of(graph, PERSON)).to_table(filter="id = 'p1'")["name"][0].as_py()
     assert (finds(graph, old), finds(graph, "renamed")) == (True, False)
     monkeypatch.setattr(FOLD, overtaken(graph, updates_a_row))

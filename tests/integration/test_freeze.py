@@ -125,7 +125,7 @@ def test_a_freeze_is_counted_and_named(demo_graph: DemoGraph, stamp: int) -> Non
 def test_internal_tables_of_a_frozen_graph_are_skipped_not_failed(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     freeze_graph(graph)
-    alone = open_graph(graph.uri, replace(graph.settings, exclusive=True))
+    alone = open_graph(graph.uri, graph.settings.model_copy(update={"exclusive": True}))
     assert {t.skipped for t in optimize_internal(alone)} == {SkipReason.FROZEN}
     assert {t.skipped for t in plan_optimize(alone).tables} == {SkipReason.FROZEN}
 

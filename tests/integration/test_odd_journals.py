@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,3 +108,43 @@ def test_a_number_that_is_no_process_is_that_of_a_dead_one(cli: Cli, demo_graph:
     changed("intent.json", "process_started", to="")(folder)
     assert cli("history", graph.uri).code == 0
     assert (folder.is_dir(), history.read_runs(graph)[0].run_id) == (False, "cli/dead")
+
+
+def _file(runs: Path) -> None:
+    runs.write_text("notes")
+
+
+def _link_loop(runs: Path) -> None:
+    runs.symlink_to(runs.name)
+
+
+def _link_to_nothing(runs: Path) -> None:
+    runs.symlink_to("nowhere/at/all")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (_file, "Not a directory"),
+        (os.mkfifo, "Not a directory"),
+        (_link_loop, "symbolic links"),
+        (_link_to_nothing, "a link that leads nowhere"),
+    ],
+)
+def test_whatever_stands_where_journals_belong_stops_no_command(
+    cli: Cli, demo_graph: DemoGraph, spoil: Callable[[Path], None], why: str
+) -> None:
+    graph = demo_graph(**SMALL)
+    runs = Path(graph.uri, RUNS_DIR)
+    runs.parent.mkdir(exist_ok=True)
+    spoil(runs)
+    for command in ("history", "audit", "optimize", "cleanup --keep 3 --confirm", "history"):
+        done = cli(command, graph.uri)
+        warnings = [line for line in done.err.splitlines() if line.startswith("warning: ")]
+        assert (done.code, len(warnings)) == (0, 1), done.err
+        assert warnings[0].startswith("warning: interrupted runs cannot be recorded: ")
+        assert why in warnings[0]
+        assert "no work is stopped" in warnings[0]
+    outcomes = [(run.header.verb, run.outcome) for run in history.read_runs(graph)]
+    assert outcomes == [("cleanup", RunOutcome.SUCCEEDED), ("optimize", RunOutcome.SUCCEEDED)]
+    assert runs.is_symlink() or not runs.is_dir(), "it stays for whoever put it there"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -237,7 +236,7 @@ def test_internal_tables_are_compacted_only_when_nobody_else_publishes(demo_grap
     before = rows_everywhere(graph)
     shared = {t.table_key: t for t in optimize_all(graph).tables if t.table_key.startswith("_")}
     assert {t.skipped for t in shared.values()} == {SkipReason.NOT_EXCLUSIVE}
-    alone = open_graph(graph.uri, replace(graph.settings, exclusive=True))
+    alone = open_graph(graph.uri, graph.settings.model_copy(update={"exclusive": True}))
     internal = {t.table_key: t for t in optimize_all(alone).tables if t.table_key.startswith("_")}
     assert set(internal) == set(shared)
     assert internal["__manifest"].committed

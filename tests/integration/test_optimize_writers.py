@@ -18,9 +18,11 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table
 from omnigraph_ops.stages.optimize.executors import InProcessExecutor
+from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_of
+from tests.support.stopped import LeavesPauses
 from tests.support.tables import rows_by_id
 from tests.support.writers import Change, copies, delete_first, drift, entry_of, write
 
@@ -83,6 +85,13 @@ def test_a_table_that_was_planned_again_says_how_often(demo_graph: DemoGraph, ti
     graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
     stats = optimize_table(graph, "node:Person", executor=Preempted(graph, times))
     assert (stats.committed, stats.preempted) == (True, times)
+
+
+def test_a_run_that_is_stopped_does_not_plan_a_preempted_table_again(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
+    graph.run = LeavesPauses()
+    with pytest.raises(Stopped):
+        optimize_table(graph, "node:Person", executor=Preempted(graph, 1))
 
 
 class Intruder(InProcessExecutor):

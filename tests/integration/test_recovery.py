@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +143,7 @@ def test_our_own_crash_is_finished_at_once_when_its_lease_is_dead(graph: Graph) 
 def test_our_own_run_is_left_alone_while_its_lease_lives(graph: Graph) -> None:
     kill_at(graph, lambda g: optimize_table(g, TABLE), "merge_insert", BEFORE)
     # The killed run left its lease behind, expired: somebody alive holds it now.
-    graph.settings = replace(graph.settings, lease_wait_seconds=0)
+    graph.settings = graph.settings.model_copy(update={"lease_wait_seconds": 0})
     with committer_lease(graph.storage, purpose="at work", ttl_seconds=30, wait_seconds=1):
         (outcome,) = recover(graph, grace_seconds=0).outcomes
     assert outcome.action == "deferred"
@@ -279,7 +278,7 @@ def test_a_table_moved_on_a_branch_is_left_to_the_engine(graph: Graph) -> None:
 
 
 def test_a_publish_that_lost_its_lineage_is_bookkeeping(demo_graph: Callable[..., Graph]) -> None:
-    graph = demo_graph(stamp=3, loads=2, rows=8, settings=replace(QUICK))
+    graph = demo_graph(stamp=3, loads=2, rows=8, settings=QUICK)
     before = len(commit_rows(graph))
     kill_at(graph, lambda g: optimize_table(g, TABLE), "merge_insert", AFTER)
     assert len(commit_rows(graph)) == before

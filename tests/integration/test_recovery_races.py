@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def test_two_recoveries_race_for_one_sidecar(
     before_lease(both_looked.wait)
     with ThreadPoolExecutor(2) as pool:
         # The second one waits for the first, however long that takes.
-        patient = replace(QUICK, lease_wait_seconds=600)
+        patient = QUICK.model_copy(update={"lease_wait_seconds": 600})
         runs = [pool.submit(recover, open_graph(graph.uri, patient)) for _ in range(2)]
         reports = [run.result() for run in runs]
     details = sorted(o.detail for r in reports for o in r.outcomes)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ def test_a_committed_result_is_recognised_and_never_committed_twice(
 def test_a_half_committed_rewrite_goes_on_with_the_other_half(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = demo_graph(stamp=stamp, **SPEC, settings=replace(IN_GROUPS, commit_batch_tasks=1))
+    graph = demo_graph(stamp=stamp, **SPEC, settings=IN_GROUPS.model_copy(update={"commit_batch_tasks": 1}))
     before, real, commits = rows_of(graph), table_run_module.land, 0
 
     def second_dies(*args: object, **kwargs: object) -> object:
@@ -232,7 +231,7 @@ def test_a_late_result_of_a_closed_rewrite_is_removed(newest: Graph) -> None:
 
 
 def test_two_runs_of_a_table_do_not_meet(newest: Graph) -> None:
-    hurried = open_graph(newest.uri, replace(IN_GROUPS, lease_wait_seconds=0.1))
+    hurried = open_graph(newest.uri, IN_GROUPS.model_copy(update={"lease_wait_seconds": 0.1}))
     before, refusals = rows_of(newest), list[OpsError]()
 
     def second() -> None:

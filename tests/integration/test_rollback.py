@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 import pyarrow as pa
@@ -95,7 +96,7 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
 
 def test_a_table_that_moves_is_left_to_its_writer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     drift(graph, PERSON, deletes())
-    monkeypatch.setattr(rollback.time, "sleep", lambda _seconds: drift(open_graph(graph.uri), PERSON, deletes()))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: drift(open_graph(graph.uri), PERSON, deletes()))
     assert recover(graph).outcomes == ()
     assert len(check(open_graph(graph.uri)).drift) == 1
 

@@ -19,8 +19,10 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.stages.expire_rows import expire_rows, plain, plan_row_retention
+from omnigraph_ops.watch import Stopped
 from tests.support.events import ITEMS, ids, items, stamps, timed
 from tests.support.plain import opened
+from tests.support.stopped import LeavesPauses
 
 DAY = 86_400
 BY_TIME = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * DAY)
@@ -197,6 +199,19 @@ class TestPlain:
         monkeypatch.setattr(plain, "_PAUSE_SECONDS", 0.0)
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert "other writers were faster 5 times; nothing was deleted" in (stats.error or "")
+        assert ids(root) == [0, 1, 2, 3]
+
+    def test_a_stopped_run_does_not_wait_for_another_attempt(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = items(tmp_path, [1, 2, 60, 70])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+        path = str(root / "items.lance")
+        once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
+        graph = opened(root)
+        graph.run = LeavesPauses()
+        with pytest.raises(Stopped):
+            plain.expire_plain(graph, plan, plan.tables[0])
         assert ids(root) == [0, 1, 2, 3]
 
     def test_a_plan_of_another_place_or_an_altered_one_is_refused(self, tmp_path: Path) -> None:

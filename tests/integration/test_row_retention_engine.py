@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,9 +28,10 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
-from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan
+from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
 from omnigraph_ops.stages.expire_rows import expire_rows, plan_row_retention, through_engine
 from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.writers import copies, write
 
@@ -113,6 +118,33 @@ class TestThroughTheEngine:
         assert engine.calls.count(step) == 5
         assert graph.branches() == ()
 
+    def test_a_table_that_is_stopped_after_its_merge_says_what_went(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        def merged_then_stopped(table: Any) -> TableRowStats:
+            write(table.graph, PERSON, lambda dataset: dataset.delete("true"))
+            raise Stopped
+
+        monkeypatch.setattr(through_engine.ExpiringTable, "expire", merged_then_stopped)
+        (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
+        assert (stats.rows_removed, stats.refused) == (plan.total_rows, None)
+        assert stats.edges == plan.tables[0].edges
+
+    def test_a_table_that_is_stopped_before_its_merge_lost_nothing(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        def stopped(_table: Any) -> TableRowStats:
+            raise Stopped
+
+        monkeypatch.setattr(through_engine.ExpiringTable, "expire", stopped)
+        (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
+        assert (stats.rows_removed, stats.rows_left) == (0, plan.total_rows)
+        assert "no row was deleted" in (stats.refused or "")
+
     def test_an_attempt_after_a_conflict_goes_on(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
         engine = Stub(graph, {"mutate": [EngineConflict("x"), EngineRecovery("y"), EngineTimeout("z")]})
@@ -188,3 +220,39 @@ class TestThroughTheEngine:
         optimize_all(graph)
         again = plan_row_retention(open_graph(graph.uri), [JOINED], bounds=RowBounds(max_share=1))
         assert [(t.expired, t.edges) for t in again.tables] == [(t.expired, t.edges) for t in plan.tables]
+
+
+_ASKS = """
+import sys
+from omnigraph_ops.engine.binary import EngineCli, EngineRelease
+release = EngineRelease(version=(0, 9, 0), stamp=6)
+EngineCli(path=sys.argv[1], release=release, timeout_seconds=60, environment={}).merge("root", "a", "main")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_the_engine_ends_with_the_process_that_asked_it(tmp_path: Path) -> None:
+    binary, told = tmp_path / "engine", tmp_path / "pid"
+    binary.write_text(f"#!/bin/sh\necho $$ > {told}.part; mv {told}.part {told}; exec sleep 600\n")
+    binary.chmod(0o755)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    asking = subprocess.Popen([sys.executable, "-c", _ASKS, str(binary)], env=environment)
+    deadline = time.monotonic() + 60
+    while not told.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    status = Path("/proc", told.read_text().strip(), "status")
+    assert _lives(status)
+    asking.kill()
+    asking.wait()
+    while _lives(status):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _lives(status: Path) -> bool:
+    """Whether a process is there, and not only what is left of it until somebody asks for its exit code. Reads."""
+    try:
+        return "(zombie)" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

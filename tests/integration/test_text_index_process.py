@@ -104,7 +104,9 @@ def test_installing_again_keeps_what_is_there(tmp_path: Path, monkeypatch: pytes
     heard: list[str] = []
     assert install(tmp_path, on_progress=heard.append) == ()
     assert [text.split(" in ")[0] for text in heard] == ["pylance 8.0.1 is installed", "pylance 10.0.0 is installed"]
-    monkeypatch.setattr(text_indexer, "_pip", lambda _target, _pins: [sys.executable, "-c", "raise SystemExit('x')"])
+    monkeypatch.setattr(
+        text_indexer, "_installer", lambda _target, _pins: [sys.executable, "-c", "raise SystemExit('x')"]
+    )
     with pytest.raises(OpsError, match=r"pylance 8\.0\.1 cannot be installed: x; nothing changed"):
         install(tmp_path, on_progress=heard.append, again=True)
     assert is_installed(tmp_path, "8.0.1")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from omnigraph_ops.config.settings import Settings
@@ -17,7 +15,7 @@ from tests.support.writers import copies, delete_first, write
 
 PERSON = "node:Person"
 TIERED = Settings(policy=RewritePolicy.TIERED)
-EVERY_NIGHT = replace(TIERED, tier_unindexed_share=0.0)
+EVERY_NIGHT = TIERED.model_copy(update={"tier_unindexed_share": 0.0})
 NIGHTS = 6
 
 
@@ -25,7 +23,7 @@ NIGHTS = 6
 def test_nights_of_small_loads_keep_rows_and_rewrite_little(
     demo_graph: DemoGraph, stamp: int, small_table_bytes: int
 ) -> None:
-    settings = replace(EVERY_NIGHT, small_table_bytes=small_table_bytes)
+    settings = EVERY_NIGHT.model_copy(update={"small_table_bytes": small_table_bytes})
     graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=200, settings=settings)
     optimize_all(graph)
     removed = []

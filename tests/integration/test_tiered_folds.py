@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -94,7 +93,7 @@ def test_many_nights_find_the_same_with_few_fragments_and_few_folds(
 
 
 def graph_of(demo_graph: DemoGraph, stamp: int = 6, **settings: object) -> Graph:
-    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=200, settings=replace(TIERED, **settings))
+    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=200, settings=TIERED.model_copy(update=settings))
     optimize_all(graph)
     return graph
 
@@ -144,7 +143,7 @@ def test_tiers_of_covered_and_of_waiting_fragments_are_filled_apart(
     demo_graph: DemoGraph, small_table_bytes: int
 ) -> None:
     graph = graph_of(demo_graph, small_table_bytes=small_table_bytes)
-    nightly = open_graph(graph.uri, replace(graph.settings, tier_unindexed_share=0.0))
+    nightly = open_graph(graph.uri, graph.settings.model_copy(update={"tier_unindexed_share": 0.0}))
     for load in range(3):
         write(graph, PERSON, copies(f"n{load}-", 2))
         optimize_table(nightly, PERSON)
@@ -191,7 +190,7 @@ def test_the_cutoff_folds_first_where_it_cannot_be_kept_otherwise(demo_graph: De
         write(graph, PERSON, copies(load, 2))
     assert optimize_table(graph, PERSON).indexes_folded == ()
     assert fragment_sizes(graph) == [200, 4]
-    strict = open_graph(graph.uri, replace(graph.settings, cutoff=1))
+    strict = open_graph(graph.uri, graph.settings.model_copy(update={"cutoff": 1}))
     assert "id_idx" in optimize_table(strict, PERSON).indexes_folded
     assert fragment_sizes(strict) == [204]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
+
+import httpx
 
 DAG_ID = "omnigraph_maintenance"
 RUN_SECONDS = 900
@@ -34,16 +34,11 @@ class Client:
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """One call; `Refused` when Airflow does. May write."""
-        headers = {"accept": "application/json", "content-type": "application/json"}
-        if self._token:
-            headers["authorization"] = f"Bearer {self._token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            raise Refused(error.code, error.read().decode(errors="replace")[:500]) from None
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        answer = httpx.request(method, self._url + path, json=body, headers=headers, timeout=60)
+        if not answer.is_success:
+            raise Refused(answer.status_code, answer.text[:500])
+        return answer.json() if answer.content else None
 
     def trigger(self, conf: Mapping[str, Any]) -> str:
         """Start a run; its id. Triggers a run."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from omnigraph_ops.lance.text_indexer import home_of
 from omnigraph_ops.spark.java import java_home
 from tests.stack.compose import ROOT, Service
 from tests.support.ports import free_port
@@ -109,7 +110,7 @@ def image_environment() -> dict[str, str]:
 
 
 def _image_paths() -> dict[str, str]:
-    return {PROJECT: str(ROOT), "/home/airflow/java": java_home()}
+    return {PROJECT: str(ROOT), "/home/airflow/java": java_home(), "/home/airflow/text-indexers": str(home_of(None))}
 
 
 def instances(service: Service) -> list[str]:

@@ -19,6 +19,8 @@ from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.stack.graphs import account, listing, open_as, seeder, shell
 from tests.stack.running import Stack
 from tests.support.rows import rows_of
+from tests.support.tables import PERSON
+from tests.support.writers import delete_first, drift, entry_of
 
 BUCKET = "least"
 GRAPH = f"s3://{BUCKET}/kb.omni"
@@ -84,16 +86,38 @@ def ended_freeze(stack: Stack) -> str:
     return freeze_id
 
 
+def done_as(who: dict[str, str], *words: str) -> str:
+    """What a verb prints that went well."""
+    done = shell(who, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_who_may_delete_what_is_ours_freezes_holds_and_backs_up(stack: Stack, seed: ModuleType, tmp_path: Path) -> None:
-    writer = writer_of(stack)
-    taken = shell(writer, "freeze", GRAPH, "--json")
-    assert taken.returncode == 0, taken.stdout + taken.stderr
-    freeze_id = str(json.loads(taken.stdout)["freeze_id"])
+    writer, reader = writer_of(stack), account(stack, "READER")
+    freeze_id = str(json.loads(done_as(writer, "freeze", GRAPH, "--json", "--yes"))["freeze_id"])
     assert any(freeze_id in key for key in listing(seed, BUCKET))
-    for words in (("unfreeze", GRAPH, freeze_id), ("hold", GRAPH, "--table", "node:Person"), ("backup", GRAPH)):
-        done = shell(writer, *words, *((str(tmp_path),) if words[0] == "backup" else ()))
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert not [key for key in listing(seed, BUCKET) if "/_refs/tags/omnigraph-ops.freeze." in key]
+    before = listing(seed, BUCKET)
+    assert "_versions" in done_as(reader, "files", GRAPH, "--freeze", freeze_id)
+    assert listing(seed, BUCKET) == before
+    done_as(writer, "unfreeze", GRAPH, freeze_id, "--yes")
+    hold_id = str(json.loads(done_as(writer, "hold", GRAPH, "--table", PERSON, "--json", "--yes"))["hold_id"])
+    done_as(writer, "release", GRAPH, hold_id, "--yes")
+    backup = str(json.loads(done_as(writer, "backup", GRAPH, str(tmp_path), "--json"))["backup"])
+    before = listing(seed, BUCKET)
+    done_as(reader, "verify", backup, "--graph", GRAPH)
+    assert listing(seed, BUCKET) == before
+    assert not [key for key in before if "/_refs/tags/omnigraph-ops.freeze." in key]
+
+
+def test_who_may_delete_what_is_ours_recovers_and_repairs(stack: Stack, seed: ModuleType) -> None:
+    writer = writer_of(stack)
+    done_as(writer, "recover", GRAPH)
+    graph = open_as(stack, "MAINTAINER", GRAPH)
+    drift(graph, PERSON, delete_first())
+    newest = graph.open_head(entry_of(graph, PERSON)).version
+    done_as(writer, "repair", GRAPH, "--confirm", "--force", "--yes")
+    assert entry_of(open_as(stack, "READER", GRAPH), PERSON).version == newest
 
 
 def test_optimize_deletes_only_what_is_ours_and_cleanup_says_that_it_may_not(stack: Stack, seed: ModuleType) -> None:

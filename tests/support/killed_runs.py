@@ -15,6 +15,14 @@ from types import MappingProxyType
 
 _PRELOADED = ["omnigraph_ops.cli.main", "omnigraph_ops.cli.verbs", "tests.support.kills"]
 _LONGEST_SECONDS = 120.0
+KINDS = (
+    (signal.SIGKILL,),
+    (signal.SIGINT,),
+    (signal.SIGTERM,),
+    (signal.SIGINT, signal.SIGINT),
+    (signal.SIGINT, signal.SIGINT, signal.SIGINT),
+)
+"""The signals that may end a run, alone and in a row."""
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 

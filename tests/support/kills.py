@@ -21,6 +21,7 @@ from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
 from omnigraph_ops.coordination import window
 from omnigraph_ops.coordination.rewrites import reclaim
+from omnigraph_ops.engine.binary import EngineCli
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.ids import is_ulid
 from omnigraph_ops.lance import commits as lance_commits
@@ -199,6 +200,7 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(lance, "write_dataset", _write_dataset(killer)),
         mock.patch.object(DatasetOptimizer, "optimize_indices", _optimize_indices(killer)),
         mock.patch.object(TextIndexProcess, "ask", _text_index(killer)),
+        mock.patch.object(EngineCli, "_run", _engine(killer)),
         mock.patch.object(MergeInsertBuilder, "execute", _merge(killer)),
         _compaction(killer),
     ):
@@ -348,6 +350,16 @@ def _text_index(killer: Killer) -> Any:
     def guarded(self: Any, action: str, request: Any, progress: Any) -> Any:
         call = f"text index {request['kind']} {request['name']}"
         return killer.lance_commit(call, request["uri"], lambda: original(self, action, request, progress))
+
+    return guarded
+
+
+def _engine(killer: Killer) -> Any:
+    original = EngineCli._run
+
+    def guarded(self: Any, *arguments: str) -> Any:
+        act = lambda: original(self, *arguments)  # noqa: E731
+        return killer.small_file(f"engine {' '.join(arguments[:2])}", "the graph", act, None)
 
     return guarded
 

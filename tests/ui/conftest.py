@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from tests.ui.live import Live
     from tests.ui.site import Site
 
 CHROMIUM = "OMNIGRAPH_TEST_CHROMIUM"
@@ -56,6 +57,17 @@ def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sit
     running = sites.start(tmp_path_factory.mktemp("site"))
     yield running
     running.airflow.stop()
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A running Airflow of its own, for what users try over the REST API; no browser is needed."""
+    if not os.environ.get(CHROMIUM):
+        pytest.skip("starts a whole Airflow: make test-ui")
+    from tests.ui.live import airflow
+
+    with airflow(tmp_path_factory.mktemp("live")) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,8 @@ from omnigraph_ops.errors import InvalidInput
         ("+5m", 300),
         (" 7d\n", 604_800),
         ("007d", 604_800),
-        ("18446744073709551615s", 2**64 - 1),
+        ("365000d", 31_536_000_000),
+        ("31536000000s", 31_536_000_000),
     ],
 )
 def test_accepted(text: str, seconds: int) -> None:
@@ -54,13 +55,19 @@ def test_empty(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["1h30m", "500ms", "1.5h", "7 d", "-1d", "d", "++5", "+", "1_000s", "\u0667d", "18446744073709551616", "9" * 5000],
-)
+@pytest.mark.parametrize("text", ["1h30m", "500ms", "1.5h", "7 d", "-1d", "d", "++5", "+", "1_000s", "\u0667d"])
 def test_invalid_number(text: str) -> None:
     with pytest.raises(InvalidInput, match="invalid duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["365001d", "31536000001s", "52143w", "99999999999999d", "18446744073709551616s", f"{'9' * 5000}d"]
+)
+def test_what_is_longer_than_a_thousand_years_is_a_slip(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"is longer than 365000d, about 1,000 years$") as refused:
+        parse_duration(text)
+    assert len(str(refused.value)) < 120
 
 
 @pytest.mark.parametrize("text", ["7D", "7d5", "banana", "7y", "1h30"])

@@ -167,7 +167,7 @@ class Optimize(Block):
         return self
 
 
-class Budget(Block):
+class NightBudget(Block):
     """Bounds of one night's optimize."""
 
     max_bytes: Size | None = None
@@ -232,7 +232,7 @@ class Defaults(Block):
     retention: Retention = Retention(keep=10, older_than="7d")
     approvals: Approvals = Approvals()
     optimize: Optimize = Optimize()
-    budget: Budget = Budget()
+    budget: NightBudget = NightBudget()
     window: Window = Window()
     alerts: Alerts = Alerts()
     evidence: Literal["counts", "sample", "full"] = "sample"

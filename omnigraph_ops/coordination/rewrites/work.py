@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask, MadeFile, record
-from omnigraph_ops.coordination.throttle import Ceilings, admitted
+from omnigraph_ops.coordination.throttle import Ceilings, Pause, admitted
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rewrites import TaskLimits, limited, result_files, with_sizes
 from omnigraph_ops.lance.tables import execute_task
@@ -44,12 +44,20 @@ class TaskOutcome:
 
 
 def perform(
-    order: TaskOrder, dataset: Dataset, limits: TaskLimits | None = None, storage: Storage | None = None
+    order: TaskOrder,
+    dataset: Dataset,
+    limits: TaskLimits | None = None,
+    storage: Storage | None = None,
+    pause: Pause | None = None,
 ) -> TaskOutcome:
-    """Execute one task and journal its result. Writes data files and the journal; makes no version."""
+    """Execute one task and journal its result. Writes data files and the journal; makes no version.
+
+    Args:
+        pause: how to wait for admission; whatever it raises ends the waiting, before the task has begun.
+    """
     payload = order.payload if limits is None else limited(order.payload, limits)
     storage = storage or Storage(order.graph_uri, s3fs_options(order.graph_uri))
-    with admitted(storage, order.ceilings, order.source_bytes):
+    with admitted(storage, order.ceilings, order.source_bytes, pause):
         result = with_sizes(
             execute_task(dataset, payload), lambda name: storage.stat(f"{order.table_path}/{name}").size
         )

@@ -18,7 +18,7 @@ from omnigraph_ops.models import (
     RepairReport,
     TableStats,
 )
-from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.backup import BackupLeft, BackupReport, VerifyReport
 from omnigraph_ops.models.history import Measured, RunDecision
 from omnigraph_ops.models.retention import RowRetentionReport
 
@@ -71,6 +71,8 @@ class RunResults:
     backup: BackupReport | None = None
     verified: VerifyReport | None = None
     """What reading that backup again found."""
+    backup_left: BackupLeft | None = None
+    """What lies in the place of a backup that did not get to its report."""
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     attention: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ from omnigraph_ops.storage.store import Storage
 
 _INTENT, _RECORD = "intent.json", "record.json"
 _UNIT = re.compile(r".*/\d{6,}\.json")
+_UNREADABLE = "no work is stopped; put the folder right, or remove it"
 T = TypeVar("T")
 Warn = Callable[[str], None]
 _DEAD_AFTER_SECONDS = 86_400.0
@@ -124,9 +125,19 @@ def silent(_text: str) -> None:
 
 
 def open_journals(storage: Storage, *, warn: Warn = silent) -> tuple[Journal, ...]:
-    """Every journal that can be read, oldest first; `warn` gets one sentence for each of the others. Reads."""
+    """Every journal that can be read, oldest first; `warn` gets one sentence for each of the others. Reads.
+
+    Nothing that stands in their place stops the work on the graph, either: `warn` gets a sentence about it.
+    """
     found: list[Journal | None] = []
-    for folder in sorted(folders_in(storage, RUNS_DIR)):
+    try:
+        folders = sorted(folders_in(storage, RUNS_DIR))
+    except OpsError as error:
+        warn(f"interrupted runs cannot be recorded: {error}; {_UNREADABLE}")
+        return ()
+    if storage.is_blocked(RUNS_DIR):  # by a link that leads nowhere: it lists as empty
+        warn(f"interrupted runs cannot be recorded: {RUNS_DIR} is a link that leads nowhere; {_UNREADABLE}")
+    for folder in folders:
         if is_ulid(folder.rpartition("/")[2]):
             with isolated(folder, warn):
                 found.append(read(storage, folder))

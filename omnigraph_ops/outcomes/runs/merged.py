@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from omnigraph_ops.models import (
     CleanupStats,
@@ -18,16 +18,12 @@ from omnigraph_ops.models import (
 from omnigraph_ops.models.optimize import amplification
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionReport, TableRowStats
 from omnigraph_ops.outcomes.history.results import RunResults
+from omnigraph_ops.outcomes.runs.results import TableRow
 
 T = TypeVar("T")
 
 
-class _Row(Protocol):
-    @property
-    def table_key(self) -> str: ...
-
-
-R = TypeVar("R", bound=_Row)
+R = TypeVar("R", bound=TableRow)
 
 
 def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
@@ -48,6 +44,7 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
         recovery=recovery and RecoverReport(uri=uri, outcomes=tuple(recovered), status=recovery.status),
         row_retention=_rows([a.row_retention for a in attempts if a.row_retention]),
         backup=_last(a.backup for a in attempts),
+        backup_left=None if any(a.backup for a in attempts) else _last(a.backup_left for a in attempts),
         verified=_last(a.verified for a in attempts),
     )
 
@@ -65,6 +62,7 @@ def with_told(noted: RunResults, told: RunResults, uri: str) -> RunResults:
         recovery=noted.recovery or told.recovery,
         orphans=noted.orphans or told.orphans,
         row_retention=noted.row_retention or told.row_retention,
+        backup_left=None if noted.backup else told.backup_left,
     )
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 
+from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
@@ -37,6 +38,11 @@ class RecordedRun(Run):
         self._turn = threading.RLock()
         self._units: list[UnitRecord] = []
         self._asked, self._wrote_intent, self._audited = False, False, False
+        self.keeps_journal = task is not None or not graph.storage.is_blocked(RUNS_DIR)
+        """Whether a kill of this process leaves what the run had begun; without it the run works all the same.
+
+        A task does not: the report of its run would know of nothing that it did.
+        """
 
     @property
     def stopping(self) -> bool:
@@ -129,11 +135,13 @@ class RecordedRun(Run):
             journal.remove(self._graph.storage, self.folder)
 
     def _note(self, number: int, record: UnitRecord) -> None:
+        if not self.keeps_journal:
+            return
         secrets = credentials_of(self._graph)
         journal.note(self._graph.storage, self.folder, number, record, clean=lambda text: redacted(text, secrets))
 
     def _write_intent(self) -> None:
-        if self._wrote_intent:
+        if self._wrote_intent or not self.keeps_journal:
             return
         versions = {key: at.version for key, at in self._before.tables if at.version is not None}
         intent = journal.intent_of(self.header, self.decisions, self._before.graph.version, versions, self.task)

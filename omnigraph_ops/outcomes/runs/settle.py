@@ -32,7 +32,7 @@ def settle(graph: Graph, *, warn: Warn = journal.silent) -> tuple[RunRecord, ...
     settled stays for the next time, `warn` gets one sentence about it, and the others are settled.
 
     Raises:
-        OpsError: the journals could not be listed, or the lease of whoever settles could not be taken.
+        OpsError: the lease of whoever settles could not be taken.
     """
     if all(found.may_be_alive for found in journal.open_journals(graph.storage, warn=warn)):
         return ()

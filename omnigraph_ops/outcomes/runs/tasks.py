@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
@@ -88,7 +88,7 @@ def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
 def read_tasks(storage: Storage, run_id: str, *, warn: Warn = journal.silent) -> TaskJournals:
     """Every attempt of a run's tasks; `warn` gets a sentence about each that cannot be read. Reads."""
     names: dict[str, set[str]] = {}
-    for found in below_folder(storage, journal.tasks_of(run_id)):
+    for found in _files(storage, journal.tasks_of(run_id), warn):
         folder, _, name = found.path.rpartition("/")
         names.setdefault(folder, set()).add(name)
     left: list[TaskLeft] = []
@@ -178,10 +178,18 @@ def _record(graph: Graph, header: RunHeader, warn: Warn) -> RunRecord:
 def _by_run(storage: Storage) -> tuple[tuple[str, tuple[Stored, ...]], ...]:
     """Every run's folder with its files. Reads."""
     found: dict[str, list[Stored]] = {}
-    for file in below_folder(storage, TASKS_DIR):
+    for file in _files(storage, TASKS_DIR, journal.silent):
         if not file.is_folder:
             found.setdefault("/".join(file.path.split("/")[:3]), []).append(file)
     return tuple((folder, tuple(files)) for folder, files in found.items())
+
+
+def _files(storage: Storage, folder: str, warn: Warn) -> Iterable[Stored]:
+    """Everything below a folder of journals; nothing that stands in its place stops any work. Reads."""
+    if storage.is_blocked(TASKS_DIR):
+        warn(f"{TASKS_DIR} is no folder: what tasks do cannot be noted; remove it")
+        return ()
+    return below_folder(storage, folder)
 
 
 def _idle_seconds(files: Sequence[Stored]) -> float:

@@ -23,8 +23,11 @@ from omnigraph_ops.models import (
     RepairReport,
     TableStats,
 )
+from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.retention import TableRowStats
 from omnigraph_ops.models.runs import FilesDone, Unit, UnitValue
+from omnigraph_ops.outcomes.backup_places import backup_of
+from omnigraph_ops.outcomes.backup_records import left_of
 from omnigraph_ops.storage.inventory import look_again
 
 
@@ -151,7 +154,7 @@ def _recovered(graph: Graph, unit: Unit) -> RecoveryOutcome | None:
 
 
 def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
-    """How many rows below the cut are not there any more. Reads."""
+    """How many rows below the cut are not there any more, and their edges, which go in the same merge. Reads."""
     plan, branch = unit.rows, unit.branch or None
     entry = graph.state(branch).get(unit.table_key)
     if plan is None or entry is None:
@@ -159,12 +162,18 @@ def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
     now = graph.open_pinned(entry)
     clock = clock_of(now, plan.policy.property, plan.policy.unit)
     left = count_below(now, clock, plan.cut)
+    removed = max(plan.expired - left, 0)
     return TableRowStats(
         table_key=unit.table_key,
-        rows_removed=max(plan.expired - left, 0),
+        rows_removed=removed,
+        edges=plan.edges if removed else (),
         rows_left=left,
         manifest_version=entry.version,
     )
+
+
+def _backed_up(_graph: Graph, unit: Unit) -> BackupLeft | None:
+    return left_of(*backup_of(unit.backup))
 
 
 def _open(graph: Graph, table_path: str) -> Dataset:
@@ -180,6 +189,7 @@ _BY_STAGE: dict[str, Callable[[Graph, Unit], UnitValue | None]] = {
     "repair": _repaired,
     "recover": _recovered,
     "expire-rows": _expired,
+    "backup": _backed_up,
 }
 STAGES = frozenset(_BY_STAGE)
 """The stages whose units can be told."""

@@ -10,8 +10,8 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph.ids import is_ulid, new_ulid
 from omnigraph_ops.models.backup import BackupStart
-from omnigraph_ops.stages.backup.places import LEASE, STARTED
-from omnigraph_ops.stages.backup.records import is_finished, read_start
+from omnigraph_ops.outcomes.backup_places import LEASE, STARTED
+from omnigraph_ops.outcomes.backup_records import is_finished, read_start
 from omnigraph_ops.storage.inventory import below_folder, folders_in, remove_folder
 from omnigraph_ops.storage.store import Storage
 

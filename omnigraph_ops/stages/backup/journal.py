@@ -10,14 +10,14 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.models.backup import JournalledFile, JournalledFiles
-from omnigraph_ops.stages.backup.places import JOURNAL
+from omnigraph_ops.outcomes.backup_places import JOURNAL
 from omnigraph_ops.storage.store import Storage
 
 _BATCH_FILES = 200
 _BATCH_SECONDS = 5.0
 
 
-class Journal:
+class CopyJournal:
     """Collects files as they are copied and writes them down every so often."""
 
     def __init__(self, destination: Storage, backup_id: str, freeze_id: str) -> None:

@@ -6,10 +6,10 @@ import time
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models.backup import BackupList, BackupState, ListedBackup
+from omnigraph_ops.outcomes.backup_places import place_of, uri_of
+from omnigraph_ops.outcomes.backup_records import is_finished, read_record, read_start
 from omnigraph_ops.stages.backup.claim import backup_ids
-from omnigraph_ops.stages.backup.places import place_of, uri_of
 from omnigraph_ops.stages.backup.plan import tally
-from omnigraph_ops.stages.backup.records import is_finished, read_record, read_start
 from omnigraph_ops.storage.options import AMBIENT, StoreAccess
 from omnigraph_ops.storage.store import Storage
 

@@ -21,13 +21,20 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
+from omnigraph_ops.outcomes.backup_places import (
+    backup_of,
+    graph_around,
+    is_inside,
+    place_of,
+    present_files,
+    stored_at,
+    uri_of,
+)
+from omnigraph_ops.outcomes.backup_records import read_record
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.backup.pace import Meter, Pace, Say
-from omnigraph_ops.stages.backup.places import backup_of, graph_around, is_inside, place_of, stored_at, uri_of
+from omnigraph_ops.stages.backup.pace import CopyPace, Meter, Say
 from omnigraph_ops.stages.backup.plan import tally
-from omnigraph_ops.stages.backup.records import read_record
 from omnigraph_ops.stages.backup.rows import compare_rows
-from omnigraph_ops.stages.backup.take import present_files
 from omnigraph_ops.stages.freeze.checksums import checksum_of
 from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.recovery import check
@@ -74,7 +81,7 @@ def restore_backup(
             record=record,
             present=_claim_place(destination, record),
             workers=(settings or Settings.from_env()).concurrency,
-            pace=Pace(bytes_per_second),
+            pace=CopyPace(bytes_per_second),
             meter=Meter("restored", len(record.files), record.total_bytes, on_progress),
             keeper=keeper,
         )
@@ -141,7 +148,7 @@ class _Restore:
     record: BackupRecord
     present: dict[str, int]
     workers: int
-    pace: Pace
+    pace: CopyPace
     meter: Meter
     keeper: LeaseKeeper
 

@@ -9,10 +9,10 @@ from typing import TypeVar
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.models.backup import JournalledFile
 from omnigraph_ops.models.freeze import CutFile
+from omnigraph_ops.outcomes.backup_places import stored_at
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.backup.journal import Journal
-from omnigraph_ops.stages.backup.pace import Meter, Pace
-from omnigraph_ops.stages.backup.places import stored_at
+from omnigraph_ops.stages.backup.journal import CopyJournal
+from omnigraph_ops.stages.backup.pace import CopyPace, Meter
 from omnigraph_ops.stages.backup.plan import CopyPlan
 from omnigraph_ops.stages.freeze.checksums import checksum_of
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, link_file
@@ -47,9 +47,9 @@ class Transfer:
     """Where the earlier backup is: destination and id."""
     need_checksums: bool
     workers: int
-    pace: Pace
+    pace: CopyPace
     meter: Meter
-    journal: Journal
+    journal: CopyJournal
 
     def run(self, plan: CopyPlan) -> Transferred:
         """Do all of the plan. Writes; destroys what an earlier attempt left and the plan does not want.

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, VerifyReport
+from omnigraph_ops.outcomes.backup_places import backup_of, present_files, stored_at, uri_of
+from omnigraph_ops.outcomes.backup_records import read_record
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.backup.pace import Meter, Pace, Say
-from omnigraph_ops.stages.backup.places import backup_of, stored_at, uri_of
+from omnigraph_ops.stages.backup.pace import CopyPace, Meter, Say
 from omnigraph_ops.stages.backup.plan import IMMUTABLE, tally
-from omnigraph_ops.stages.backup.records import read_record
-from omnigraph_ops.stages.backup.take import present_files
 from omnigraph_ops.stages.freeze.checksums import checksum_of
 from omnigraph_ops.storage.copying import is_half_written
 from omnigraph_ops.storage.inventory import OpsFault, look_again
@@ -39,11 +38,11 @@ def verify_backup(
     """
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
-    pace = Pace(bytes_per_second)
+    pace = CopyPace(bytes_per_second)
     present = present_files(storage, backup_id)
     shared = _shared(graph, record) if graph is not None else ()
     work = tally((*record.files, *(look.file for look in shared)))
-    reader = _Reader(pace, Meter("verified", work.files, work.bytes, on_progress))
+    reader = _FileReader(pace, Meter("verified", work.files, work.bytes, on_progress))
     problems = [
         *_extra(present, record),
         *reader.check(storage, [_kept(backup_id, f, present) for f in record.files]),
@@ -71,10 +70,10 @@ class _Look:
     """Why nobody can tell."""
 
 
-class _Reader:
+class _FileReader:
     """Reads files side by side and compares them."""
 
-    def __init__(self, pace: Pace, meter: Meter) -> None:
+    def __init__(self, pace: CopyPace, meter: Meter) -> None:
         self._pace, self._meter = pace, meter
 
     def check(self, storage: Storage, looks: Sequence[_Look], where: str = "") -> list[FileProblem]:

@@ -16,6 +16,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.runs.told import what_came_of
 from omnigraph_ops.stages.expire_rows.plain import expire_plain
 from omnigraph_ops.stages.expire_rows.through_engine import expiring_table, sweep_branches
 from omnigraph_ops.watch import Stopped
@@ -115,12 +116,21 @@ def _isolated(
         else:
             stats = expiring_table(graph, engine, plan, table, say).expire()
     except Stopped:
-        # It waited for its turn, or to try again: no row of the table is gone.
-        stats = TableRowStats(table_key=table.table_key, refused=_STOPPED, rows_left=table.expired)
+        done = _done(graph, unit, table)
+        stats = done if done.rows_removed else replace(done, refused=_STOPPED)
     except OpsError as error:
-        stats = TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
+        stats = replace(_done(graph, unit, table), error=str(error))
     graph.run.ended(unit, stats)
     return stats
+
+
+def _done(graph: Graph, unit: Unit, table: TableRowPlan) -> TableRowStats:
+    """What a table lost whose work ended early: it may have merged before it waited to drop its branch. Reads."""
+    with contextlib.suppress(OpsError):
+        done = what_came_of(graph, unit)
+        if isinstance(done, TableRowStats):
+            return done
+    return TableRowStats(table_key=table.table_key, rows_left=table.expired)
 
 
 def _quiet(text: str) -> None:

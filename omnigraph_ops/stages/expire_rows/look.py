@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -90,5 +89,5 @@ def lasting_drift(graph: Graph, table_key: str) -> str | None:
         if head == entry.version:
             return None
         problem = f"{table_key} has drifted ({entry.version} → {head}); `omnigraph-ops check` says what settles that"
-        time.sleep(_LOOK_SECONDS)
+        graph.run.pause(_LOOK_SECONDS)
     return problem

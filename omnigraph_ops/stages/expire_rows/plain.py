@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_incrementing, wait_random
 
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import PublishConflict, StalePlan
@@ -27,22 +27,33 @@ def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> T
         StalePlan: more rows are below the cut than the plan allows.
         PublishConflict: other writers were faster each time; nothing was deleted.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
-            dataset = dataset_in(graph, graph.state_of(table.table_key), table.table_key)
-            clock = clock_of(dataset, table.policy.property, table.policy.unit)
-            expired = refuse_over_bounds(plan, table, dataset, clock)
-            keeper.assert_held()
-            try:
-                removed = delete_below(dataset, clock, table.cut) if expired else 0
-            except (CommitConflict, CommitContention):
-                removed = None
-        if removed is not None:
-            return _stats(graph, table, removed, attempt)
-        graph.run.pause(_PAUSE_SECONDS * attempt * (1 + random.random()))
-    raise PublishConflict(
-        f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
+    again = again_after(CommitConflict, CommitContention, graph=graph, pause=_PAUSE_SECONDS)
+    try:
+        removed = again(_delete_expired, graph, plan, table)
+    except RetryError:
+        raise PublishConflict(
+            f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
+        ) from None
+    return _stats(graph, table, removed, again.statistics["attempt_number"])
+
+
+def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retrying:
+    """A bounded number of attempts, with longer and longer pauses; a run that is asked to stop ends them. Pure."""
+    return Retrying(
+        retry=retry_if_exception_type(errors),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_incrementing(pause, pause) + wait_random(0, pause),
+        sleep=graph.run.pause,
     )
+
+
+def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> int:
+    with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
+        dataset = dataset_in(graph, graph.state_of(table.table_key), table.table_key)
+        clock = clock_of(dataset, table.policy.property, table.policy.unit)
+        expired = refuse_over_bounds(plan, table, dataset, clock)
+        keeper.assert_held()
+        return delete_below(dataset, clock, table.cut) if expired else 0
 
 
 def refuse_over_bounds(plan: RowRetentionPlan, table: TableRowPlan, dataset: Dataset, clock: Clock) -> int:

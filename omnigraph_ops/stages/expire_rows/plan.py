@@ -50,7 +50,9 @@ def plan_row_retention(
     refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
     state, planned_at_us = state_of(graph, branch), now_us()
     facts = read_type_facts(graph.storage) if graph.format.publishes else {}
-    planner = _Planner(graph=graph, state=state, facts=facts, bounds=bounds, planned_at_us=planned_at_us, engine=engine)
+    planner = _RowPlanner(
+        graph=graph, state=state, facts=facts, bounds=bounds, planned_at_us=planned_at_us, engine=engine
+    )
     return seal(
         RowRetentionPlan(
             uri=graph.uri,
@@ -66,7 +68,7 @@ def plan_row_retention(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Planner:
+class _RowPlanner:
     """What every table of one plan is judged by."""
 
     graph: Graph

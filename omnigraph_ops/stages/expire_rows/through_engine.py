@@ -8,10 +8,11 @@ and the attempt starts over from what is true then. Readers see one publish, wit
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+
+from tenacity import RetryCallState, RetryError
 
 from omnigraph_ops.coordination.frozen import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -36,7 +37,7 @@ from omnigraph_ops.stages.expire_rows.look import (
     rows_in,
     state_of,
 )
-from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, refuse_over_bounds
+from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, again_after, refuse_over_bounds
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
 from omnigraph_ops.stages.recovery import recover
 
@@ -88,25 +89,22 @@ class ExpiringTable:
             RecoveryPending: something pending did not go away in time.
             EngineFailure: the engine refused; nothing of this attempt was merged.
         """
-        stats, problem = TableRowStats(table_key=self.table.table_key), ""
-        for attempt in range(1, ATTEMPTS + 1):
-            stats = replace(stats, attempts=attempt)
-            if self._nothing_left():
-                return self._final(stats)
-            try:
-                stats = self._attempt(stats)
-            except (EngineConflict, EngineRecovery, EngineTimeout) as error:
-                problem = str(error)
-                self.say(f"{self.table.table_key}: attempt {attempt} of {ATTEMPTS}: {problem}")
-                self.graph.run.pause(_PAUSE_SECONDS * attempt * (1 + random.random()))
-            else:
-                return self._final(stats)
-        if self._nothing_left():
-            return self._final(stats)
-        raise PublishConflict(
-            f"{self.table.table_key}: {ATTEMPTS} attempts failed, the last one because {problem}; "
-            "no row of them was deleted; apply the plan again"
-        )
+        again = again_after(EngineConflict, EngineRecovery, EngineTimeout, graph=self.graph, pause=_PAUSE_SECONDS)
+        again.after = self._say_why
+        try:
+            stats = again(self._attempt)
+        except RetryError as error:
+            stats = TableRowStats(table_key=self.table.table_key)
+            if not self._nothing_left():
+                raise PublishConflict(
+                    f"{self.table.table_key}: {ATTEMPTS} attempts failed, the last one because "
+                    f"{error.last_attempt.exception()}; no row of them was deleted; apply the plan again"
+                ) from None
+        return self._final(replace(stats, attempts=again.statistics["attempt_number"]))
+
+    def _say_why(self, attempt: RetryCallState) -> None:
+        problem = attempt.outcome.exception() if attempt.outcome is not None else None
+        self.say(f"{self.table.table_key}: attempt {attempt.attempt_number} of {ATTEMPTS}: {problem}")
 
     def _nothing_left(self) -> bool:
         self._wait_until_ready()
@@ -115,8 +113,10 @@ class ExpiringTable:
         clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
         return refuse_over_bounds(self.plan, self.table, dataset, clock) == 0
 
-    def _attempt(self, stats: TableRowStats) -> TableRowStats:
+    def _attempt(self) -> TableRowStats:
         """Branch, delete, prove, merge; the branch goes in every outcome. Destroys rows."""
+        if self._nothing_left():
+            return TableRowStats(table_key=self.table.table_key)
         self._refuse_drift()
         name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
         with self._branch(name):
@@ -128,7 +128,7 @@ class ExpiringTable:
             with contextlib.suppress(EngineTimeout), self._turn() as keeper:
                 keeper.assert_held()
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)
-        return self._counted(stats, base)
+        return self._counted(base)
 
     def _refuse_drift(self) -> None:
         """Raise `EngineConflict` where the engine would refuse the merge in the end. Reads."""
@@ -188,8 +188,8 @@ class ExpiringTable:
                 "are left there; nothing was merged"
             )
 
-    def _counted(self, stats: TableRowStats, base: _Base) -> TableRowStats:
-        """Add what a reader of the target does not see any more. Reads.
+    def _counted(self, base: _Base) -> TableRowStats:
+        """What a reader of the target does not see any more. Reads.
 
         Before 0.9.0 another engine process that opens the graph during a merge may undo a part of it.
 
@@ -206,8 +206,8 @@ class ExpiringTable:
             left = how_many_left(dataset_in(self.graph, state, key), "id", ids)
             edges[key] = len(ids) - left
             dangling += [f"{left:,} of {key}"] if left else []
-        return replace(
-            stats,
+        return TableRowStats(
+            table_key=self.table.table_key,
             rows_removed=len(base.ids) - how_many_left(dataset, "id", base.ids),
             edges=tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items())),
             error=_DANGLING.format(edges=", ".join(dangling)) if dangling else None,

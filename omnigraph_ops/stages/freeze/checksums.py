@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.models.freeze import CutFile, CutFiles, ListedFile
+from omnigraph_ops.models.freeze import CutFile, CutFiles, FileRow
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.store import Storage
@@ -64,7 +64,7 @@ def listed(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFiles:
         uri=graph.target,
         freeze_id=freeze_id,
         files=tuple(
-            ListedFile(
+            FileRow(
                 file=f.file,
                 normalized=graph.context.location.uri(f.source),
                 size=f.size,

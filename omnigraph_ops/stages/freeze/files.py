@@ -8,15 +8,16 @@ where a branch begins longer than its transaction, and perhaps its data: nobody 
 from __future__ import annotations
 
 import json
-import time
-import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_tag
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import index_uuids
 from omnigraph_ops.graph.paths import chain_folder
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.files import TrackedFile, files_of_versions
@@ -33,8 +34,10 @@ _KINDS = {
     "index file": CutFileKind.INDEX,
     "transaction file": CutFileKind.TRANSACTION,
 }
-_LOOKS = 3
-_PAUSE_SECONDS = 0.2
+# Called, not a decorator: threads that share a decorated function lose its statistics to each other (tenacity 9.2).
+_again = Retrying(
+    retry=retry_if_exception_type(LanceFailure), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True
+)
 
 
 def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
@@ -78,7 +81,7 @@ class _Dataset:
         manifests = {pin: self._manifest(pin) for pin in self.pins}
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         kinds, needed = self._tracked_kinds()
-        kinds |= dict.fromkeys(self._indexes(raw.values()), CutFileKind.INDEX)
+        kinds |= dict.fromkeys(self._indexes(raw), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)
         kinds |= own
@@ -116,20 +119,14 @@ class _Dataset:
     def _tracked(self, branch: str | None, versions: Collection[int]) -> frozenset[TrackedFile]:
         """What Lance lists for these versions; again, when a newer one was collected meanwhile. Reads."""
         uri = self.graph.context.location.uri(self.path)
-        for _ in range(_LOOKS - 1):
-            try:
-                return files_of_versions(self.graph.lance.open(uri, branch=branch), versions)
-            except LanceFailure:
-                time.sleep(_PAUSE_SECONDS)
-        return files_of_versions(self.graph.lance.open(uri, branch=branch), versions)
+        return _again(lambda: files_of_versions(self.graph.lance.open(uri, branch=branch), versions))
 
-    def _indexes(self, manifests: Iterable[bytes]) -> Iterator[str]:
-        """Files of every index that a manifest names: it holds the sixteen bytes of each uuid as they are. Reads."""
-        whole = tuple(manifests)
+    def _indexes(self, manifests: Mapping[str, bytes]) -> Iterator[str]:
+        """Files of every index that a manifest names. Reads."""
+        named = frozenset[str]().union(*(index_uuids(raw, path) for path, raw in manifests.items()))
         for chain in self._chains():
             for folder in folders_in(self.graph.storage, f"{chain}/_indices"):
-                name = _uuid_bytes(folder.rpartition("/")[2])
-                if name is not None and any(name in data for data in whole):
+                if folder.rpartition("/")[2] in named:
                     yield from (f.path for f in below_folder(self.graph.storage, folder) if not f.is_folder)
 
     def _blobs(self, kinds: Collection[str]) -> Iterator[str]:
@@ -172,10 +169,3 @@ def _sizes(storage: Storage, paths: Collection[str], needed: Collection[str]) ->
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CorruptGraph(f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied")
     return {path: sizes[path] for path in paths if path in sizes}
-
-
-def _uuid_bytes(text: str) -> bytes | None:
-    try:
-        return uuid.UUID(text).bytes
-    except ValueError:
-        return None

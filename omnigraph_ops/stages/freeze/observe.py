@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.errors import InvalidInput, RecoveryPending
 from omnigraph_ops.graph.contract import staging_files
@@ -24,14 +25,20 @@ from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
 from omnigraph_ops.models.freeze import FrozenBranch, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.freeze.pins import Chain, Subject, dataset_pins
+from omnigraph_ops.stages.freeze.pins import Chain, PinnedDataset, dataset_pins
 
-_LOOKS = 8
-_PAUSE_SECONDS = 0.1
+_looking = Retrying(
+    # A branch was deleted between two reads, or somebody wrote.
+    retry=retry_if_exception_type(DatasetMissing) | retry_if_result(lambda look: not (look and look.cut.one_instant)),
+    stop=stop_after_attempt(8),
+    wait=wait_fixed(0.1),
+    retry_error_callback=lambda last: last.outcome and last.outcome.result(),
+)
+"""Looks until a cut is of one instant; the last one is taken as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ObservedCut:
     """A cut and the files of the root that belong to it."""
 
     cut: FrozenCut
@@ -46,7 +53,7 @@ class _Heads:
     contract: tuple[tuple[str, bytes], ...]
 
 
-def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> Look:
+def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> ObservedCut:
     """The cut as it is now, with the tags that it will need. Reads.
 
     Raises:
@@ -55,20 +62,11 @@ def observe_cut(graph: Graph, freeze_id: str, tables: Sequence[str] = ()) -> Loo
         CorruptGraph, StorageError: something of the cut cannot be read.
     """
     if not graph.format.publishes:
-        return Look(cut=_plain_cut(graph, freeze_id, tables), contract=())
-    for attempt in range(_LOOKS):
-        refuse_schema_apply(graph)
-        last = attempt == _LOOKS - 1
-        try:
-            look = _look(graph, freeze_id, tables)
-        except DatasetMissing:  # a branch was deleted between two reads
-            if last:
-                raise
-        else:
-            if look is not None and (last or look.cut.one_instant):
-                return look
-        time.sleep(_PAUSE_SECONDS)
-    raise _schema_apply(graph)
+        return ObservedCut(cut=_plain_cut(graph, freeze_id, tables), contract=())
+    look = _looking(_look, graph, freeze_id, tables)
+    if look is None:
+        raise _schema_apply(graph)
+    return look
 
 
 def refuse_schema_apply(graph: Graph) -> None:
@@ -91,8 +89,9 @@ def stored_manifest(graph: Graph, path: str, branch: str | None, version: int) -
     return next((p for p in (found, older) if graph.storage.exists(p)), None)
 
 
-def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> Look | None:
-    """The cut, None when the contract changed meanwhile. Reads."""
+def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | None:
+    """The cut, of one instant if that can be had; None while the contract changes. Reads."""
+    refuse_schema_apply(graph)
     heads = _heads(graph)
     states = [_state_at(graph, branch, version) for branch, version in heads.branches]
     pins = _graph_pins(graph, freeze_id, states, tables)
@@ -100,7 +99,7 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> Look | None:
     if now.contract != heads.contract:
         return None
     # Heads that did not move since: all of this was there at one instant.
-    return Look(cut=_cut(graph, states, pins, heads, now == heads), contract=heads.contract)
+    return ObservedCut(cut=_cut(graph, states, pins, heads, now == heads), contract=heads.contract)
 
 
 def _heads(graph: Graph) -> _Heads:
@@ -148,11 +147,11 @@ def _graph_pins(
                 keys.setdefault(entry.path, entry.table_key)
 
     def one(path: str) -> tuple[FrozenPin, ...]:
-        subject = Subject(role=PinRole.TABLE, table_key=keys[path], path=path)
+        subject = PinnedDataset(role=PinRole.TABLE, table_key=keys[path], path=path)
         return _pins(graph, freeze_id, subject, wanted[path])
 
     found = in_parallel(one, sorted(wanted), workers=graph.settings.concurrency)
-    manifest = Subject(role=PinRole.GRAPH, table_key=MANIFEST_DIR, path=MANIFEST_DIR)
+    manifest = PinnedDataset(role=PinRole.GRAPH, table_key=MANIFEST_DIR, path=MANIFEST_DIR)
     return (
         *_pins(graph, freeze_id, manifest, {(s.branch, s.manifest_version) for s in states}),
         *_lineage_pins(graph, freeze_id, states),
@@ -172,7 +171,7 @@ def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -
         wanted: set[Chain] = {(None, int(main.version)), *((r.name, _head(graph, path, r.name)) for r in refs)}
         if path == COMMITS_DIR:
             wanted = {(s.branch, _version_of_lineage(graph, s, wanted)) for s in states if s.branch in dict(wanted)}
-        found += _pins(graph, freeze_id, Subject(role=PinRole.LINEAGE, table_key=path, path=path), wanted)
+        found += _pins(graph, freeze_id, PinnedDataset(role=PinRole.LINEAGE, table_key=path, path=path), wanted)
     return found
 
 
@@ -201,7 +200,7 @@ def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut
     def one(entry: TableEntry) -> tuple[FrozenPin, ...]:
         refs = graph.lance.branches(graph.open_pinned(entry))
         heads: set[Chain] = {(r.name, _head(graph, entry.path, r.name)) for r in refs}
-        subject = Subject(role=PinRole.TABLE, table_key=entry.table_key, path=entry.path)
+        subject = PinnedDataset(role=PinRole.TABLE, table_key=entry.table_key, path=entry.path)
         return _pins(graph, freeze_id, subject, {(None, entry.version), *heads})
 
     found = in_parallel(one, entries, workers=graph.settings.concurrency)
@@ -211,7 +210,7 @@ def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut
     return FrozenCut(stamp=graph.stamp, branches=(), pins=pins, contract=(), one_instant=len(entries) == 1)
 
 
-def _pins(graph: Graph, freeze_id: str, subject: Subject, wanted: set[Chain]) -> tuple[FrozenPin, ...]:
+def _pins(graph: Graph, freeze_id: str, subject: PinnedDataset, wanted: set[Chain]) -> tuple[FrozenPin, ...]:
     """The pins of one dataset; a fork point that was collected long ago is none. Reads."""
     refs = graph.lance.branches(graph.lance.open(graph.context.location.uri(subject.path)))
     pins = dataset_pins(freeze_id, subject, wanted, refs)

@@ -15,7 +15,7 @@ Chain = tuple[str | None, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class PinnedDataset:
     """A dataset of a cut."""
 
     role: PinRole
@@ -24,7 +24,7 @@ class Subject:
 
 
 def dataset_pins(
-    freeze_id: str, subject: Subject, wanted: Collection[Chain], refs: Sequence[BranchRef]
+    freeze_id: str, subject: PinnedDataset, wanted: Collection[Chain], refs: Sequence[BranchRef]
 ) -> tuple[FrozenPin, ...]:
     """The wanted versions of one dataset and those where the branches among them begin, each with its tag. Pure.
 

@@ -35,7 +35,7 @@ from omnigraph_ops.lance.tags import create_tag
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.freeze.observe import Look, observe_cut
+from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut
 from omnigraph_ops.stages.freeze.verify import verify_cut
 
 DEFAULT_TTL_SECONDS = 86_400.0
@@ -159,7 +159,7 @@ def _refuse_ended(graph: Graph, hold: Hold) -> None:
         )
 
 
-def _keep_contract(graph: Graph, hold: Hold, look: Look) -> None:
+def _keep_contract(graph: Graph, hold: Hold, look: ObservedCut) -> None:
     """Copies of the root's files: a later schema apply replaces them. Writes."""
     for name, data in look.contract:
         graph.storage.write(f"{contract_folder(hold.hold_id)}/{name}", data)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome, perform
+from omnigraph_ops.coordination.throttle import Pause
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import Executor
@@ -26,14 +27,14 @@ class InProcessExecutor:
 
     kind = Executor.IN_PROCESS
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        self._storage = storage
-        """The graph's store as it was opened; None: as this process reaches it."""
+    def __init__(self, storage: Storage | None = None, pause: Pause | None = None) -> None:
+        self._storage, self._pause = storage, pause
+        """The graph's store as it was opened, None: as this process reaches it; and how its run waits."""
 
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
         for order in orders:
             try:
-                yield perform(order, dataset, storage=self._storage)
+                yield perform(order, dataset, storage=self._storage, pause=self._pause)
             except OpsError as error:
                 # The other groups are none the worse for it, and are committed.
                 yield TaskOutcome(index=order.index, attempt=None, error=str(error))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
 from omnigraph_ops.coordination.freeze_release import sweep_ended
 from omnigraph_ops.coordination.frozen import active_freezes, why_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -104,7 +106,9 @@ def optimize_all(
     def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
         work = _Work(table_key=key, room=room)
-        return _isolated(graph, unit, work, executor or InProcessExecutor(graph.storage), partial(report, key))
+        return _isolated(
+            graph, unit, work, executor or InProcessExecutor(graph.storage, graph.run.pause), partial(report, key)
+        )
 
     stats = run_within(graph, plan, one, budget or Budget())
     internal = optimize_internal_last(graph, plan) if not tables else ()
@@ -141,7 +145,7 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage)
+    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage, graph.run.pause)
     unit = Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
     work = _Work(table_key=table_key, room=room)
     graph.run.begins(unit)
@@ -216,18 +220,22 @@ def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> Tabl
 
 def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
     refuse_pending(graph, beside_siblings=True, table_key=work.table_key)
-    for attempt in range(_ATTEMPTS):
-        work.preempted = attempt
-        try:
-            return _attempt_table(graph, executor, work, on_progress)
-        except _PREEMPTED as error:
-            # Another writer was there between our look and our turn: look again.
-            if attempt == _ATTEMPTS - 1:
-                raise
-            if on_progress is not None:
-                on_progress(f"preempted, planning again: {error}")
-            graph.run.pause(_BACKOFF_SECONDS * 2**attempt)
-    raise AssertionError("unreachable")
+
+    def preempted(attempt: RetryCallState) -> None:
+        work.preempted = attempt.attempt_number
+        if on_progress is not None and attempt.outcome is not None:
+            on_progress(f"preempted, planning again: {attempt.outcome.exception()}")
+
+    # Another writer was there between our look and our turn: look again.
+    looking = Retrying(
+        retry=retry_if_exception_type(_PREEMPTED),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_exponential(multiplier=_BACKOFF_SECONDS),
+        sleep=graph.run.pause,
+        before_sleep=preempted,
+        reraise=True,
+    )
+    return looking(_attempt_table, graph, executor, work, on_progress)
 
 
 def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:

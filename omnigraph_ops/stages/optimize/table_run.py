@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
@@ -33,6 +34,7 @@ from omnigraph_ops.stages.optimize.index_writer import IndexWriter
 from omnigraph_ops.stages.optimize.indexes import prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import Effort, Progress, Room, fold, written_indexes
+from omnigraph_ops.watch import Stopped
 
 _REWRITE_ROUNDS = 5
 # A bound for a run on another machine that died: on this one its hold ends with the process.
@@ -260,14 +262,15 @@ class TableRun:
         failures: list[str] = []
         if not turn.orders:
             return failures
-        for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
-            if outcome.name is None:
-                failures.append(outcome.error or "no reason given")
-                continue
-            turn.finished.append(outcome.name)
-            self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
-            if self.graph.run.stopping:
-                break  # what is rewritten is committed, the rest is planned again by the next run
+        # What is rewritten is committed when the run stops, the rest is planned again by the next run.
+        with contextlib.suppress(Stopped):
+            for outcome in self.executor.execute(self.graph.open_pinned(entry), turn.orders):
+                if outcome.name is None:
+                    failures.append(outcome.error or "no reason given")
+                    continue
+                turn.finished.append(outcome.name)
+                self.progress(f"rewrote {len(turn.finished)} of {turn.groups} fragment groups")
+                self.graph.run.check()
         return failures
 
     def _commit(self, entry: TableEntry, batch: Batch, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:

@@ -27,7 +27,7 @@ class PinState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SidecarVerdict:
     """The class of a sidecar, whether `recover` may finish it, and a sentence for a person."""
 
     classification: SidecarClass
@@ -35,10 +35,12 @@ class Verdict:
     detail: str
 
 
-def classify(sidecar: Sidecar, pins: tuple[PinState, ...], *, newest_version: int, branch_exists: bool) -> Verdict:
+def classify(
+    sidecar: Sidecar, pins: tuple[PinState, ...], *, newest_version: int, branch_exists: bool
+) -> SidecarVerdict:
     """Judge one sidecar by its pins. Pure."""
     if not branch_exists:
-        return Verdict(
+        return SidecarVerdict(
             classification=SidecarClass.ORPHANED_BRANCH,
             recoverable=False,
             detail=f"its branch {sidecar.branch!r} is gone; an open by the engine discards it",
@@ -52,7 +54,7 @@ def classify(sidecar: Sidecar, pins: tuple[PinState, ...], *, newest_version: in
     return _classify_loose(sidecar, pins)
 
 
-def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> Verdict:
+def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> SidecarVerdict:
     on_main = sidecar.branch is None and all(pin.table_branch is None for pin in sidecar.tables)
     ours = sidecar.writer_kind == "Optimize" and len(pins) == 1 and on_main
     moved = [p for p in pins if p.lance_head_version != p.pinned_version]
@@ -63,31 +65,31 @@ def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> Verdict:
         return _roll_forward(ours, all(p.preserves_content for p in pins))
     if not moved and any((p.pinned_version or 0) > p.expected_version for p in pins):
         detail = "its publish landed; only the bookkeeping is left"
-        return Verdict(classification=SidecarClass.STALE, recoverable=ours, detail=_who(detail, ours))
+        return SidecarVerdict(classification=SidecarClass.STALE, recoverable=ours, detail=_who(detail, ours))
     if not moved:
         detail = "it never moved a table; it is withdrawn"
-        return Verdict(classification=SidecarClass.ROLL_BACK, recoverable=ours, detail=_who(detail, ours))
-    return Verdict(
+        return SidecarVerdict(classification=SidecarClass.ROLL_BACK, recoverable=ours, detail=_who(detail, ours))
+    return SidecarVerdict(
         classification=SidecarClass.ROLL_BACK,
         recoverable=False,
         detail="a table moved in a way it did not announce; the engine would restore the published content",
     )
 
 
-def _roll_forward(ours: bool, proven: bool) -> Verdict:
+def _roll_forward(ours: bool, proven: bool) -> SidecarVerdict:
     if not proven:
         # The engine adopts any HEAD here; we publish only what is proven to change no row.
-        return Verdict(
+        return SidecarVerdict(
             classification=SidecarClass.ROLL_FORWARD,
             recoverable=False,
             detail="another writer's rows are among its commits; an open by the engine would publish them too",
         )
     detail = _who("its commits are complete; they are published as they are", ours)
-    return Verdict(classification=SidecarClass.ROLL_FORWARD, recoverable=ours, detail=detail)
+    return SidecarVerdict(classification=SidecarClass.ROLL_FORWARD, recoverable=ours, detail=detail)
 
 
-def _engine_decides(sidecar: Sidecar) -> Verdict:
-    return Verdict(
+def _engine_decides(sidecar: Sidecar) -> SidecarVerdict:
+    return SidecarVerdict(
         classification=SidecarClass.NEEDS_REVIEW,
         recoverable=False,
         detail=f"a {sidecar.writer_kind} of the engine; its outcome is decided when omnigraph opens the graph",
@@ -98,5 +100,5 @@ def _who(detail: str, ours: bool) -> str:
     return detail + (" by `recover`" if ours else " when omnigraph opens the graph")
 
 
-def _review(detail: str) -> Verdict:
-    return Verdict(classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=detail)
+def _review(detail: str) -> SidecarVerdict:
+    return SidecarVerdict(classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=detail)

@@ -9,7 +9,6 @@ on top, which is what the engine does where a sidecar tells it to.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 
 from omnigraph_ops.coordination.fence import fenced
@@ -71,7 +70,7 @@ def _heads(graph: Graph) -> Mapping[str, tuple[int, int]]:
 
 def _settled(graph: Graph, seen: Mapping[str, tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
     """Those that are as they were a moment ago. Reads."""
-    time.sleep(_SETTLE_SECONDS)
+    graph.run.pause(_SETTLE_SECONDS)
     return {key: heads for key, heads in _heads(graph).items() if seen.get(key) == heads}
 
 

@@ -18,7 +18,7 @@ from omnigraph_ops.models.history import RunOutcome, RunRecord
 if TYPE_CHECKING:
     from omnigraph_airflow.page.access import Access
     from omnigraph_airflow.page.listing import ListedGraph
-    from omnigraph_airflow.page.metadata import DagFacts, Question, RunFacts
+    from omnigraph_airflow.page.metadata import DagFacts, OpenQuestion, RunFacts
     from omnigraph_airflow.page.reads import GraphState
     from omnigraph_ops.coordination.holds import Hold
     from omnigraph_ops.outcomes.history.views import View
@@ -40,7 +40,7 @@ class Action:
 class Asked:
     """An open approval with the plan that it is about."""
 
-    question: Question
+    question: OpenQuestion
     plan: Look[View]
 
 
@@ -116,7 +116,7 @@ def charts_of(runs: Sequence[RunRecord]) -> tuple[Chart, ...]:
     return tuple(drawn for drawn in found if drawn is not None)
 
 
-def _plan(graph: ListedGraph, question: Question) -> View:
+def _plan(graph: ListedGraph, question: OpenQuestion) -> View:
     return plan_view(reads.plan_of(graph, question.stage, question.digest))
 
 

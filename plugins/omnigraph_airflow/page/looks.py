@@ -19,7 +19,7 @@ BUSY = "not read yet, the server is busy with other reads of this graph"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ReadLimits:
     """How many reads there may be."""
 
     threads: int = 32
@@ -57,9 +57,9 @@ class Looks:
     A subject is read by one thread at a time, whoever asks.
     """
 
-    def __init__(self, *, keep_seconds: float, bounds: Bounds | None = None) -> None:
+    def __init__(self, *, keep_seconds: float, bounds: ReadLimits | None = None) -> None:
         self._keep = keep_seconds
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or ReadLimits()
         self._slots: dict[Hashable, _Slot] = {}
         self._waiting: deque[_Slot] = deque()
         self._running: Counter[Hashable] = Counter()

@@ -45,7 +45,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class OpenQuestion:
     """An approval that waits for a person."""
 
     dag_id: str
@@ -95,7 +95,7 @@ def newest_runs(dag_ids: Collection[str]) -> Mapping[str, RunFacts]:
     }
 
 
-def open_questions(dag_ids: Collection[str]) -> tuple[Question, ...]:
+def open_questions(dag_ids: Collection[str]) -> tuple[OpenQuestion, ...]:
     """The approvals that those DAGs wait for, oldest first. Reads."""
     columns = (
         TaskInstance.dag_id,
@@ -125,9 +125,9 @@ def open_questions(dag_ids: Collection[str]) -> tuple[Question, ...]:
         return tuple(_question(row) for row in session.execute(query).all())
 
 
-def _question(row: Any) -> Question:
+def _question(row: Any) -> OpenQuestion:
     conf = row.conf or {}
-    return Question(
+    return OpenQuestion(
         dag_id=row.dag_id,
         run_id=row.run_id,
         task_id=row.task_id,

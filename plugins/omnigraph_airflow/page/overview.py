@@ -12,7 +12,7 @@ from omnigraph_airflow.page import charts, metadata, reads, texts
 from omnigraph_airflow.page.access import Access
 from omnigraph_airflow.page.listing import CHECK, ListedGraph, listed_graphs
 from omnigraph_airflow.page.looks import Deadline, Look, Looks
-from omnigraph_airflow.page.metadata import DagFacts, Question, RunFacts
+from omnigraph_airflow.page.metadata import DagFacts, OpenQuestion, RunFacts
 from omnigraph_airflow.page.questions import ASKING, questions_by_graph
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 
@@ -33,7 +33,7 @@ class GraphRow:
     scored_at: datetime | None
     last: RunRecord | None
     trend: charts.Chart | None
-    questions: tuple[Question, ...]
+    questions: tuple[OpenQuestion, ...]
     dag: DagFacts | None
     newest: RunFacts | None
     """The newest run of the nightly DAG, with or without a report."""
@@ -111,7 +111,7 @@ def _rows(access: Access, looks: Looks, graphs: Sequence[ListedGraph]) -> list[G
 def _row(
     graph: ListedGraph,
     look: Look[tuple[RunRecord, ...]],
-    questions: Mapping[str, tuple[Question, ...]],
+    questions: Mapping[str, tuple[OpenQuestion, ...]],
     dags: Mapping[str, DagFacts],
     newest: Mapping[str, RunFacts],
 ) -> GraphRow:

@@ -11,7 +11,7 @@ from omnigraph_airflow.page.listing import root_of
 
 if TYPE_CHECKING:
     from omnigraph_airflow.page.listing import ListedGraph
-    from omnigraph_airflow.page.metadata import Question
+    from omnigraph_airflow.page.metadata import OpenQuestion
 
 MANUAL = ("omnigraph_repair", "omnigraph_cleanup", "omnigraph_orphans")
 ASKING = (NIGHTLY, *MANUAL, "omnigraph_row_retention")
@@ -19,15 +19,15 @@ ASKING = (NIGHTLY, *MANUAL, "omnigraph_row_retention")
 
 
 def questions_by_graph(
-    graphs: Sequence[ListedGraph], asked: Iterable[Question], *, default: str | None
-) -> Mapping[str, tuple[Question, ...]]:
+    graphs: Sequence[ListedGraph], asked: Iterable[OpenQuestion], *, default: str | None
+) -> Mapping[str, tuple[OpenQuestion, ...]]:
     """The questions of each graph by its name; those about a graph without a page are left out. Reads the file system.
 
     Args:
         default: what an empty param `graph` means; None when nobody said.
     """
     of_dag = {graph.dag_id: graph for graph in graphs if graph.named}
-    found: dict[str, list[Question]] = defaultdict(list)
+    found: dict[str, list[OpenQuestion]] = defaultdict(list)
     for question in asked:
         graph = of_dag.get(question.dag_id) or _meant(graphs, question.graph or default)
         if graph is not None:

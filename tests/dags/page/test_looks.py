@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from omnigraph_airflow.page.looks import BUSY, STILL, Bounds, Deadline, Looks
+from omnigraph_airflow.page.looks import BUSY, STILL, Deadline, Looks, ReadLimits
 
 
 def test_a_read_that_hangs_is_begun_once_and_waited_for_no_longer_than_asked() -> None:
@@ -38,7 +38,7 @@ def test_a_timeout_of_the_read_itself_is_a_problem_not_a_wait() -> None:
 
 
 def test_reads_of_a_graph_that_hangs_leave_threads_for_the_others_and_do_not_pile_up() -> None:
-    bounds = Bounds(threads=3, threads_per_graph=2, reads_per_graph=4)
+    bounds = ReadLimits(threads=3, threads_per_graph=2, reads_per_graph=4)
     looks, release, begun = Looks(keep_seconds=60, bounds=bounds), threading.Event(), threading.Semaphore(0)
     threads = set[threading.Thread]()
 
@@ -59,6 +59,6 @@ def test_reads_of_a_graph_that_hangs_leave_threads_for_the_others_and_do_not_pil
 
 
 def test_more_graphs_than_threads_are_read_one_after_the_other() -> None:
-    looks = Looks(keep_seconds=60, bounds=Bounds(threads=2))
+    looks = Looks(keep_seconds=60, bounds=ReadLimits(threads=2))
     futures = [looks.begin(graph, "runs", lambda graph=graph: graph) for graph in range(50)]
     assert [Deadline(60).wait(future, str).value for future in futures] == list(range(50))

@@ -211,7 +211,7 @@ def test_an_open_question_about_rows_shows_its_plan(
     graph = demo_graph(loads=1)
     plan = hostile_row_plan(graph.uri)
     sealed.store(graph.storage, plan)
-    asked = metadata.Question(
+    asked = metadata.OpenQuestion(
         dag_id="omnigraph_row_retention",
         run_id="manual__1",
         task_id="approve_row_retention",

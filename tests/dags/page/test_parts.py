@@ -12,7 +12,7 @@ from omnigraph_airflow.page import charts, texts
 from omnigraph_airflow.page.charts import Value, chart
 from omnigraph_airflow.page.listing import ListedGraph
 from omnigraph_airflow.page.looks import Look
-from omnigraph_airflow.page.metadata import Question, RunFacts
+from omnigraph_airflow.page.metadata import OpenQuestion, RunFacts
 from omnigraph_airflow.page.overview import GraphRow
 from omnigraph_airflow.page.plans import MOST_FILES, plan_view
 from omnigraph_airflow.page.questions import questions_by_graph
@@ -33,8 +33,8 @@ def listed(name: str, *, named: bool = True, **fields: Any) -> ListedGraph:
     return ListedGraph(**{"name": name, "named": named, **known, **fields})
 
 
-def question(dag_id: str, graph: str = "") -> Question:
-    return Question(
+def question(dag_id: str, graph: str = "") -> OpenQuestion:
+    return OpenQuestion(
         dag_id=dag_id,
         run_id="manual__2026-01-01T00:00:00+00:00",
         task_id="approve_repair",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from omnigraph_ops.config.graphs_file.kinds import hours_of
 from omnigraph_ops.config.graphs_file.overrides import SettingsOverrides, variable_of
 from omnigraph_ops.config.graphs_file.schema import json_schema
 from omnigraph_ops.config.graphs_file.yaml_lines import Document, parse
+from omnigraph_ops.config.reference import settings_report
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 
@@ -107,7 +107,10 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
             "    optimize: {executor: spark, spark_threshold: 1GB}\n",
             "5: graphs.people.optimize: spark_threshold is for executor auto, not for spark",
         ),
-        ("    settings: {auto_deleted_share: 2.0}\n", "5: graphs.people.settings: auto_deleted_share must be between"),
+        (
+            "    settings: {auto_deleted_share: 2.0}\n",
+            "5: graphs.people.settings: auto_deleted_share must be at most",
+        ),
         ("    settings: {policy: tiered}\n", "5: graphs.people.settings.policy: unknown key"),
         ("    alerts: {on_failure: [{notifier: nope}]}\n", "5: graphs.people.alerts.on_failure.0.notifier: string sho"),
         (f"    tags: [{'x' * 101}]\n", "5: graphs.people.tags.0: string should have at most 100 characters"),
@@ -195,11 +198,7 @@ def test_settings_become_the_variables_of_the_deployment(write: Write) -> None:
 
 
 def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
-    known = set(
-        re.findall(
-            r"`(OMNIGRAPH_[A-Z0-9_]*[A-Z0-9])`", (ROOT / "omnigraph_ops/config/settings.py").read_text(encoding="utf-8")
-        )
-    )
+    known = {setting.variable for setting in settings_report({}).settings}
     elsewhere = {f"OMNIGRAPH_OPS_{name}" for name in ("POLICY", "CUTOFF", "SPARK_THRESHOLD_BYTES", "TEXT_INDEXERS")}
     assert {variable_of(name) for name in SettingsOverrides.model_fields} == known - elsewhere
 
@@ -212,13 +211,22 @@ def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:
         *("0 0 29 feb *", "0 0 31 1-12/6 *", "0 0 31 2 mon"),
         # Round the end of the week, the year, the hour.
         *("0 1 * * sat-sun", "0 0 30 nov-feb *", "50-10/5 * * * *"),
+        # The second Friday, the last day of the month.
+        *("0 0 * * fri#2", "0 0 l * *"),
     ],
 )
 def test_cron_expressions(text: str) -> None:
     check_cron(text)
 
 
-@pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "*/0 * * * *", "*/00 * * * *", "a * * * *", "@never"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "* * * *", "60 * * * *", "*/0 * * * *", "*/00 * * * *", "a * * * *", "@never"),
+        # A minute at random, other in every parse of the DAG; seconds.
+        *("r 0 * * *", "R(10-20) 0 * * *", "0 0 * * * 30"),
+    ],
+)
 def test_what_is_no_cron_expression(text: str) -> None:
     with pytest.raises(InvalidInput):
         check_cron(text)

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
-import omnigraph_ops.config.settings
 from omnigraph_ops.cli.main import main
-from omnigraph_ops.config.reference import BEGIN, END, markdown, misspelled_settings, replaced, settings_report
+from omnigraph_ops.config.reference import BEGIN, END, Setting, markdown, misspelled_settings, replaced, settings_report
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 
 
-def test_every_variable_that_is_read_is_described_with_its_default() -> None:
-    source = Path(omnigraph_ops.config.settings.__file__).read_text(encoding="utf-8")
-    read = {f"OMNIGRAPH_OPS_{name}" for name in re.findall(r'prefix \+ "([A-Z_]+)"', source)}
+def test_every_setting_is_described_with_its_default() -> None:
     described = {s.variable: s for s in settings_report({}).settings}
-    assert set(described) == read | {"OMNIGRAPH_MAINTENANCE_CONCURRENCY"}
+    assert {s.name for s in described.values()} == set(Settings.model_fields) - {"auto", "publish_attempts"}
+    assert all(s.meaning for s in described.values())
     assert described["OMNIGRAPH_OPS_SMALL_TABLE_BYTES"].default == "67108864 (64.0 MiB)"
     assert not any("OMNIGRAPH" in s.meaning for s in described.values())
+
+
+@pytest.mark.parametrize("setting", settings_report({}).settings, ids=lambda setting: setting.name)
+def test_every_variable_is_read_and_no_other(setting: Setting) -> None:
+    said = {"policy": "tiered", "binary_copy": "never", "exclusive": "on", "defer_index_remap": "on"}
+    text = said.get(setting.name, "0.75" if setting.name.endswith("_share") else "7")
+    (changed,) = (s for s in settings_report({setting.variable: text}).settings if s.is_set)
+    assert (changed.name, changed.value.split()[0]) == (setting.name, text)
+    assert getattr(Settings.from_env({setting.variable: text}), setting.name) != getattr(Settings(), setting.name)
+
+
+@pytest.mark.parametrize("name", ["AUTO", "PUBLISH_ATTEMPTS", "CONCURRENCY"])
+def test_what_looks_like_the_variable_of_a_setting_changes_nothing(name: str) -> None:
+    assert Settings.from_env({f"OMNIGRAPH_OPS_{name}": "1"}) == Settings()
+
+
+def test_the_environment_is_read_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_OPS_HISTORY_DAYS", "many")
+    assert Settings().history_days == 400
 
 
 def test_what_somebody_set_is_told_from_a_default() -> None:

@@ -119,3 +119,25 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, float]) -> None:
 def test_an_unknown_policy_is_named_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_POLICY must be converge or tiered, it is 'best'"):
         Settings.from_env({"OMNIGRAPH_OPS_POLICY": "best"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("CUTOFF", "0", "cutoff must be at least 1, it is 0"),
+        ("WINDOW_SHARE", "0", "window_share must be above 0, it is 0"),
+        ("TIER_UNINDEXED_SHARE", "1", "tier_unindexed_share must be below 1, it is 1"),
+        ("LEASE_TTL_SECONDS", "4000", "lease_ttl_seconds must be at most 3600, it is 4000"),
+    ],
+)
+def test_a_value_out_of_bounds_is_one_sentence(name: str, text: str, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Settings.from_env({f"OMNIGRAPH_OPS_{name}": text})
+    assert str(refused.value).replace(".0", "") == sentence
+
+
+def test_what_one_run_says_is_checked_like_the_rest() -> None:
+    tiered = Settings(cutoff=3).for_run(policy="tiered", cutoff=None, auto=True)
+    assert (tiered.policy, tiered.cutoff, tiered.auto) == (RewritePolicy.TIERED, 3, True)
+    with pytest.raises(InvalidInput, match="cutoff"):
+        Settings().for_run(policy=None, cutoff=-1, auto=False)

@@ -121,7 +121,7 @@ def test_every_task_of_a_rewrite_asks_for_admission(demo_graph: DemoGraph, monke
     asked: list[tuple[Ceilings, int]] = []
 
     @contextlib.contextmanager
-    def admit(_storage: Storage, ceilings: Ceilings, size: int) -> Iterator[None]:
+    def admit(_storage: Storage, ceilings: Ceilings, size: int, _pause: object) -> Iterator[None]:
         asked.append((ceilings, size))
         yield
 

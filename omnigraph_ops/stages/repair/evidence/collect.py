@@ -20,7 +20,7 @@ from omnigraph_ops.stages.repair.evidence.branches import BranchView, branch_evi
 from omnigraph_ops.stages.repair.evidence.consequences import if_not_published, if_published
 from omnigraph_ops.stages.repair.evidence.cost import estimate
 from omnigraph_ops.stages.repair.evidence.indexes import index_evidence
-from omnigraph_ops.stages.repair.evidence.rows import Meter, column_types, compare_rows, compare_values, shown_rows
+from omnigraph_ops.stages.repair.evidence.rows import BytesRead, column_types, compare_rows, compare_values, shown_rows
 from omnigraph_ops.stages.repair.evidence.sides import Sides, read_side
 from omnigraph_ops.stages.repair.evidence.verdict import content_verdict
 from omnigraph_ops.stages.repair.evidence.versions import version_evidence
@@ -40,7 +40,7 @@ class EvidenceCollector:
 
     def collect(self, entry: TableEntry, head: Dataset, chain: History) -> DriftEvidence:
         """What differs between the pin of `entry` and `head`. Reads."""
-        started, problems, meter = time.monotonic(), list[str](), Meter()
+        started, problems, meter = time.monotonic(), list[str](), BytesRead()
         sides = _attempt(problems, lambda: self._sides(entry, head))
         found = DriftEvidence(tier=self._tier)
         if sides is not None:
@@ -92,7 +92,7 @@ def _metadata(found: DriftEvidence, sides: Sides, problems: list[str]) -> DriftE
     )
 
 
-def _look_at_rows(found: DriftEvidence, sides: Sides, problems: list[str], meter: Meter) -> DriftEvidence:
+def _look_at_rows(found: DriftEvidence, sides: Sides, problems: list[str], meter: BytesRead) -> DriftEvidence:
     if found.tier is EvidenceTier.COUNTS:
         return found
     diff = _attempt(problems, lambda: compare_rows(sides, meter))
@@ -123,5 +123,5 @@ def _attempt(problems: list[str], read: Callable[[], T]) -> T | None:
         return None
 
 
-def _measured(cost: TierCost, tier: EvidenceTier, meter: Meter, seconds: float) -> TierCost:
+def _measured(cost: TierCost, tier: EvidenceTier, meter: BytesRead, seconds: float) -> TierCost:
     return replace(cost, measured_bytes=meter.bytes_read, seconds=seconds) if cost.tier is tier else cost

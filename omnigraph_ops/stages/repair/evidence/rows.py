@@ -18,7 +18,7 @@ _DIFFERS = " (differs further on)"
 
 
 @dataclass(slots=True)
-class Meter:
+class BytesRead:
     """Bytes of data files read so far."""
 
     bytes_read: int = 0
@@ -35,7 +35,7 @@ class ValueDiff:
     changed: RowIds = field(default_factory=lambda: np.zeros(0, np.uint64))
 
 
-def compare_rows(sides: Sides, meter: Meter) -> RowDiff:
+def compare_rows(sides: Sides, meter: BytesRead) -> RowDiff:
     """Rows by id in the fragments that differ. Reads."""
     before = row_versions(sides.before.dataset, sides.differing_ids(sides.before))
     after = row_versions(sides.after.dataset, sides.differing_ids(sides.after))
@@ -43,7 +43,7 @@ def compare_rows(sides: Sides, meter: Meter) -> RowDiff:
     return diff_rows(before, after)
 
 
-def compare_values(sides: Sides, meter: Meter) -> ValueDiff:
+def compare_values(sides: Sides, meter: BytesRead) -> ValueDiff:
     """Every value in the fragments that differ, one column at a time so that memory stays bounded. Reads."""
     columns: list[ColumnEvidence] = []
     changed = np.zeros(0, np.uint64)
@@ -61,7 +61,7 @@ def column_types(sides: Sides) -> tuple[ColumnEvidence, ...]:
     )
 
 
-def shown_rows(sides: Sides, diff: RowDiff, changed: RowIds | None, meter: Meter) -> tuple[ShownRow, ...]:
+def shown_rows(sides: Sides, diff: RowDiff, changed: RowIds | None, meter: BytesRead) -> tuple[ShownRow, ...]:
     """A handful of rows of each kind of change, in full. Reads."""
     added, removed = _first(diff.added), _first(diff.removed)
     both = _first(changed if changed is not None else np.zeros(0, np.uint64))
@@ -72,7 +72,7 @@ def shown_rows(sides: Sides, diff: RowDiff, changed: RowIds | None, meter: Meter
     return tuple(_shown(i, kind, before.rows.get(i), after.rows.get(i), sides) for kind, ids in kinds for i in ids)
 
 
-def _compare_column(sides: Sides, pair: ColumnPair, meter: Meter) -> tuple[ColumnEvidence, RowIds]:
+def _compare_column(sides: Sides, pair: ColumnPair, meter: BytesRead) -> tuple[ColumnEvidence, RowIds]:
     none = np.zeros(0, np.uint64)
     if pair.before is None or pair.after is None or not pair.comparable:
         return _column(pair, equal=False), none

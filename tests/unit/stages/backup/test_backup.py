@@ -12,12 +12,12 @@ import pytest
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, BackupStart, JournalledFile, JournalledFiles
 from omnigraph_ops.models.freeze import CutFile, CutFileKind
+from omnigraph_ops.outcomes.backup_places import backup_of
+from omnigraph_ops.outcomes.backup_records import read_record, write_record, write_start
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.backup.journal import Journal, read_journal
-from omnigraph_ops.stages.backup.pace import Meter, Pace
-from omnigraph_ops.stages.backup.places import backup_of
+from omnigraph_ops.stages.backup.journal import CopyJournal, read_journal
+from omnigraph_ops.stages.backup.pace import CopyPace, Meter
 from omnigraph_ops.stages.backup.plan import Earlier, plan_copy
-from omnigraph_ops.stages.backup.records import read_record, write_record, write_start
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written, link_file
 from omnigraph_ops.storage.store import Storage
 
@@ -100,7 +100,7 @@ def test_leftovers_of_an_attempt_go() -> None:
 
 def test_the_journal_survives_a_damaged_part(tmp_path: Path) -> None:
     store = Storage(str(tmp_path))
-    notes = Journal(store, ID, "one")
+    notes = CopyJournal(store, ID, "one")
     notes.note(JournalledFile(file="a", size=1, checksum=SUM))
     notes.close()
     store.write(f"{ID}/journal/{ID}.json", b"{half")
@@ -146,12 +146,12 @@ def test_a_copy_is_what_the_source_is(tmp_path: Path, size: int) -> None:
     (tmp_path / "a").write_bytes(bytes(range(256)) * (size // 256) + b"x" * (size % 256))
     store, seen = Storage(str(tmp_path)), list[int]()
     checksum = copy_file(
-        (store, "a"), (store, "b/c"), Expected(size=size), pacing=Pace(250_000_000), on_bytes=seen.append
+        (store, "a"), (store, "b/c"), Expected(size=size), pacing=CopyPace(250_000_000), on_bytes=seen.append
     )
     assert (tmp_path / "b" / "c").read_bytes() == (tmp_path / "a").read_bytes()
     assert sum(seen) == size
     again = Expected(size=size, checksum=checksum)
-    assert copy_file((store, "a"), (store, "d"), again, pacing=Pace(None)) == checksum
+    assert copy_file((store, "a"), (store, "d"), again, pacing=CopyPace(None)) == checksum
 
 
 @pytest.mark.parametrize("expected", [Expected(size=7), Expected(size=3, checksum=SUM)])
@@ -159,7 +159,7 @@ def test_what_is_not_as_expected_never_gets_its_name(tmp_path: Path, expected: E
     (tmp_path / "a").write_bytes(b"abc")
     store = Storage(str(tmp_path))
     with pytest.raises(CorruptGraph, match="instead of"):
-        copy_file((store, "a"), (store, "b"), expected, pacing=Pace(None))
+        copy_file((store, "a"), (store, "b"), expected, pacing=CopyPace(None))
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
@@ -175,24 +175,24 @@ def test_a_link_takes_the_place_of_what_is_there(tmp_path: Path) -> None:
     assert link_file((store, "a"), (store, "b"))
     assert (tmp_path / "b").read_bytes() == b"abc"
     assert not link_file((store, "gone"), (store, "c"))
-    assert not copy_within((store, "a"), (store, "c"), 3, pacing=Pace(None)), "there is no server on local disk"
+    assert not copy_within((store, "a"), (store, "c"), 3, pacing=CopyPace(None)), "there is no server on local disk"
 
 
 def test_a_pace_spaces_what_goes_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
     slept, clock = list[float](), [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(threading.Event, "wait", lambda _self, seconds: slept.append(seconds))
-    pace = Pace(1_000_000)
+    pace = CopyPace(1_000_000)
     for _ in range(3):
         pace.wait_for(500_000)
     assert slept == [0, 0.5, 1.0]
     assert pace.chunk == 250_000
-    Pace(None).wait_for(10**12)
+    CopyPace(None).wait_for(10**12)
     assert slept[3:] == [0]
 
 
 def test_an_error_ends_copies_that_wait_for_their_turn() -> None:
-    pace, waiting = Pace(1), threading.Event()
+    pace, waiting = CopyPace(1), threading.Event()
 
     def work(size: int) -> None:
         if size == 0:

@@ -15,9 +15,10 @@ from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_t
 from omnigraph_ops.coordination.frozen import covers, frozen_text
 from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.graph.lance_manifest import index_uuids, manifest_message, with_message
 from omnigraph_ops.lance.gateway import BranchRef
-from omnigraph_ops.models.freeze import CutFileKind, CutFiles, ListedFile, PinRole
-from omnigraph_ops.stages.freeze.pins import Subject, dataset_pins, fork_points
+from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
+from omnigraph_ops.stages.freeze.pins import PinnedDataset, dataset_pins, fork_points
 from omnigraph_ops.stages.freeze.roots import recorded_roots, rename_roots
 from omnigraph_ops.stages.freeze.take import LONGEST_TTL_SECONDS, check_ttl
 from omnigraph_ops.views.freeze_text import age_text, files_csv
@@ -64,7 +65,7 @@ def test_every_fork_point_down_to_main_is_part_of_a_cut() -> None:
 
 
 def test_pins_have_a_tag_each_and_remember_the_lifetime_of_their_branch() -> None:
-    subject = Subject(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
+    subject = PinnedDataset(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
     pins = dataset_pins(ULID, subject, {(None, 8), ("a", 5), (None, 6)}, [ref("a", None, 3)])
     assert [(p.role, p.branch, p.version) for p in pins] == [
         (PinRole.TABLE, None, 6),
@@ -79,7 +80,7 @@ def test_pins_have_a_tag_each_and_remember_the_lifetime_of_their_branch() -> Non
 
 
 def test_a_version_that_is_published_and_a_fork_point_is_pinned_once() -> None:
-    subject = Subject(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
+    subject = PinnedDataset(role=PinRole.TABLE, table_key="node:A", path="nodes/1")
     pins = dataset_pins(ULID, subject, {(None, 3), ("a", 5)}, [ref("a", None, 3)])
     assert [(p.branch, p.version, p.role) for p in pins] == [(None, 3, PinRole.TABLE), ("a", 5, PinRole.TABLE)]
 
@@ -113,7 +114,7 @@ def test_a_freeze_has_an_end_that_somebody_lives_to_see(seconds: float) -> None:
 
 
 def test_csv_of_a_file_list_survives_odd_names() -> None:
-    row = ListedFile(file='a,"b', normalized='/g/a,"b', size=3, kind=CutFileKind.DATA, records_root=True)
+    row = FileRow(file='a,"b', normalized='/g/a,"b', size=3, kind=CutFileKind.DATA, records_root=True)
     rows = list(csv.DictReader(io.StringIO(files_csv(CutFiles(uri="/g", freeze_id=ULID, files=(row,))))))
     expected = {
         "file": 'a,"b',
@@ -161,6 +162,30 @@ def test_an_unchanged_manifest_is_byte_for_byte_the_same(branched: Path) -> None
         data = manifest.read_bytes()
         assert rename_roots(data, lambda old: old) == data
     assert recorded_roots(min((branched / "_versions").glob("*.manifest")).read_bytes()) == ()
+
+
+def test_a_renamed_root_leaves_every_other_field_as_it_is(branched: Path) -> None:
+    data = newest(branched).read_bytes()
+    # A field that this release does not know, in the message and in the root itself.
+    message = manifest_message(data)
+    message.MergeFromString(b"\xc2\x3e\x05later")
+    message.base_paths[0].MergeFromString(b"\xc2\x3e\x05later")
+    data = with_message(data, message)
+    moved = rename_roots(data, lambda old: f"/somewhere/else{old}")
+    assert moved.count(b"later") == 2
+    back = rename_roots(moved, lambda new: new.removeprefix("/somewhere/else"))
+    assert (manifest_message(back), len(back)) == (message, len(data))
+
+
+def test_the_indexes_of_a_branch_are_those_that_its_manifest_names(branched: Path) -> None:
+    first = {folder.name for folder in (branched / "_indices").iterdir()}
+    assert index_uuids(newest(branched).read_bytes(), "m") == first
+    lance.dataset(str(branched)).create_scalar_index("id", "BTREE", replace=True)
+    now = min((branched / "_versions").glob("*.manifest")).read_bytes()
+    # Its transaction still names the first one, which the version does not read any more.
+    assert index_uuids(now, "m") == {folder.name for folder in (branched / "_indices").iterdir()} - first
+    with pytest.raises(CorruptGraph, match="torn"):
+        index_uuids(now[:-1], "torn")
 
 
 @pytest.mark.parametrize(

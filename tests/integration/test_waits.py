@@ -1,0 +1,129 @@
+"""Whatever a run waits for: the first Ctrl-C ends the waiting, not the time for which it would have waited."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import serde
+from omnigraph_ops.coordination import fence, throttle
+from omnigraph_ops.coordination.fence import current_lock, fenced
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.state import THROTTLE_DIR
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.outcomes import history
+from omnigraph_ops.outcomes.history.results import Snapshot
+from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+from omnigraph_ops.watch import Stopped
+from tests.conftest import DemoGraph
+from tests.support.history import header
+
+SMALL = {"loads": 3, "rows": 12, "node_types": 1}
+_NOTICED_SECONDS = 2.0
+_HOLDS_A_LEASE = frozenset({"lease.py", "throttle.py", "runs/watch.py", "runs/recorded.py"})
+"""Where waiting is given to the caller, or is what the caller gives."""
+_SHORT = {
+    "fence.py": "the thread that lifts a fence; the verb does not wait for it",
+    "freeze/observe.py": "eight looks, a tenth of a second apart",
+    "freeze/files.py": "three looks, a fifth of a second apart",
+    "edges/history_table.py": "the record of the run, at its end",
+    "retention/through_engine.py": "the scratch branch goes in every outcome, three tries half a second apart",
+}
+
+
+@contextlib.contextmanager
+def _ledger_far_ahead(graph: Graph) -> Iterator[None]:
+    ahead = throttle.Ledger(next_start=time.time() + 3000)
+    graph.storage.write(f"{THROTTLE_DIR}/ledger.json", serde.dumps(ahead).encode())
+    yield
+
+
+def _slot_taken(graph: Graph) -> AbstractContextManager[object]:
+    place = LeasePlace(path=f"{THROTTLE_DIR}/slot-0", name="slot 0")
+    return committer_lease(graph.storage, purpose="another rewrite", ttl_seconds=600, wait_seconds=0, place=place)
+
+
+def _locked(graph: Graph) -> AbstractContextManager[object]:
+    place = LeasePlace(path=f"{THROTTLE_DIR}/lock", name="the lock")
+    return committer_lease(graph.storage, purpose="another booking", ttl_seconds=600, wait_seconds=0, place=place)
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "busy"),
+    [
+        ("MAX_REWRITE_BYTES_PER_SECOND", _ledger_far_ahead),
+        ("MAX_REWRITE_BYTES_PER_SECOND", _locked),
+        ("MAX_CONCURRENT_REWRITES", _slot_taken),
+    ],
+)
+def test_waiting_in_the_throttle_ends_with_the_first_signal(
+    demo_graph: DemoGraph, ceiling: str, busy: Callable[[Graph], AbstractContextManager[object]]
+) -> None:
+    graph = demo_graph(**SMALL)
+    options = {f"OMNIGRAPH_OPS_{ceiling}": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-m", "omnigraph_ops", "optimize", graph.uri, "--table", "node:Person"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with busy(graph):
+        process = subprocess.Popen(
+            command, env=os.environ | options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        signal.signal(signal.SIGINT, before)
+        try:
+            _until(Path(graph.uri, "__maintenance/rewrites").exists)
+            time.sleep(1)
+            assert process.poll() is None
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            took = time.monotonic() - began
+        finally:
+            process.kill()
+            process.communicate()
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert took < _NOTICED_SECONDS + 1, "the rest is the report and the record"
+    assert out.startswith("optimize ")
+    assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED
+
+
+def test_waiting_for_writers_behind_the_fence_ends_with_the_first_signal(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = open_graph(demo_graph(**SMALL).uri)
+    run = graph.run = RecordedRun(graph, header(), Snapshot())
+    monkeypatch.setattr(fence, "sidecar_names", lambda _storage: ("a writer",))
+    threading.Timer(0.3, run.stop).start()
+    began = time.monotonic()
+    with pytest.raises(Stopped), fenced(graph, drain_seconds=60):
+        pass
+    assert time.monotonic() - began < _NOTICED_SECONDS + 0.3
+    assert current_lock(graph) is None
+
+
+def test_nothing_else_waits_without_asking() -> None:
+    """A new wait asks its run, or is named above with what bounds it."""
+    package = Path(throttle.__file__).parent
+    sleeping = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if re.search(r"time\.sleep\b", path.read_text(encoding="utf-8"))
+    }
+    assert sleeping == _HOLDS_A_LEASE | _SHORT.keys()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,39 @@
+"""What the demo says while Airflow starts."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from omnigraph_airflow import demo_airflow
+from omnigraph_airflow.demo_airflow import DemoAirflow, DemoError
+
+
+@pytest.fixture
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoAirflow:
+    """An Airflow whose process runs and is not ready yet."""
+    monkeypatch.setattr(demo_airflow, "ALIVE_SECONDS", 1.0)
+    airflow = DemoAirflow(tmp_path, 0, {})
+    airflow._process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    return airflow
+
+
+def test_a_person_who_waits_is_told_what_for(starting: DemoAirflow, capsys: pytest.CaptureFixture[str]) -> None:
+    ready_at = time.monotonic() + 2.6
+    try:
+        starting._wait("Airflow", lambda: time.monotonic() > ready_at)
+    finally:
+        starting.stop()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert {line.rpartition(",")[0].strip() for line in lines} == {"waiting for Airflow"}
+
+
+def test_an_airflow_that_ended_is_not_waited_for(starting: DemoAirflow) -> None:
+    assert starting._process is not None
+    starting._process.kill()
+    starting._process.wait()
+    with pytest.raises(DemoError, match="stopped while starting"):
+        starting._wait("Airflow", lambda: False)
