@@ -32,14 +32,16 @@ from tests.support.history import header
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 _NOTICED_SECONDS = 2.0
-_HOLDS_A_LEASE = frozenset({"lease.py", "throttle.py", "runs/watch.py", "runs/recorded.py"})
+_HOLDS_A_LEASE = frozenset(
+    {"coordination/lease.py", "coordination/throttle.py", "watch.py", "outcomes/runs/recorded.py"}
+)
 """Where waiting is given to the caller, or is what the caller gives."""
 _SHORT = {
-    "fence.py": "the thread that lifts a fence; the verb does not wait for it",
-    "freeze/observe.py": "eight looks, a tenth of a second apart",
-    "freeze/files.py": "three looks, a fifth of a second apart",
-    "edges/history_table.py": "the record of the run, at its end",
-    "retention/through_engine.py": "the scratch branch goes in every outcome, three tries half a second apart",
+    "coordination/fence.py": "the thread that lifts a fence; the verb does not wait for it",
+    "stages/freeze/observe.py": "eight looks, a tenth of a second apart",
+    "stages/freeze/files.py": "three looks, a fifth of a second apart",
+    "lance/history_table.py": "the record of the run, at its end",
+    "stages/expire_rows/through_engine.py": "the scratch branch goes in every outcome, three tries half a second apart",
 }
 
 
@@ -113,7 +115,7 @@ def test_waiting_for_writers_behind_the_fence_ends_with_the_first_signal(
 
 def test_nothing_else_waits_without_asking() -> None:
     """A new wait asks its run, or is named above with what bounds it."""
-    package = Path(throttle.__file__).parent
+    package = Path(throttle.__file__).parents[1]
     sleeping = {
         str(path.relative_to(package))
         for path in package.rglob("*.py")
