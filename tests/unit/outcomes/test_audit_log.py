@@ -51,18 +51,26 @@ def test_what_an_entry_says_cannot_move_a_cursor_or_begin_a_line(tmp_path: Path)
 def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) -> None:
     storage, since = Storage(str(tmp_path)), now_us()
     about = {"verb": "cleanup", "actor": "ann", "digest": "sha256:1"}
-    assert not audit_log.is_open(storage, run="r1", since_us=since)
+
+    def is_open(run: str, task: str | None = None) -> bool:
+        return audit_log.is_open(storage, run=run, task=task, since_us=since)
+
+    assert not is_open("r1")
     entry = audit_log.started(storage, run="r1", **about)
-    assert (entry.event, audit_log.is_open(storage, run="r1", since_us=since)) == (AuditEvent.STARTED, True)
-    assert not audit_log.is_open(storage, run="r2", since_us=since)
+    assert (entry.event, is_open("r1")) == (AuditEvent.STARTED, True)
+    assert not is_open("r2")
+    assert not is_open("r1", "a task of it")
+    audit_log.started(storage, run="r1", task="a task of it", **about)
+    assert is_open("r1", "a task of it")
     audit_log.append(storage, AuditEvent.INTERRUPTED, run="r1", **about)
-    assert not audit_log.is_open(storage, run="r1", since_us=since)
+    assert not is_open("r1")
+    assert is_open("r1", "a task of it")
 
 
 def test_a_start_is_found_although_the_clock_was_set_back_after_the_run_began(tmp_path: Path) -> None:
     storage, hours_us = Storage(str(tmp_path)), 23 * 3600 * 10**6
     audit_log.started(storage, run="r1", verb="cleanup", actor="ann", digest="sha256:1")
-    assert audit_log.is_open(storage, run="r1", since_us=now_us() + hours_us)
+    assert audit_log.is_open(storage, run="r1", task=None, since_us=now_us() + hours_us)
 
 
 def test_a_start_that_cannot_be_logged_says_that_nothing_was_done(tmp_path: Path) -> None:
