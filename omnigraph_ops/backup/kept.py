@@ -14,6 +14,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.holds import read_hold
 from omnigraph_ops.models.backup import BackupStart
 from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.runs.watch import Stopped
 
 OWN_TTL_SECONDS = 3600.0
 """After a kill the graph stays frozen this long at most; while the backup works, the end is moved."""
@@ -69,12 +70,13 @@ def _of_before(graph: Graph, before: BackupStart | None, ttl: float) -> Freeze |
 def _prolong(graph: Graph, freeze_id: str, ttl: float, stop: threading.Event) -> None:
     while not stop.wait(ttl / 4):
         # One that fails costs a quarter of the time that is left; that the cut is whole is looked at in the end.
-        with contextlib.suppress(OpsError):
+        with contextlib.suppress(OpsError, Stopped):
             extend_freeze(graph, freeze_id, ttl)
 
 
 def _end(graph: Graph, freeze_id: str, say: Say) -> None:
     try:
         unfreeze(graph, freeze_id)
-    except OpsError as error:
-        say(f"freeze {freeze_id} could not be ended ({error}); it ends by itself")
+    except (OpsError, Stopped) as error:
+        why = "the run was asked to stop" if isinstance(error, Stopped) else error
+        say(f"freeze {freeze_id} could not be ended ({why}); it ends by itself")

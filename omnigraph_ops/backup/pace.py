@@ -15,13 +15,14 @@ _CHUNK = 4 * 1024 * 1024
 _SMALLEST_CHUNK = 64 * 1024
 _SAY_EVERY_SECONDS = 2.0
 _PIECES_PER_SECOND = 4
+_POLL_SECONDS = 0.2
 
 
 class Pace:
     """A ceiling on bytes per second over everything that asks it; None is no ceiling."""
 
-    def __init__(self, bytes_per_second: int | None) -> None:
-        self._rate = bytes_per_second
+    def __init__(self, bytes_per_second: int | None, check: Callable[[], None] | None = None) -> None:
+        self._rate, self._check = bytes_per_second, check
         self._next = 0.0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -37,10 +38,19 @@ class Pace:
         """Wait until so many bytes may go. Sleeps.
 
         Raises:
-            OpsError: the copy was stopped.
+            OpsError: the copy was stopped. Whatever `check` raises ends the waiting, too.
         """
-        if self._stopped.wait(self._delay(size)):
-            raise OpsError("the copy was stopped")
+        left = self._delay(size)
+        while True:
+            step = left
+            if self._check is not None:
+                self._check()
+                step = min(left, _POLL_SECONDS)
+            if self._stopped.wait(step):
+                raise OpsError("the copy was stopped")
+            left -= step
+            if left <= 0:
+                return
 
     def stop(self) -> None:
         """Let every thread that asks, or waits, end: nobody waits for the rest of a large file. Pure."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 
+from omnigraph_ops.edges.inventory import below_folder
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import InvalidInput, StorageError
@@ -74,3 +75,9 @@ def stored_at(backup_id: str, file: str) -> str:
 def uri_of(destination: Storage, backup_id: str) -> str:
     """What `verify` and `restore` take. Pure."""
     return f"{destination.root}/{backup_id}"
+
+
+def present_files(destination: Storage, backup_id: str) -> dict[str, int]:
+    """Sizes of what a backup has, by the file of the graph. Reads."""
+    folder = f"{backup_id}/{FILES}"
+    return {s.path[len(folder) + 1 :]: s.size for s in below_folder(destination, folder) if not s.is_folder}

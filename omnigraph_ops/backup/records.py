@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from omnigraph_ops import serde
-from omnigraph_ops.backup.places import RECORD, STARTED, uri_of
+from omnigraph_ops.backup.places import RECORD, STARTED, present_files, uri_of
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
-from omnigraph_ops.models.backup import BackupRecord, BackupStart
+from omnigraph_ops.models.backup import BackupLeft, BackupRecord, BackupStart, Tally
 
 
 def write_record(destination: Storage, record: BackupRecord) -> BackupRecord:
@@ -57,6 +57,24 @@ def read_start(destination: Storage, backup_id: str) -> BackupStart | None:
         return serde.from_json(BackupStart, destination.read(f"{backup_id}/{STARTED}"))
     except (FileNotFoundError, InvalidInput):
         return None
+
+
+def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:
+    """What lies in the place of a backup, None when that is nothing. Reads.
+
+    Raises:
+        CorruptGraph: its record was damaged or altered.
+    """
+    finished = is_finished(destination, backup_id)
+    if not finished and read_start(destination, backup_id) is None:
+        return None
+    if finished:
+        record = read_record(destination, backup_id)
+        total = Tally(files=len(record.files), bytes=record.total_bytes)
+    else:
+        sizes = present_files(destination, backup_id).values()
+        total = Tally(files=len(sizes), bytes=sum(sizes))
+    return BackupLeft(backup=uri_of(destination, backup_id), backup_id=backup_id, finished=finished, total=total)
 
 
 def _paths(record: BackupRecord) -> Iterator[str]:

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.backup.pace import Meter, Pace, Say
-from omnigraph_ops.backup.places import backup_of, graph_around, is_inside, place_of, stored_at, uri_of
+from omnigraph_ops.backup.places import backup_of, graph_around, is_inside, place_of, present_files, stored_at, uri_of
 from omnigraph_ops.backup.plan import tally
 from omnigraph_ops.backup.records import read_record
 from omnigraph_ops.backup.rows import compare_rows
-from omnigraph_ops.backup.take import present_files
 from omnigraph_ops.edges.copying import Expected, copy_file, copy_within, is_half_written
 from omnigraph_ops.edges.inventory import below_folder, remove_files
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess

@@ -17,12 +17,20 @@ from omnigraph_ops.backup.claim import Claim, claimed
 from omnigraph_ops.backup.journal import Journal, read_journal
 from omnigraph_ops.backup.kept import OWN_TTL_SECONDS, end_of_before, given_freeze, own_freeze
 from omnigraph_ops.backup.pace import Meter, Pace, Say
-from omnigraph_ops.backup.places import FILES, JOURNAL, backup_of, graph_around, is_inside, place_of, stored_at, uri_of
+from omnigraph_ops.backup.places import (
+    JOURNAL,
+    backup_of,
+    graph_around,
+    is_inside,
+    place_of,
+    present_files,
+    stored_at,
+    uri_of,
+)
 from omnigraph_ops.backup.plan import CopyPlan, Earlier, plan_copy, tally
-from omnigraph_ops.backup.records import read_record, write_record, write_start
+from omnigraph_ops.backup.records import left_of, read_record, write_record, write_start
 from omnigraph_ops.backup.rows import rows_of_cut
 from omnigraph_ops.backup.transfer import Transfer, Transferred
-from omnigraph_ops.edges.inventory import below_folder
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess
 from omnigraph_ops.edges.storage import Storage
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
@@ -30,8 +38,10 @@ from omnigraph_ops.freeze.files import cut_files
 from omnigraph_ops.freeze.roots import below_root, recorded_roots
 from omnigraph_ops.freeze.verify import verify_cut
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.models.backup import BackedFile, BackupRecord, BackupReport, BackupStart, RecordedRoot
+from omnigraph_ops.models.backup import BackedFile, BackupLeft, BackupRecord, BackupReport, BackupStart, RecordedRoot
 from omnigraph_ops.models.freeze import CutFile, Freeze
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.runs.watch import Stopped
 
 R = TypeVar("R")
 
@@ -59,6 +69,7 @@ def backup_graph(
 
     Raises:
         InvalidInput: the freeze or the earlier backup cannot be used, or the target is inside the graph.
+        Stopped: the run was asked to stop; the next backup to this place goes on.
         CorruptGraph: something of the cut went while it was copied: named; the backup stays unfinished.
         LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
     """
@@ -67,21 +78,30 @@ def backup_graph(
     if options.freeze_id is not None:
         given_freeze(graph, options.freeze_id)
     earlier = _earlier(options)
-    with (
-        claimed(destination, graph.target) as claim,
-        _kept(graph, claim, options, say) as freeze,
-    ):
-        attempt = _Attempt(
-            graph=graph,
-            destination=destination,
-            claim=claim,
-            freeze=freeze,
-            options=options,
-            earlier=earlier,
-            say=on_progress,
-            began=time.time(),
-        )
-        return attempt.run()
+    with claimed(destination, graph.target) as claim:
+        where = uri_of(destination, claim.backup_id)
+        unit = Unit(name=f"the backup {where}", stage="backup", backup=where)
+        graph.run.begins(unit)
+        try:
+            with _kept(graph, claim, options, say) as freeze:
+                report = _Attempt(
+                    graph=graph,
+                    destination=destination,
+                    claim=claim,
+                    freeze=freeze,
+                    options=options,
+                    earlier=earlier,
+                    say=on_progress,
+                    began=time.time(),
+                ).run()
+        except (Stopped, OpsError):
+            # All threads have ended: what is there now stays.
+            with contextlib.suppress(OpsError):
+                graph.run.ended(unit, left_of(destination, claim.backup_id))
+            raise
+        left = BackupLeft(backup=where, backup_id=claim.backup_id, finished=True, total=report.total)
+        graph.run.ended(unit, left)
+        return report
 
 
 def _place_outside(graph: Graph, target: str, access: StoreAccess) -> Storage:
@@ -111,12 +131,6 @@ def _earlier(options: BackupOptions) -> tuple[Storage, Earlier] | None:
     storage, backup_id = backup_of(options.incremental_from, options.access)
     record = read_record(storage, backup_id)
     return storage, Earlier(record=record, present=present_files(storage, backup_id))
-
-
-def present_files(destination: Storage, backup_id: str) -> dict[str, int]:
-    """Sizes of what a backup has, by the file of the graph. Reads."""
-    folder = f"{backup_id}/{FILES}"
-    return {s.path[len(folder) + 1 :]: s.size for s in below_folder(destination, folder) if not s.is_folder}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +222,7 @@ class _Attempt:
             earlier=(self.earlier[0], self.earlier[1].record.backup_id) if self.earlier is not None else None,
             need_checksums=self.options.need_checksums,
             workers=self.graph.settings.concurrency,
-            pace=Pace(self.options.bytes_per_second),
+            pace=Pace(self.options.bytes_per_second, self.graph.run.check),
             meter=Meter("copied", work.files, work.bytes, self.say),
             journal=Journal(self.destination, self._id, self.freeze.freeze_id),
         )

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.backup.pace import Meter, Pace, Say
-from omnigraph_ops.backup.places import backup_of, stored_at, uri_of
+from omnigraph_ops.backup.places import backup_of, present_files, stored_at, uri_of
 from omnigraph_ops.backup.plan import IMMUTABLE, tally
 from omnigraph_ops.backup.records import read_record
-from omnigraph_ops.backup.take import present_files
 from omnigraph_ops.edges.copying import is_half_written
 from omnigraph_ops.edges.inventory import OpsFault, look_again
 from omnigraph_ops.edges.options import AMBIENT, StoreAccess

@@ -15,6 +15,7 @@ from omnigraph_ops.cli.consent import Effect, require_consent
 from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.graph import open_graph
+from omnigraph_ops.runs.watch import Stopped
 
 _RESTORES = Effect(does="makes a graph of a backup", untouched="nothing was written")
 
@@ -27,7 +28,10 @@ def backup_verb(args: argparse.Namespace) -> int:
         need_checksums=args.checksum,
         bytes_per_second=_pace(args),
     )
-    report = backup_graph(open_target(args), destination, options, on_progress=progress(args))
+    try:
+        report = backup_graph(open_target(args), destination, options, on_progress=progress(args))
+    except Stopped:
+        return 1  # the record says how far it came, and the command ends as one that was interrupted
     emit(args, report, backup_text(report))
     return 0
 

@@ -11,6 +11,7 @@ from omnigraph_ops.history.parts import parts_of
 from omnigraph_ops.history.results import RunResults
 from omnigraph_ops.history.tables import table_record
 from omnigraph_ops.models import SparedFile
+from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.history import (
     Answer,
     Measured,
@@ -74,11 +75,18 @@ def _quarantine_failed(results: RunResults) -> tuple[SparedFile, ...]:
 
 def _notes(results: RunResults) -> tuple[str, ...]:
     """What was done that no figure of the record tells. Pure."""
-    made = results.backup
+    made, left = results.backup, results.backup_left
     if made is None:
-        return ()
+        return () if left is None else (_left(left),)
     copied = human_bytes(made.copied.bytes)
     return (f"backup {made.backup_id}: {made.total.files:,} files, {copied} copied, at {made.backup}",)
+
+
+def _left(left: BackupLeft) -> str:
+    """A backup whose run was cut off, or failed. Pure."""
+    state = "finished" if left.finished else "unfinished, the next backup to that place goes on with it"
+    there = f"{left.total.files:,} files, {human_bytes(left.total.bytes)}"
+    return f"backup {left.backup_id}: {state}; {there}, at {left.backup}"
 
 
 def _counts(tables: Iterable[TableRecord]) -> TableCounts:

@@ -18,7 +18,7 @@ from omnigraph_ops.models import (
     RepairReport,
     TableStats,
 )
-from omnigraph_ops.models.backup import BackupReport
+from omnigraph_ops.models.backup import BackupLeft, BackupReport
 from omnigraph_ops.models.history import Measured, RunDecision
 from omnigraph_ops.models.retention import RowRetentionReport
 
@@ -69,6 +69,8 @@ class RunResults:
     recovery: RecoverReport | None = None
     row_retention: RowRetentionReport | None = None
     backup: BackupReport | None = None
+    backup_left: BackupLeft | None = None
+    """What lies in the place of a backup that did not get to its report."""
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     attention: tuple[str, ...] = ()

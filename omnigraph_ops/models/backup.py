@@ -109,6 +109,17 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackupLeft:
+    """What lies in the place of a backup, whose run may have been cut off."""
+
+    backup: str
+    backup_id: str
+    finished: bool
+    total: Tally
+    """Of an unfinished one: so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackupReport:
     """What `backup` did."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, PlannedFile
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.optimize import TableStats
@@ -39,6 +40,8 @@ class Unit:
     """What a repair is about to publish."""
     rows: TableRowPlan | None = None
     """Which rows are about to be deleted."""
+    backup: str = ""
+    """The backup that is about to be made, as `verify` takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,9 @@ class FilesDone:
     bytes: int = 0
 
 
-UnitValue = TableStats | CleanupStats | OrphanedFork | FilesDone | RepairReport | RecoveryOutcome | TableRowStats
+UnitValue = (
+    TableStats | CleanupStats | OrphanedFork | FilesDone | RepairReport | RecoveryOutcome | TableRowStats | BackupLeft
+)
 """What came of a unit, in the words of its stage."""
 
 
@@ -64,6 +69,7 @@ class UnitResult:
     repaired: RepairReport | None = None
     recovered: RecoveryOutcome | None = None
     expired: TableRowStats | None = None
+    backed_up: BackupLeft | None = None
 
     @classmethod
     def of(cls, value: UnitValue | None) -> UnitResult:
@@ -79,6 +85,7 @@ _FIELDS: dict[type, str] = {
     RepairReport: "repaired",
     RecoveryOutcome: "recovered",
     TableRowStats: "expired",
+    BackupLeft: "backed_up",
 }
 
 

@@ -39,6 +39,7 @@ def with_units(results: RunResults, uri: str, records: Sequence[UnitRecord]) -> 
         recovery=results.recovery or (recovery if recovered else None),
         row_retention=results.row_retention or (rows if rows.tables else None),
         orphans=results.orphans or _orphans(uri, [d for d in did if d[0].stage == "orphans"]),
+        backup_left=results.backup_left or next((r.backed_up for _, r in did if r.backed_up), None),
         quarantine=results.quarantine or _quarantine(uri, [d for d in did if d[0].stage == "quarantine"]),
     )
 

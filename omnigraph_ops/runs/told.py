@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from omnigraph_ops.backup.places import backup_of
+from omnigraph_ops.backup.records import left_of
 from omnigraph_ops.edges.inventory import look_again
 from omnigraph_ops.edges.lance_cleanup import existing_versions
 from omnigraph_ops.edges.lance_commits import OPERATION_PROPERTY
@@ -24,6 +26,7 @@ from omnigraph_ops.models import (
     RepairReport,
     TableStats,
 )
+from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.retention import TableRowStats
 from omnigraph_ops.models.runs import FilesDone, Unit, UnitValue
 
@@ -169,6 +172,10 @@ def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
     )
 
 
+def _backed_up(_graph: Graph, unit: Unit) -> BackupLeft | None:
+    return left_of(*backup_of(unit.backup))
+
+
 def _open(graph: Graph, table_path: str) -> Dataset:
     return graph.lance.open(graph.context.location.uri(table_path))
 
@@ -182,6 +189,7 @@ _BY_STAGE: dict[str, Callable[[Graph, Unit], UnitValue | None]] = {
     "repair": _repaired,
     "recover": _recovered,
     "expire-rows": _expired,
+    "backup": _backed_up,
 }
 STAGES = frozenset(_BY_STAGE)
 """The stages whose units can be told."""
