@@ -40,14 +40,16 @@ class CopyPace:
         Raises:
             OpsError: the copy was stopped. Whatever `check` raises ends the waiting, too.
         """
-        until = time.monotonic() + self._delay(size)
+        left = self._delay(size)
         while True:
+            step = left
             if self._check is not None:
                 self._check()
-            left = max(until - time.monotonic(), 0)
-            if self._stopped.wait(min(left, _POLL_SECONDS)):
+                step = min(left, _POLL_SECONDS)
+            if self._stopped.wait(step):
                 raise OpsError("the copy was stopped")
-            if left <= _POLL_SECONDS:
+            left -= step
+            if left <= 0:
                 return
 
     def stop(self) -> None:
