@@ -216,7 +216,7 @@ class Live:
 
     def failure(self, run: str, task_id: str) -> str:
         """What a task that failed left for the report."""
-        mapped = self.call("admin", "GET", f"{run}/taskInstances/{task_id}/listMapped").json()["task_instances"]
+        mapped = self.call("admin", "GET", f"{run}/taskInstances/{task_id}/listMapped").json().get("task_instances")
         index = mapped[0]["map_index"] if mapped else -1
         path = f"{run}/taskInstances/{task_id}/xcomEntries/failure?map_index={index}&deserialize=true"
         return str(self.call("admin", "GET", path).json()["value"])
