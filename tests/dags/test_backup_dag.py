@@ -11,10 +11,12 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes.history import read_runs
 from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.freezes import freeze_tags
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
@@ -77,3 +79,14 @@ def test_a_retry_ends_the_freeze_of_the_attempt_that_was_killed(graph: Graph) ->
     other, killed, retried = attempt("another run"), attempt("this run"), attempt("this run")
     assert len({other, killed, retried}) == 3
     assert [h.hold_id for h in freezes(graph.storage)] == [other, retried]
+
+
+def test_a_freeze_of_somebody_else_is_not_ended_whatever_an_xcom_says(graph: Graph) -> None:
+    from omnigraph_airflow.operators.backup import UnfreezeOperator
+
+    context: Any = {"ti": SimpleNamespace(dag_id="omnigraph_backup"), "run_id": "this run"}
+    theirs = freeze_graph(graph, reason="an export reads it", owner="ana at a shell").freeze_id
+    tags = freeze_tags(graph.uri)
+    with pytest.raises(InvalidInput, match="was not taken by this run; it was not ended"):
+        UnfreezeOperator(task_id="unfreeze", freeze_id=theirs).run_stage(graph, context)
+    assert ([h.hold_id for h in freezes(graph.storage)], freeze_tags(graph.uri)) == ([theirs], tags)

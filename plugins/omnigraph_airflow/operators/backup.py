@@ -40,7 +40,7 @@ class FreezeOperator(OmnigraphOperator):
         from omnigraph_ops.stages.freeze.take import freeze_graph
         from omnigraph_ops.views.freeze_text import freeze_text
 
-        owner = f"{context['ti'].dag_id}/{context['run_id']}/{self.task_id}"
+        owner = f"{_run(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         freeze = freeze_graph(
             graph,
@@ -54,7 +54,7 @@ class FreezeOperator(OmnigraphOperator):
 
 
 class UnfreezeOperator(OmnigraphOperator):
-    """Ends a freeze; one that has ended already is success. The teardown of `FreezeOperator`.
+    """Ends a freeze that this run took; one that has ended already is success. The teardown of `FreezeOperator`.
 
     :param freeze_id: what `FreezeOperator` returned (templated).
     """
@@ -67,7 +67,15 @@ class UnfreezeOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freeze_release import unfreeze
+        from omnigraph_ops.coordination.holds import freezes
 
+        # The id is an XCom, which whoever may edit the run can change to that of a freeze that others rely on.
+        owners = {hold.owner for hold in freezes(graph.storage) if hold.hold_id == self.freeze_id}
+        if any(not owner.startswith(f"{_run(context)}/") for owner in owners):
+            raise InvalidInput(
+                f"the freeze {self.freeze_id} was not taken by this run; it was not ended; the XCom of the task that "
+                "freezes was changed, and what this run froze ends after its ttl"
+            )
         try:
             return to_xcom(unfreeze(graph, self.freeze_id))
         except InvalidInput as error:
@@ -157,6 +165,11 @@ class VerifyBackupOperator(OmnigraphOperator):
             raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
         graph.run.notes(report)
         return to_xcom(report)
+
+
+def _run(context: Context) -> str:
+    """How the owner of a freeze names the run that took it. Pure."""
+    return f"{context['ti'].dag_id}/{context['run_id']}"
 
 
 def _access(graph: str) -> StoreAccess:
