@@ -28,7 +28,7 @@ class SkipReason(StrEnum):
     """Somebody keeps a cut of it, for a backup perhaps; until that ends nothing of it is written."""
 
 
-class Decision(StrEnum):
+class OptimizeDecision(StrEnum):
     """What the optimize plan wants for a table."""
 
     OPTIMIZE = "optimize"
@@ -106,7 +106,7 @@ class TablePlan:
     """What optimize will do with one table, decided at `read_version` (its pin)."""
 
     table_key: str
-    decision: Decision
+    decision: OptimizeDecision
     read_version: int
     lance_head_version: int
     skipped: SkipReason | None = None
@@ -151,12 +151,14 @@ class OptimizePlan:
     @property
     def deferred(self) -> tuple[TablePlan, ...]:
         """The tables with work that waits for another run. Pure."""
-        return tuple(t for t in self.tables if t.decision is Decision.DEFERRED)
+        return tuple(t for t in self.tables if t.decision is OptimizeDecision.DEFERRED)
 
     def productive(self, executor: Executor | None = None) -> tuple[TablePlan, ...]:
         """The tables with work, optionally only those of one executor. Pure."""
         return tuple(
-            t for t in self.tables if t.decision is Decision.OPTIMIZE and (executor is None or t.executor is executor)
+            t
+            for t in self.tables
+            if t.decision is OptimizeDecision.OPTIMIZE and (executor is None or t.executor is executor)
         )
 
     def in_turn(self, executor: Executor | None = None) -> tuple[TablePlan, ...]:

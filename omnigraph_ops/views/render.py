@@ -9,7 +9,7 @@ from omnigraph_ops.models import (
     CheckReport,
     CleanupPlan,
     CleanupReport,
-    Decision,
+    OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
     OrphansReport,
@@ -74,14 +74,14 @@ def plan_text(plan: OptimizePlan) -> str:
     waiting = f", {len(plan.deferred)} deferred" if plan.deferred else ""
     lines = [f"plan {plan.uri} — {len(plan.tables)} tables, {len(plan.productive())} to optimize{waiting}"]
     for t in plan.tables:
-        if t.decision is Decision.OPTIMIZE:
+        if t.decision is OptimizeDecision.OPTIMIZE:
             frags = f"frags {t.fragments} → {t.fragments_after}"
             detail = f"{frags}, about {human_bytes(t.cost_bytes)}, {t.executor.value}: {t.reason}"
-        elif t.decision is Decision.FAILED:
+        elif t.decision is OptimizeDecision.FAILED:
             detail = t.error or t.reason
         else:
             idle = "no-op" + t.reason.removeprefix("nothing to do")
-            detail = t.reason if t.decision in {Decision.SKIPPED, Decision.DEFERRED} else idle
+            detail = t.reason if t.decision in {OptimizeDecision.SKIPPED, OptimizeDecision.DEFERRED} else idle
         lines.append(f"  {t.table_key:<40} {t.decision.value:<9} {detail}")
         lines += _pending_lines(t.pending_indexes)
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from omnigraph_ops.models import Decision
+from omnigraph_ops.models import OptimizeDecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ def observe(graph: Path) -> dict[str, PlannedTable]:
             pin=t.read_version,
             head=t.lance_head_version,
             rewrite_bytes=t.rewrite_bytes,
-            work_left=t.decision is Decision.OPTIMIZE,
+            work_left=t.decision is OptimizeDecision.OPTIMIZE,
         )
         for t in plan.tables
     }

@@ -12,7 +12,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph, StorageError
 from omnigraph_ops.lots import SHARED_LOTS
-from omnigraph_ops.models import Decision, Executor, OptimizePlan, TablePlan
+from omnigraph_ops.models import Executor, OptimizeDecision, OptimizePlan, TablePlan
 from tests.dags.test_maintenance_dag import run_night
 from tests.support.runs import Instance, context_of
 from tests.support.templates import Templates
@@ -39,7 +39,7 @@ def plan_of(tables: int, *, executor: Executor = Executor.IN_PROCESS) -> Optimiz
     planned = tuple(
         TablePlan(
             table_key=f"node:{n}",
-            decision=Decision.OPTIMIZE,
+            decision=OptimizeDecision.OPTIMIZE,
             read_version=1,
             lance_head_version=1,
             executor=executor,

@@ -17,7 +17,7 @@ from omnigraph_ops.lance import rewrites as lance_rewrites
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits, copying, has_large_pages, with_sizes
 from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_facts, plan_tasks
-from omnigraph_ops.models import BinaryCopy, Decision
+from omnigraph_ops.models import BinaryCopy, OptimizeDecision
 from omnigraph_ops.spark.executor import execute_on_worker
 from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.executors import InProcessExecutor
@@ -64,7 +64,7 @@ def test_pages_are_copied_and_nothing_else_changes(demo_graph: DemoGraph, stamp:
         assert [set(s.fragment_ids) for s in index.segments] == [{fragment.fragment_id}]
     assert head.to_table(filter="id = 'p7'").num_rows == 1
     (again,) = plan_optimize(graph, tables=[TABLE]).tables
-    assert (again.decision, again.data_bytes) == (Decision.NO_OP, size)
+    assert (again.decision, again.data_bytes) == (OptimizeDecision.NO_OP, size)
     assert_pins_are_heads(graph)
     assert_no_leftovers(graph)
 

@@ -13,7 +13,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
+from omnigraph_ops.models import OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.stages.optimize import Budget, optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
@@ -34,7 +34,7 @@ def test_a_budget_takes_some_tables_whole_and_says_the_rest(demo_graph: DemoGrap
     assert len(done) == 2
     assert {t.table_key for t in report.deferred} == planned - done
     left = {t.table_key: t.decision for t in plan_optimize(graph).tables}
-    assert {key for key, decision in left.items() if decision is Decision.OPTIMIZE} == planned - done
+    assert {key for key, decision in left.items() if decision is OptimizeDecision.OPTIMIZE} == planned - done
     assert_pins_are_heads(graph)
     assert rows_everywhere(graph) == before
     optimize_all(graph)
@@ -154,8 +154,8 @@ def test_auto_takes_only_what_is_past_a_threshold(demo_graph: DemoGraph, stamp: 
     write(graph, PERSON, copies("a", 2))
     write(graph, KNOWS, delete_first(6))
     found = {t.table_key: (t.decision, t.skipped) for t in plan_optimize(graph).tables}
-    assert found[PERSON] == (Decision.DEFERRED, SkipReason.BELOW_THRESHOLDS)
-    assert found[KNOWS] == (Decision.DEFERRED, SkipReason.AUTO_OFF)
+    assert found[PERSON] == (OptimizeDecision.DEFERRED, SkipReason.BELOW_THRESHOLDS)
+    assert found[KNOWS] == (OptimizeDecision.DEFERRED, SkipReason.AUTO_OFF)
     assert [t.table_key for t in optimize_all(graph).tables if t.committed] == []
     write(graph, PERSON, delete_first(6))
     for load in ("b", "c", "d"):

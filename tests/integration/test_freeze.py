@@ -21,7 +21,7 @@ from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishCo
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.models import Decision, RetentionPolicy, SkipReason
+from omnigraph_ops.models import OptimizeDecision, RetentionPolicy, SkipReason
 from omnigraph_ops.models.freeze import Freeze, HoldState
 from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup
 from omnigraph_ops.stages.freeze import take
@@ -157,7 +157,7 @@ def test_a_freeze_of_a_table_leaves_the_others_to_maintenance(demo_graph: DemoGr
     report = {t.table_key: t for t in optimize_all(graph).tables}
     assert (report[PERSON].skipped, report[PERSON].error) == (SkipReason.FROZEN, None)
     (skipped,) = (t for t in plan_optimize(graph).tables if t.table_key == PERSON)
-    assert (skipped.decision, skipped.skipped) == (Decision.SKIPPED, SkipReason.FROZEN)
+    assert (skipped.decision, skipped.skipped) == (OptimizeDecision.SKIPPED, SkipReason.FROZEN)
     assert "one table" in skipped.reason
     assert report[KNOWS].committed
     plan = plan_cleanup(graph, KEEP_1)

@@ -16,7 +16,7 @@ from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
-from omnigraph_ops.models import Decision, OptimizeReport, SkipReason
+from omnigraph_ops.models import OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
@@ -279,4 +279,4 @@ def test_the_plan_promises_what_the_run_does(demo_graph: DemoGraph, stamp: int) 
     optimize_all(graph)
     after = plan_optimize(graph).tables
     assert {t.table_key: t.fragments for t in after} == promised
-    assert {t.decision for t in after} == {Decision.NO_OP}
+    assert {t.decision for t in after} == {OptimizeDecision.NO_OP}

@@ -14,7 +14,7 @@ from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
 from omnigraph_ops.coordination.quiet import quiet_state
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import CheckStatus, Decision, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models import CheckStatus, OptimizeDecision, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.stages.health import health
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
@@ -70,7 +70,7 @@ def test_a_folder_is_compacted_and_its_readers_see_the_same(folder: Path, small:
     before = tree_of(folder)
     assert not any(optimized(plain.opened(folder)).values())
     assert tree_of(folder) == before
-    assert {p.decision for p in plan_optimize(graph).tables} == {Decision.NO_OP}
+    assert {p.decision for p in plan_optimize(graph).tables} == {OptimizeDecision.NO_OP}
 
 
 def test_one_dataset_is_maintained_alone(folder: Path) -> None:

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.rewrites.journal import open_journals, table_fol
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.models import Decision
+from omnigraph_ops.models import OptimizeDecision
 from omnigraph_ops.stages.optimize import deferred as deferred_module
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, units
 from omnigraph_ops.stages.orphans import plan_orphans
@@ -83,7 +83,7 @@ def test_a_writer_in_between_loses_nothing(
     scanned = lance.dataset(str(path)).to_table().filter(pc.field("kind") == "k1")
     assert sorted(scanned.column("id").to_pylist()) == plain.answers(path)[1]
     (planned,) = plan_optimize(opened(path, small)).tables
-    assert planned.decision is Decision.NO_OP
+    assert planned.decision is OptimizeDecision.NO_OP
 
 
 @BOTH
@@ -135,7 +135,7 @@ def test_deferral_is_refused_where_row_ids_are_stable(tmp_path: Path) -> None:
     path = dataset(tmp_path, stable=True)
     before = plain.versions(path)
     (planned,) = plan_optimize(plain.opened(path, defer_index_remap=True)).tables
-    assert planned.decision is Decision.FAILED
+    assert planned.decision is OptimizeDecision.FAILED
     assert "its row ids are stable" in str(planned.error)
     (stats,) = optimize_all(plain.opened(path, defer_index_remap=True)).tables
     assert "its row ids are stable" in str(stats.error)

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.rewrites import work
 from omnigraph_ops.coordination.throttle import Ceilings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import fragment_facts
-from omnigraph_ops.models import Decision, RewritePolicy
+from omnigraph_ops.models import OptimizeDecision, RewritePolicy
 from omnigraph_ops.stages.health import health
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
 from omnigraph_ops.storage.store import Storage
@@ -67,7 +67,7 @@ def test_tasks_follow_the_ceiling_and_the_next_run_is_done(
     assert rows_by_id(graph) == before
     assert_pins_are_heads(graph)
     (again,) = plan_optimize(graph, tables=[TABLE]).tables
-    assert (again.decision, again.rewrite_bytes) == (Decision.NO_OP, 0)
+    assert (again.decision, again.rewrite_bytes) == (OptimizeDecision.NO_OP, 0)
     (row,) = (t for t in health(graph).tables if t.table_key == TABLE)
     assert next(p for p in row.parts if p.name == "fragments").points == 0
 
@@ -103,7 +103,7 @@ def test_nights_of_small_loads_stay_within_the_ceiling(
         (stats,) = optimize_all(graph).tables
         assert (stats.error, content(path)) == (None, before)
         (plan,) = plan_optimize(graph).tables
-        assert plan.decision is Decision.NO_OP
+        assert plan.decision is OptimizeDecision.NO_OP
     # Four loads fill a task, and what a task has filled is not touched again.
     assert len(admitted) == len(fragment_ids(path)) == 6
     assert max(admitted) <= bound

@@ -14,7 +14,7 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import build_index, fold_index
 from omnigraph_ops.lance.text_index_process import process_of
 from omnigraph_ops.lance.text_indexer import home_of
-from omnigraph_ops.models import Decision, TablePlan
+from omnigraph_ops.models import OptimizeDecision, TablePlan
 from omnigraph_ops.stages.health import health
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.index_writer import IndexWriter, Progress
@@ -141,13 +141,13 @@ def test_what_an_earlier_release_folded_is_shown_and_built_anew(
     (table,) = health(graph, tables=(DOC,)).tables
     assert "title_idx has words of Lance 11 or newer" in str(table.note)
     plan = planned(graph)
-    assert (plan.decision, "so it is built anew" in plan.reason) == (Decision.OPTIMIZE, True)
+    assert (plan.decision, "so it is built anew" in plan.reason) == (OptimizeDecision.OPTIMIZE, True)
     stats = optimize_table(graph, DOC)
     assert INDEX in stats.indexes_folded
     assert lost(before, found_by(release, graph, FEW)) == {}
     assert analysers(graph) == {OWN[stamp]}
     assert health(graph, tables=(DOC,)).tables[0].note is None
-    assert planned(graph).decision is Decision.NO_OP
+    assert planned(graph).decision is OptimizeDecision.NO_OP
 
 
 def test_without_the_installation_text_is_left_to_the_engine(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:

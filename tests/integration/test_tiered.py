@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.models import Decision, RewritePolicy
+from omnigraph_ops.models import OptimizeDecision, RewritePolicy
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -39,7 +39,7 @@ def test_nights_of_small_loads_keep_rows_and_rewrite_little(
     assert fragment_sizes(graph) == [200, 16, 4, 4]
     assert_pins_are_heads(graph)
     assert_no_leftovers(graph)
-    assert {p.decision for p in plan_optimize(graph).tables} == {Decision.NO_OP}
+    assert {p.decision for p in plan_optimize(graph).tables} == {OptimizeDecision.NO_OP}
 
 
 def test_the_plan_says_what_tiers_will_do(demo_graph: DemoGraph) -> None:

@@ -12,7 +12,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
-from omnigraph_ops.models import Decision, RewritePolicy, SkipReason
+from omnigraph_ops.models import OptimizeDecision, RewritePolicy, SkipReason
 from omnigraph_ops.stages.health import health
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.views.render import plan_text
@@ -103,7 +103,7 @@ def test_a_table_whose_index_waits_has_nothing_to_do_and_says_why(demo_graph: De
     write(graph, PERSON, copies("a", 4))
     version = entry_of(graph, PERSON).version
     (plan,) = plan_optimize(graph, tables=(PERSON,)).tables
-    assert (plan.decision, plan.folds) == (Decision.NO_OP, ())
+    assert (plan.decision, plan.folds) == (OptimizeDecision.NO_OP, ())
     assert "behind by 4 of 204 rows, folded above 5 %" in plan.reason
     assert f"no-op; {plan.reason.removeprefix('nothing to do; ')}" in plan_text(plan_optimize(graph))
     assert not optimize_table(graph, PERSON).committed
@@ -200,6 +200,6 @@ def test_auto_is_not_moved_by_rows_that_wait(demo_graph: DemoGraph) -> None:
     for load in range(4):
         write(graph, PERSON, copies(f"n{load}-", 16))
     (plan,) = plan_optimize(graph, tables=(PERSON,)).tables
-    assert (plan.decision, plan.skipped) == (Decision.DEFERRED, SkipReason.BELOW_THRESHOLDS)
+    assert (plan.decision, plan.skipped) == (OptimizeDecision.DEFERRED, SkipReason.BELOW_THRESHOLDS)
     assert "24% unindexed" in plan.reason
     assert "behind by 64 of 264 rows" in plan.reason

@@ -10,7 +10,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import Decision, RetentionPolicy
+from omnigraph_ops.models import OptimizeDecision, RetentionPolicy
 from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
@@ -25,7 +25,7 @@ def tool_optimize(graph: Path, settings: Settings = EXCLUSIVE) -> None:
     report = optimize_all(open_graph(str(graph), settings))
     assert not report.failed, report.failed
     again = plan_optimize(open_graph(str(graph)))
-    assert [t.table_key for t in again.tables if t.decision is Decision.OPTIMIZE] == []
+    assert [t.table_key for t in again.tables if t.decision is OptimizeDecision.OPTIMIZE] == []
 
 
 def assert_engine_idle(oracle: Engine, graph: Path) -> None:

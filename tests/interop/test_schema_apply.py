@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import Decision
+from omnigraph_ops.models import OptimizeDecision
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
 from omnigraph_ops.stages.recovery import check, recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
@@ -98,5 +98,5 @@ def test_a_schema_apply_follows_our_optimize_and_the_other_way_round(tmp_path: P
 
 def assert_nothing_left(oracle: Engine, root: Path) -> None:
     """Neither we nor the engine find anything to do."""
-    assert {t.decision for t in plan_optimize(open_graph(str(root))).tables} == {Decision.NO_OP}
+    assert {t.decision for t in plan_optimize(open_graph(str(root))).tables} == {OptimizeDecision.NO_OP}
     assert [key for key, table in oracle.optimize(root).items() if table["committed"]] == []

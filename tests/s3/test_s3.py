@@ -16,7 +16,7 @@ from omnigraph_ops.errors import RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.models import CheckStatus, Classification, Decision, EvidenceTier, RetentionPolicy
+from omnigraph_ops.models import CheckStatus, Classification, EvidenceTier, OptimizeDecision, RetentionPolicy
 from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery import check, recover
@@ -98,7 +98,7 @@ def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
     assert len(reports) == 2
     graph = open_graph(uri)
     optimize_all(graph)
-    assert [t.table_key for t in plan_optimize(graph).tables if t.decision is Decision.OPTIMIZE] == []
+    assert [t.table_key for t in plan_optimize(graph).tables if t.decision is OptimizeDecision.OPTIMIZE] == []
     assert row_sets(graph) == rows
     assert all(map(is_lease, graph.storage.list(MAINTENANCE_DIR))) and is_free(graph.storage)
 

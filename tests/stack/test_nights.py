@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.models import Decision
+from omnigraph_ops.models import OptimizeDecision
 from omnigraph_ops.stages.optimize import plan_optimize
 from tests.stack.conftest import HEAVY, SEEDED, Nights, as_user, spark_master
 from tests.stack.graphs import account, open_as, shell
@@ -28,7 +28,7 @@ def test_the_graph_in_the_store_is_clean_and_has_nothing_left_to_do(stack: Stack
     done = shell(account(stack, "READER"), "check", uri)
     assert (done.returncode, "clean" in done.stdout) == (0, True), done.stderr
     plans = plan_optimize(open_as(stack, "READER", uri)).tables
-    assert {plan.decision for plan in plans if plan.table_key != "__manifest"} == {Decision.NO_OP}
+    assert {plan.decision for plan in plans if plan.table_key != "__manifest"} == {OptimizeDecision.NO_OP}
 
 
 def test_heavy_tables_went_through_the_cluster_and_kept_their_rows(stack: Stack, nights: Nights) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.tables import table_facts
-from omnigraph_ops.models import Decision, SkipReason
+from omnigraph_ops.models import OptimizeDecision, SkipReason
 from omnigraph_ops.stages.optimize import plan_optimize
 from tests.support.leases import is_free, is_lease
 from tests.support.rows import tree_of
@@ -15,7 +15,7 @@ def assert_converged(graph: Graph) -> None:
     assert_pins_are_heads(graph)
     for plan in plan_optimize(graph).tables:
         blobs_stay = plan.skipped is SkipReason.BLOBS and not graph.format.compacts_blobs
-        assert plan.decision is Decision.NO_OP or blobs_stay, f"{plan.table_key}: {plan.reason}"
+        assert plan.decision is OptimizeDecision.NO_OP or blobs_stay, f"{plan.table_key}: {plan.reason}"
         if not blobs_stay:
             _assert_indexes_whole(graph, plan.table_key)
     assert_no_leftovers(graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omnigraph_ops.lots import MOST_LOTS, SHARED_LOTS, deal, lots_of
-from omnigraph_ops.models import Decision, TablePlan
+from omnigraph_ops.models import OptimizeDecision, TablePlan
 
 SMALL = 100
 
@@ -11,7 +11,11 @@ SMALL = 100
 def tables(*sizes: int) -> list[TablePlan]:
     return [
         TablePlan(
-            table_key=f"node:T{n}", decision=Decision.OPTIMIZE, read_version=1, lance_head_version=1, rewrite_bytes=size
+            table_key=f"node:T{n}",
+            decision=OptimizeDecision.OPTIMIZE,
+            read_version=1,
+            lance_head_version=1,
+            rewrite_bytes=size,
         )
         for n, size in enumerate(sizes)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.models import Decision, SkipReason, TablePlan
+from omnigraph_ops.models import OptimizeDecision, SkipReason, TablePlan
 from omnigraph_ops.stages.optimize.shares import Shares, put_right
 
 
@@ -33,18 +33,18 @@ def thresholds_of(settings: Settings) -> Thresholds:
 
 def judged(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan:
     """The plan, or the same plan deferred with its reason. Pure."""
-    if plan.decision is not Decision.OPTIMIZE:
+    if plan.decision is not OptimizeDecision.OPTIMIZE:
         return plan
     if plan.table_key in thresholds.off:
         reason = f"automatic optimisation is off for this table; would {plan.reason}"
-        return replace(plan, decision=Decision.DEFERRED, skipped=SkipReason.AUTO_OFF, reason=reason)
+        return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.AUTO_OFF, reason=reason)
     if crossed(put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds):
         return plan
     reason = (
         f"below the thresholds ({shares.small_fragments} of {thresholds.fragments} small fragments, "
         f"{shares.unindexed_share:.0%} unindexed, {shares.deleted_share:.0%} deleted); would {plan.reason}"
     )
-    return replace(plan, decision=Decision.DEFERRED, skipped=SkipReason.BELOW_THRESHOLDS, reason=reason)
+    return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.BELOW_THRESHOLDS, reason=reason)
 
 
 def crossed(shares: Shares, thresholds: Thresholds) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.models import PATIENCE, Decision, OptimizePlan, SkipReason, TablePlan, TableStats
+from omnigraph_ops.models import PATIENCE, OptimizeDecision, OptimizePlan, SkipReason, TablePlan, TableStats
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.sizes import human_bytes, parse_bytes
 from omnigraph_ops.stages.optimize.ingest import last_run, record_deferral
@@ -74,7 +74,7 @@ def under_budget(graph: Graph, plan: OptimizePlan, budget: Budget) -> OptimizePl
     entries = {e.table_key: e for e in graph.state().entries}
 
     def waiting(table: TablePlan) -> TablePlan:
-        entry = entries.get(table.table_key) if table.decision is Decision.OPTIMIZE else None
+        entry = entries.get(table.table_key) if table.decision is OptimizeDecision.OPTIMIZE else None
         run = last_run(graph, entry) if entry is not None else None
         return replace(table, waited=run.deferred) if run is not None else table
 
@@ -137,7 +137,7 @@ def run_within(
         spending.ends(table, row)
         return row
 
-    idle = [t for t in plan.tables if t.decision in {Decision.NO_OP, Decision.SKIPPED}]
+    idle = [t for t in plan.tables if t.decision in {OptimizeDecision.NO_OP, OptimizeDecision.SKIPPED}]
     ended = [t for t in idle if t.table_key in left and t.skipped is not SkipReason.FROZEN]
     done = in_parallel(start, (*plan.in_turn(), *ended), workers=graph.settings.concurrency)
     by_key = {row.table_key: row for row in done}
@@ -198,4 +198,4 @@ def _deferred(table: TablePlan, budget: Budget) -> TablePlan:
         bounds.append(f"{budget.max_tables} tables")
     needed = human_bytes(table.cost_bytes)
     reason = f"no room in the budget of {' and '.join(bounds)} for about {needed}; would {table.reason}"
-    return replace(table, decision=Decision.DEFERRED, skipped=SkipReason.DEFERRED_BUDGET, reason=reason)
+    return replace(table, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.DEFERRED_BUDGET, reason=reason)

@@ -9,10 +9,10 @@ from functools import partial
 from omnigraph_ops.graph.catalog import TableSpec
 from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.models import (
-    Decision,
     Executor,
     IndexBuild,
     IndexFold,
+    OptimizeDecision,
     PendingIndex,
     RewritePolicy,
     SkipReason,
@@ -94,7 +94,7 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
     if skipped is not None or seen.facts is None:
         return TablePlan(
             table_key=seen.spec.table_key,
-            decision=Decision.SKIPPED,
+            decision=OptimizeDecision.SKIPPED,
             skipped=skipped,
             read_version=seen.pinned_version,
             lance_head_version=seen.lance_head_version,
@@ -114,7 +114,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     plan = TablePlan(
         table_key=seen.spec.table_key,
-        decision=Decision.OPTIMIZE if productive else Decision.NO_OP,
+        decision=OptimizeDecision.OPTIMIZE if productive else OptimizeDecision.NO_OP,
         read_version=seen.pinned_version,
         lance_head_version=seen.lance_head_version,
         executor=Executor.SPARK if spark else Executor.IN_PROCESS,

@@ -18,7 +18,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.models import (
-    Decision,
+    OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
     SkipReason,
@@ -243,7 +243,7 @@ def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, on_progres
     (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
     plan = plan_table(observe_table(graph, entry, policy), policy)
     progress = on_progress or (lambda _text: None)
-    if plan.decision is Decision.OPTIMIZE:
+    if plan.decision is OptimizeDecision.OPTIMIZE:
         work.planned, work.planned_bytes = entry, plan.cost_bytes
         run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
         run.go(entry, work.windows)
@@ -266,7 +266,7 @@ def _frozen(entry: TableEntry, why: str) -> TablePlan:
     """The plan of a table that somebody keeps as it is: nobody looks into it. Pure."""
     return TablePlan(
         table_key=entry.table_key,
-        decision=Decision.SKIPPED,
+        decision=OptimizeDecision.SKIPPED,
         skipped=SkipReason.FROZEN,
         read_version=entry.version,
         lance_head_version=entry.version,
@@ -278,7 +278,7 @@ def _unplannable(entry: TableEntry, error: OpsError) -> TablePlan:
     """The plan of a table that cannot be looked at: it is reported and holds up no other. Pure."""
     return TablePlan(
         table_key=entry.table_key,
-        decision=Decision.FAILED,
+        decision=OptimizeDecision.FAILED,
         read_version=entry.version,
         lance_head_version=entry.version,
         reason="cannot be looked at",

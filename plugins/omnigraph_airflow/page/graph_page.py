@@ -18,7 +18,7 @@ from omnigraph_ops.models.history import RunOutcome, RunRecord
 if TYPE_CHECKING:
     from omnigraph_airflow.page.access import Access
     from omnigraph_airflow.page.listing import ListedGraph
-    from omnigraph_airflow.page.metadata import DagFacts, OpenQuestion, RunFacts
+    from omnigraph_airflow.page.metadata import DagFacts, NewestRun, OpenQuestion
     from omnigraph_airflow.page.reads import GraphState
     from omnigraph_ops.coordination.holds import Hold
     from omnigraph_ops.outcomes.history.views import View
@@ -55,7 +55,7 @@ class GraphPage:
     asked: tuple[Asked, ...]
     actions: tuple[Action, ...]
     dag: DagFacts | None
-    newest: RunFacts | None
+    newest: NewestRun | None
     charts: tuple[Chart, ...]
 
     @property

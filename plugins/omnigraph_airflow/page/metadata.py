@@ -30,7 +30,7 @@ class DagFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
+class NewestRun:
     """The newest run of a DAG."""
 
     dag_id: str
@@ -83,14 +83,14 @@ def dag_facts(dag_ids: Collection[str]) -> Mapping[str, DagFacts]:
     }
 
 
-def newest_runs(dag_ids: Collection[str]) -> Mapping[str, RunFacts]:
+def newest_runs(dag_ids: Collection[str]) -> Mapping[str, NewestRun]:
     """The newest run of each DAG that had one. Reads."""
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dag_ids)).group_by(DagRun.dag_id)
     columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date)
     with create_session(scoped=False) as session:
         found = session.execute(select(*columns).where(DagRun.id.in_(newest))).all()
     return {
-        dag_id: RunFacts(dag_id=dag_id, run_id=run_id, state=str(state), started_at=started)
+        dag_id: NewestRun(dag_id=dag_id, run_id=run_id, state=str(state), started_at=started)
         for dag_id, run_id, state, started in found
     }
 

@@ -12,7 +12,7 @@ from omnigraph_airflow.page import charts, metadata, reads, texts
 from omnigraph_airflow.page.access import Access
 from omnigraph_airflow.page.listing import CHECK, ListedGraph, listed_graphs
 from omnigraph_airflow.page.looks import Deadline, Look, Looks
-from omnigraph_airflow.page.metadata import DagFacts, OpenQuestion, RunFacts
+from omnigraph_airflow.page.metadata import DagFacts, NewestRun, OpenQuestion
 from omnigraph_airflow.page.questions import ASKING, questions_by_graph
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 
@@ -35,7 +35,7 @@ class GraphRow:
     trend: charts.Chart | None
     questions: tuple[OpenQuestion, ...]
     dag: DagFacts | None
-    newest: RunFacts | None
+    newest: NewestRun | None
     """The newest run of the nightly DAG, with or without a report."""
 
     @property
@@ -113,7 +113,7 @@ def _row(
     look: Look[tuple[RunRecord, ...]],
     questions: Mapping[str, tuple[OpenQuestion, ...]],
     dags: Mapping[str, DagFacts],
-    newest: Mapping[str, RunFacts],
+    newest: Mapping[str, NewestRun],
 ) -> GraphRow:
     runs = look.value or ()
     scored = next((run for run in runs if run.after.score is not None), None)

@@ -12,7 +12,7 @@ from omnigraph_airflow.page import charts, texts
 from omnigraph_airflow.page.charts import Value, chart
 from omnigraph_airflow.page.listing import ListedGraph
 from omnigraph_airflow.page.looks import Look
-from omnigraph_airflow.page.metadata import OpenQuestion, RunFacts
+from omnigraph_airflow.page.metadata import NewestRun, OpenQuestion
 from omnigraph_airflow.page.overview import GraphRow
 from omnigraph_airflow.page.plans import MOST_FILES, plan_view
 from omnigraph_airflow.page.questions import questions_by_graph
@@ -162,7 +162,7 @@ def test_the_worst_graph_comes_first() -> None:
 
 
 def test_a_run_that_failed_without_a_report_is_no_success() -> None:
-    newest = RunFacts(dag_id="d", run_id="r", state="failed", started_at=datetime.now(UTC) + timedelta(minutes=1))
+    newest = NewestRun(dag_id="d", run_id="r", state="failed", started_at=datetime.now(UTC) + timedelta(minutes=1))
     assert row("people", newest=newest).failed_silently
     assert not row("people", newest=replace(newest, started_at=NOW)).failed_silently, "its report is there"
     assert row("people", newest=newest).badness < row("people", questions=(question("x"),)).badness

@@ -11,6 +11,7 @@ from omnigraph_ops.models import (
     Classification,
     CleanupStats,
     DriftFinding,
+    OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
     RepairAction,
@@ -20,7 +21,6 @@ from omnigraph_ops.models import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.models import Decision as Decision_
 from omnigraph_ops.models.retention import RowRetentionPlan
 
 DRIFTED = RepairRow(
@@ -91,7 +91,7 @@ def test_a_freeze_is_told_once_however_many_tables_it_covers() -> None:
         tables=tuple(
             TablePlan(
                 table_key=key,
-                decision=Decision_.SKIPPED,
+                decision=OptimizeDecision.SKIPPED,
                 skipped=SkipReason.FROZEN,
                 read_version=1,
                 lance_head_version=1,

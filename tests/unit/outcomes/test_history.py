@@ -35,7 +35,7 @@ from omnigraph_ops.models import (
     TableStats,
     UnitWindow,
 )
-from omnigraph_ops.models import Decision as PlanDecision
+from omnigraph_ops.models import OptimizeDecision as PlanDecision
 from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, RunRecord, TableRecord
 from omnigraph_ops.outcomes.history.record import record_of
 from omnigraph_ops.outcomes.history.redacted import redacted, redacted_record

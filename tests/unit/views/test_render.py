@@ -11,11 +11,11 @@ from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
-    Decision,
     DriftFinding,
     Executor,
     HealthPart,
     HealthReport,
+    OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
     OrphanedFork,
@@ -188,7 +188,7 @@ def test_the_optimize_plan_says_why() -> None:
     tables = (
         TablePlan(
             table_key="node:A",
-            decision=Decision.OPTIMIZE,
+            decision=OptimizeDecision.OPTIMIZE,
             read_version=1,
             lance_head_version=1,
             executor=Executor.SPARK,
@@ -198,9 +198,13 @@ def test_the_optimize_plan_says_why() -> None:
             reason="rewrite 6 fragments",
             pending_indexes=(PENDING,),
         ),
-        TablePlan(table_key="node:B", decision=Decision.NO_OP, read_version=1, lance_head_version=1),
+        TablePlan(table_key="node:B", decision=OptimizeDecision.NO_OP, read_version=1, lance_head_version=1),
         TablePlan(
-            table_key="node:C", decision=Decision.SKIPPED, read_version=1, lance_head_version=2, reason="drifted"
+            table_key="node:C",
+            decision=OptimizeDecision.SKIPPED,
+            read_version=1,
+            lance_head_version=2,
+            reason="drifted",
         ),
     )
     plan = OptimizePlan(uri="/g", stamp=6, graph_version=3, tables=tables)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import (
     PATIENCE,
-    Decision,
+    OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
     SkipReason,
@@ -24,7 +24,7 @@ from omnigraph_ops.stages.optimize.budget import Budget, Spending, untouched, wi
 def table(key: str, cost: int, benefit: float = 10.0, waited: int = 0) -> TablePlan:
     return TablePlan(
         table_key=key,
-        decision=Decision.OPTIMIZE,
+        decision=OptimizeDecision.OPTIMIZE,
         read_version=3,
         lance_head_version=3,
         rewrite_bytes=cost,
@@ -35,7 +35,7 @@ def table(key: str, cost: int, benefit: float = 10.0, waited: int = 0) -> TableP
 
 
 def idle(key: str) -> TablePlan:
-    return TablePlan(table_key=key, decision=Decision.NO_OP, read_version=1, lance_head_version=1)
+    return TablePlan(table_key=key, decision=OptimizeDecision.NO_OP, read_version=1, lance_head_version=1)
 
 
 def plan(*tables: TablePlan) -> OptimizePlan:
@@ -62,7 +62,12 @@ def test_what_does_not_fit_waits_and_smaller_ones_still_fit() -> None:
 
 def test_index_bytes_count() -> None:
     heavy = TablePlan(
-        table_key="a", decision=Decision.OPTIMIZE, read_version=1, lance_head_version=1, index_bytes=99, benefit=80
+        table_key="a",
+        decision=OptimizeDecision.OPTIMIZE,
+        read_version=1,
+        lance_head_version=1,
+        index_bytes=99,
+        benefit=80,
     )
     assert taken(within(plan(heavy, table("b", 1)), Budget(max_bytes=50))) == ["b"]
 

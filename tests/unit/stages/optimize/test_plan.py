@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omnigraph_ops.graph.catalog import Property, TableSpec
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
-from omnigraph_ops.models import Decision, Executor, PendingIndex, RewritePolicy, SkipReason, TablePlan
+from omnigraph_ops.models import Executor, OptimizeDecision, PendingIndex, RewritePolicy, SkipReason, TablePlan
 from omnigraph_ops.stages.optimize.auto import Thresholds
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, plan_table
 
@@ -65,14 +65,14 @@ def plan(found: TableFacts | None, declared: TableSpec | None = None, *, head: i
 
 def test_a_covered_single_fragment_is_left_alone() -> None:
     decided = plan(facts(fragments(10), indexes=(replace(ID, covered=frozenset({0})),)))
-    assert (decided.decision, decided.reason, decided.rewrite_bytes) == (Decision.NO_OP, "nothing to do", 0)
+    assert (decided.decision, decided.reason, decided.rewrite_bytes) == (OptimizeDecision.NO_OP, "nothing to do", 0)
     assert (decided.folds, decided.builds, decided.compaction_tasks) == ((), (), 0)
 
 
 def test_an_empty_table_needs_nothing() -> None:
     declared = spec(prop("title", "String"), indexed=("title",))
     decided = plan(facts((), indexes=()), declared)
-    assert (decided.decision, decided.builds, decided.pending_indexes) == (Decision.NO_OP, (), ())
+    assert (decided.decision, decided.builds, decided.pending_indexes) == (OptimizeDecision.NO_OP, (), ())
 
 
 def test_an_uncovered_fragment_folds_every_index_that_misses_it() -> None:
@@ -87,7 +87,7 @@ def test_coverage_of_a_removed_fragment_does_not_count_as_work() -> None:
 
 def test_several_segments_are_merged_even_when_they_cover_all() -> None:
     decided = plan(facts(fragments(2000), indexes=(replace(ID, segments=3),)))
-    assert (decided.decision, decided.folds[0].segments) == (Decision.OPTIMIZE, 3)
+    assert (decided.decision, decided.folds[0].segments) == (OptimizeDecision.OPTIMIZE, 3)
 
 
 def test_folds_come_by_name() -> None:
@@ -131,7 +131,7 @@ def test_a_vector_index_waits_for_the_first_vector() -> None:
     declared = spec(prop("embedding", "Vector"), indexed=("embedding",))
     decided = plan(facts(fragments(1, 1)), declared, columns_without_values=frozenset({"embedding"}))
     assert decided.pending_indexes == (PendingIndex(column="embedding", reason=NO_VECTORS),)
-    assert (decided.builds, decided.decision) == ((), Decision.NO_OP)
+    assert (decided.builds, decided.decision) == ((), OptimizeDecision.NO_OP)
 
 
 def test_without_index_work_lances_own_tasks_decide() -> None:
@@ -167,12 +167,12 @@ def test_index_work_alone_never_goes_to_spark() -> None:
         facts=facts(fragments(2000), indexes=(replace(ID, segments=2),)),
     )
     decided = plan_table(observation, replace(POLICY, spark_threshold_bytes=0))
-    assert (decided.decision, decided.executor) == (Decision.OPTIMIZE, Executor.IN_PROCESS)
+    assert (decided.decision, decided.executor) == (OptimizeDecision.OPTIMIZE, Executor.IN_PROCESS)
 
 
 def test_drift_skips_the_table_and_says_both_versions() -> None:
     decided = plan(None, head=9)
-    assert (decided.decision, decided.skipped) == (Decision.SKIPPED, SkipReason.DRIFT)
+    assert (decided.decision, decided.skipped) == (OptimizeDecision.SKIPPED, SkipReason.DRIFT)
     assert (decided.read_version, decided.lance_head_version) == (7, 9)
     assert "omnigraph-ops check" in decided.reason
 
@@ -188,14 +188,14 @@ def test_blobs_are_skipped_where_the_engine_cannot_compact_them(head: int) -> No
 
 def test_blobs_are_rewritten_where_the_engine_does_it_too() -> None:
     decided = plan(facts(fragments(1, 1), tasks=((0, 1),)), spec(prop("image", "Blob")))
-    assert decided.decision is Decision.OPTIMIZE
+    assert decided.decision is OptimizeDecision.OPTIMIZE
 
 
 def test_auto_cleanup_is_stripped_with_other_work_and_never_alone() -> None:
     keys = ("lance.auto_cleanup.interval",)
     assert plan(facts(fragments(1, 1), tasks=((0, 1),), auto_cleanup=keys)).strip_auto_cleanup
     alone = plan(facts(fragments(1, 1), auto_cleanup=keys))
-    assert (alone.decision, alone.strip_auto_cleanup) == (Decision.NO_OP, False)
+    assert (alone.decision, alone.strip_auto_cleanup) == (OptimizeDecision.NO_OP, False)
 
 
 TIERED = replace(POLICY, rewrite=RewritePolicy.TIERED, unindexed_share=0.1)
@@ -213,15 +213,15 @@ def behind_by(rows: int) -> TableFacts:
 
 def test_a_fold_below_the_share_is_nothing_to_do_yet() -> None:
     waits, due = tiered(behind_by(10)), tiered(behind_by(11))
-    assert (waits.decision, waits.folds, waits.index_bytes) == (Decision.NO_OP, (), 0)
+    assert (waits.decision, waits.folds, waits.index_bytes) == (OptimizeDecision.NO_OP, (), 0)
     assert waits.reason == "nothing to do; dst_idx, id_idx, src_idx behind by 10 of 100 rows, folded above 10 %"
-    assert (due.decision, len(due.folds)) == (Decision.OPTIMIZE, 3)
+    assert (due.decision, len(due.folds)) == (OptimizeDecision.OPTIMIZE, 3)
 
 
 def test_a_rewrite_says_what_waits_and_counts_no_benefit_for_it() -> None:
     waits = tiered(replace(behind_by(10), compaction_tasks=((0, 1),)))
     covered = replace(behind_by(10), compaction_tasks=((0, 1),), indexes=(replace(ID, covered=frozenset({0, 1})),))
-    assert (waits.decision, waits.folds) == (Decision.OPTIMIZE, ())
+    assert (waits.decision, waits.folds) == (OptimizeDecision.OPTIMIZE, ())
     assert waits.reason.startswith("rewrite 2 fragments; dst_idx, id_idx, src_idx behind by 10")
     assert waits.benefit == tiered(covered).benefit
 
@@ -244,7 +244,7 @@ def test_auto_is_not_moved_by_rows_that_wait() -> None:
     decided = tiered(found, auto=True, thresholds=thresholds)
     assert decided.skipped is SkipReason.BELOW_THRESHOLDS
     assert "10% unindexed" in decided.reason
-    assert tiered(found, auto=True, thresholds=thresholds, unindexed_share=0.0).decision is Decision.OPTIMIZE
+    assert tiered(found, auto=True, thresholds=thresholds, unindexed_share=0.0).decision is OptimizeDecision.OPTIMIZE
 
 
 def judged(found: TableFacts, **limits: object) -> TablePlan:
@@ -256,25 +256,25 @@ def judged(found: TableFacts, **limits: object) -> TablePlan:
 @pytest.mark.parametrize(
     ("found", "decision"),
     [
-        (facts(fragments(10, 10), tasks=((0, 1),)), Decision.DEFERRED),
-        (facts(fragments(10, 10, 10), indexes=(replace(ID, covered=frozenset({0, 1, 2})),)), Decision.NO_OP),
-        (facts(fragments(10, 2, 2), indexes=(replace(ID, covered=frozenset({0, 1})),)), Decision.OPTIMIZE),
-        (facts(fragments(10, 2), indexes=(replace(ID, covered=frozenset({0})),)), Decision.DEFERRED),
-        (facts(fragments(10, 3), indexes=(replace(ID, covered=frozenset({0})),)), Decision.OPTIMIZE),
-        (facts(fragments(10, 10, deleted=2), tasks=((0, 1),)), Decision.DEFERRED),
-        (facts(fragments(10, 10, deleted=3), tasks=((0, 1),)), Decision.OPTIMIZE),
-        (facts(fragments(10), indexes=()), Decision.OPTIMIZE),
+        (facts(fragments(10, 10), tasks=((0, 1),)), OptimizeDecision.DEFERRED),
+        (facts(fragments(10, 10, 10), indexes=(replace(ID, covered=frozenset({0, 1, 2})),)), OptimizeDecision.NO_OP),
+        (facts(fragments(10, 2, 2), indexes=(replace(ID, covered=frozenset({0, 1})),)), OptimizeDecision.OPTIMIZE),
+        (facts(fragments(10, 2), indexes=(replace(ID, covered=frozenset({0})),)), OptimizeDecision.DEFERRED),
+        (facts(fragments(10, 3), indexes=(replace(ID, covered=frozenset({0})),)), OptimizeDecision.OPTIMIZE),
+        (facts(fragments(10, 10, deleted=2), tasks=((0, 1),)), OptimizeDecision.DEFERRED),
+        (facts(fragments(10, 10, deleted=3), tasks=((0, 1),)), OptimizeDecision.OPTIMIZE),
+        (facts(fragments(10), indexes=()), OptimizeDecision.OPTIMIZE),
     ],
 )
-def test_auto_takes_tables_past_any_threshold(found: TableFacts, decision: Decision) -> None:
+def test_auto_takes_tables_past_any_threshold(found: TableFacts, decision: OptimizeDecision) -> None:
     decided = judged(found)
     assert decided.decision is decision
-    assert (decided.skipped is SkipReason.BELOW_THRESHOLDS) == (decision is Decision.DEFERRED)
+    assert (decided.skipped is SkipReason.BELOW_THRESHOLDS) == (decision is OptimizeDecision.DEFERRED)
 
 
 def test_auto_never_takes_a_table_that_is_switched_off() -> None:
     decided = judged(facts(fragments(10), indexes=()), off=("node:Doc",))
-    assert (decided.decision, decided.skipped) == (Decision.DEFERRED, SkipReason.AUTO_OFF)
+    assert (decided.decision, decided.skipped) == (OptimizeDecision.DEFERRED, SkipReason.AUTO_OFF)
     assert "would build id_idx" in decided.reason
 
 
@@ -323,4 +323,4 @@ def test_a_plan_never_promises_more_than_there_is(rows: list[int], covered: set[
     decided = plan(facts(parts, indexes=(replace(ID, covered=frozenset(covered)),)))
     assert 0 <= decided.fragments_after <= decided.fragments == len(rows)
     assert 0 <= decided.rewrite_bytes <= decided.data_bytes
-    assert (decided.decision is Decision.NO_OP) == (not decided.folds and not decided.builds)
+    assert (decided.decision is OptimizeDecision.NO_OP) == (not decided.folds and not decided.builds)
