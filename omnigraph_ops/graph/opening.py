@@ -31,7 +31,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     location = locate(target)
     storage = Storage(location.root, access.s3fs(location.root))
     lance = LanceGateway(access.lance(location.root))
-    context = GraphContext(location=location, storage=storage, lance=lance)
+    context = GraphContext(location=location, storage=storage, lance=lance, access=access)
     stamp = _read_stamp(context)
     if stamp is not None:
         return Graph(context, _FORMATS[stamp](), settings or Settings.from_env())

@@ -164,7 +164,8 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
         if _graph_traces(storage) or not any(is_dataset(storage, p) for p in names):
             return None
         only = None
-    plain = GraphContext(location=location, storage=storage, lance=PlainGateway(context.lance.storage_options))
+    lance = PlainGateway(context.lance.storage_options)
+    plain = GraphContext(location=location, storage=storage, lance=lance, access=context.access)
     return PlainGraph(plain, settings, only)
 
 

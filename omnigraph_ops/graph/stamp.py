@@ -13,6 +13,7 @@ from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.graph.text_indexes import TextWriter
 from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.storage.location import GraphLocation
+from omnigraph_ops.storage.options import StoreAccess
 from omnigraph_ops.storage.store import Storage
 
 
@@ -32,6 +33,8 @@ class GraphContext:
     location: GraphLocation
     storage: Storage
     lance: LanceGateway
+    access: StoreAccess
+    """How its store is reached, and other places that it is copied to."""
 
 
 class StampFormat(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models.backup import BackupState
+from omnigraph_ops.models.backup import BackupLeft, BackupState
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.runs.told import what_came_of
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
@@ -19,7 +22,7 @@ from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.copying import Expected, copy_file
-from omnigraph_ops.storage.options import s3fs_options
+from omnigraph_ops.storage.options import StoreAccess, s3fs_options
 from omnigraph_ops.storage.store import Storage
 from tests.support.backups import restored
 from tests.support.rows import rows_everywhere
@@ -44,6 +47,23 @@ def test_from_disk_to_s3_and_back(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "graph").rename(tmp_path / "hidden")
     assert rows_everywhere(restored(first.backup, tmp_path / "one")) == rows
     assert rows_everywhere(restored(second.backup, tmp_path / "two")) == later
+
+
+def test_a_backup_is_told_with_the_credentials_of_its_graph(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_demo_graph(str(tmp_path / "graph"), SPEC)
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    access = StoreAccess(variables={name: os.environ[name] for name in names})
+    graph = open_graph(str(tmp_path / "graph"), Settings(), access)
+    made, made_at = backup_graph(graph, f"{bucket}/backups"), Storage(f"{bucket}/backups")
+    for name in names:
+        monkeypatch.delenv(name)
+    # What is cached was made with the credentials of the environment.
+    type(made_at.filesystem).clear_instance_cache()
+    told = what_came_of(graph, Unit(name="a backup", stage="backup", backup=made.backup))
+    assert isinstance(told, BackupLeft)
+    assert (told.finished, told.total) == (True, made.total)
 
 
 def test_within_a_store_the_server_copies(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,8 +172,8 @@ def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
     )
 
 
-def _backed_up(_graph: Graph, unit: Unit) -> BackupLeft | None:
-    return left_of(*backup_of(unit.backup))
+def _backed_up(graph: Graph, unit: Unit) -> BackupLeft | None:
+    return left_of(*backup_of(unit.backup, graph.context.access))
 
 
 def _open(graph: Graph, table_path: str) -> Dataset:
