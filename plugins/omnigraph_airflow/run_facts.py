@@ -20,6 +20,7 @@ from omnigraph_ops.models import (
     RepairReport,
 )
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.history import RunDecision
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 
 
@@ -52,6 +53,8 @@ class RunFacts:
     """Why a stage was not even planned, by its name."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     """What was answered, by the name of the stage."""
+    carried_out: tuple[RunDecision, ...] = ()
+    """What tasks relied on, in whichever clearing of the run."""
     optimize_plan: OptimizePlan | None = None
     optimize: OptimizeReport | None = None
     preview: RepairPreview | None = None

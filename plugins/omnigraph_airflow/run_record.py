@@ -46,9 +46,11 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
 
 
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
-    """Who decided about which stage, in the order of the stages. Pure."""
+    """Who decided about which stage, in the order of the stages; what was carried out before a clear first. Pure."""
     answered = ((stage.name, facts.decisions.get(stage.name)) for stage in STAGES)
-    return tuple(decision_of(name, decision) for name, decision in answered if decision is not None)
+    now = tuple(decision_of(name, decision) for name, decision in answered if decision is not None)
+    digests = {decision.digest for decision in now}
+    return (*(decision for decision in facts.carried_out if decision.digest not in digests), *now)
 
 
 def header_of(context: Any, graph: str, *, stages: Collection[str], stamp: int) -> RunHeader:

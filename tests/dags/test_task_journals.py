@@ -12,7 +12,7 @@ from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
-from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.models.history import Answer, RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.runs.tasks import mark_recorded, read_tasks, settle_runs
 from omnigraph_ops.stages.cleanup import plan_cleanup
@@ -79,6 +79,16 @@ def test_what_xcoms_say_is_in_no_report(graph: Graph, monkeypatch: pytest.Monkey
     found = cleanup.record()
     assert found.work.versions_removed == cleanup.plan.total_versions
     assert (found.outcome, found.errors) == (RunOutcome.SUCCEEDED, ())
+
+
+def test_a_report_that_is_made_again_says_the_same(graph: Graph) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    first = cleanup.record()
+    cleanup.run.clearings = 1
+    again = cleanup.record()
+    assert (again.outcome, again.work, again.decisions) == (first.outcome, first.work, first.decisions)
+    assert [(decision.by, decision.answer) for decision in again.decisions] == [("ann", Answer.APPROVED)]
 
 
 def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph) -> None:

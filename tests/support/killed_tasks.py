@@ -30,6 +30,7 @@ class DagRun:
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     states: dict[str, str] = field(default_factory=dict)
     tries: dict[str, int] = field(default_factory=dict)
+    clearings: int = 0
 
     def context(self, task_id: str) -> Any:
         """What Airflow hands to a task."""
@@ -44,7 +45,7 @@ class DagRun:
             "run_id": RUN,
             "dag": SimpleNamespace(dag_id=DAG, task_ids=ids),
             "dag_run": SimpleNamespace(
-                run_type="manual", triggering_user_name="ann", start_date=self.started, clear_number=0
+                run_type="manual", triggering_user_name="ann", start_date=self.started, clear_number=self.clearings
             ),
         }
 

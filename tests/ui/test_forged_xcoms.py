@@ -68,7 +68,7 @@ def remembered(live: Live, run: str) -> dict[str, Any]:
     """What the report of the run says, and what the graph keeps of it."""
     report = live.xcom("viewer", "GET", xcom_of(run, REPORT, REPORT))
     run_id = unquote(run.rpartition("/")[2])
-    (record,) = (found for found in history.read_runs(live.graph("open")) if found.run_id == run_id)
+    (record,) = (found for found in history.read_runs(live.graph("open")) if found.header.dag_run_id == run_id)
     return {
         "report": {key: report[key] for key in ("outcome", "failed", "unapproved", "markdown")},
         "work": record.work,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -128,6 +128,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     stages = [stage for stage in STAGES if stage.plan_task in context["dag"].task_ids]
     left = _left(context, graph)
     done = left.results(target)
+    carried_out = tuple(dict.fromkeys(decision for one in left.left for decision in one.results.decisions))
     preview = _kept(context, graph, RepairPreview, "preview_repair", states)
     return RunFacts(
         graph=target,
@@ -135,7 +136,8 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         states=states,
         failures=_failures(context, left, states),
         skipped=_skipped(left, stages, states),
-        decisions=_decisions(context, graph, stages),
+        decisions=_decisions(context, graph, stages, {decision.digest for decision in carried_out}),
+        carried_out=carried_out,
         optimize_plan=done.optimize_plan,
         optimize=done.optimize,
         preview=preview,
@@ -200,8 +202,10 @@ def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
         return None
 
 
-def _decisions(context: Context, graph: Graph | None, stages: Sequence[Stage]) -> dict[str, Decision]:
-    """What was answered, by the name of the stage. Reads."""
+def _decisions(
+    context: Context, graph: Graph | None, stages: Sequence[Stage], carried_out: Collection[str]
+) -> dict[str, Decision]:
+    """What was answered since the run was cleared, or about a plan that it carried out, by stage. Reads."""
     if graph is None:
         return {}
     found: dict[str, Decision] = {}
@@ -209,7 +213,7 @@ def _decisions(context: Context, graph: Graph | None, stages: Sequence[Stage]) -
         if stage.approval_task is not None:
             question = question_of(context, stage.approval_task)
             kept = _kept_consent(graph, question)
-            if kept is not None and kept.question == question:
+            if kept is not None and (kept.question == question or kept.digest in carried_out):
                 found[stage.name] = kept.decision or unanswered(kept.digest)
     return found
 
