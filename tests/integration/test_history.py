@@ -213,7 +213,8 @@ def test_a_backup_that_failed_has_failed(
     monkeypatch.setattr(transfer, "copy_file", full)
     assert_refused(cli("backup", graph.uri, target, "--quiet"), "disk full")
     (run,) = history.read_runs(graph)
-    assert (run.header.verb, run.outcome, run.errors, run.notes) == ("backup", FAILED, ("disk full",), ())
+    assert (run.header.verb, run.outcome, run.errors) == ("backup", FAILED, ("disk full",))
+    assert ["unfinished, the next backup to that place goes on with it" in note for note in run.notes] == [True]
     assert_refused(cli("backup", graph.uri, f"{graph.uri}/backups"), "is inside the graph")
     assert len(history.read_runs(graph)) == 1, "a call that was wrong is no run"
 

@@ -36,7 +36,7 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
 
     @contextlib.contextmanager
-    def admit(_storage: Storage, _ceilings: Ceilings, size: int) -> Iterator[None]:
+    def admit(_storage: Storage, _ceilings: Ceilings, size: int, _pause: object) -> Iterator[None]:
         sizes.append(size)
         yield
 
