@@ -14,8 +14,9 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.runs.tasks import mark_recorded, read_tasks, settle_runs
+from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs
 from omnigraph_ops.stages.cleanup import plan_cleanup
+from omnigraph_ops.storage.store import Storage
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
 from tests.support.orphans import age
@@ -179,6 +180,24 @@ def test_a_journal_that_cannot_be_read_stops_no_report(graph: Graph) -> None:
     (broken,) = Path(graph.uri, TASKS_DIR).rglob("left.json")
     broken.write_text("{")
     assert cleanup.record().work.versions_removed == 0
+
+
+def test_what_attempts_left_is_read_once_by_a_report_and_never_by_a_retry(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleanup, read = Cleanup(graph), list[str]()
+    cleanup.here()
+    kept = Storage.read
+
+    def noted(storage: Storage, path: str) -> bytes:
+        read.append(path)
+        return kept(storage, path)
+
+    monkeypatch.setattr(Storage, "read", noted)
+    close(graph, WHOLE, is_over=lambda _task: True)
+    assert not read
+    cleanup.record()
+    assert sum(path.endswith("left.json") for path in read) == 1
 
 
 def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

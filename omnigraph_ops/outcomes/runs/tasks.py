@@ -30,7 +30,8 @@ from omnigraph_ops.outcomes.runs.merged import merged, with_told
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, with_units
 from omnigraph_ops.outcomes.runs.settle import end_audit, results_of
-from omnigraph_ops.storage.inventory import Stored, below_folder
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.storage.inventory import WORKERS, Stored, below_folder
 from omnigraph_ops.storage.store import Storage
 
 _LEFT, _RECORDED = "left.json", "recorded.json"
@@ -87,24 +88,24 @@ def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
 
 def read_tasks(storage: Storage, run_id: str, *, warn: Warn = journal.silent) -> TaskJournals:
     """Every attempt of a run's tasks; `warn` gets a sentence about each that cannot be read. Reads."""
-    names: dict[str, set[str]] = {}
-    for found in _files(storage, journal.tasks_of(run_id), warn):
-        folder, _, name = found.path.rpartition("/")
-        names.setdefault(folder, set()).add(name)
-    left: list[TaskLeft] = []
-    at_work: list[Journal] = []
-    for folder in sorted(folder for folder in names if folder.count("/") > TASKS_DIR.count("/") + 1):
+    names = _attempts(storage, run_id, warn)
+    found: dict[str, TaskLeft | Journal | None] = {}
+
+    def one(folder: str) -> None:
         with journal.isolated(folder, warn):
-            if _LEFT in names[folder]:
-                left.append(serde.from_json(TaskLeft, storage.read(f"{folder}/{_LEFT}")))
-            elif (found_open := journal.read(storage, folder)) is not None:
-                at_work.append(found_open)
-    return TaskJournals(left=tuple(left), open=tuple(at_work))
+            is_over = _LEFT in names[folder]
+            found[folder] = _left_in(storage, folder) if is_over else journal.read(storage, folder)
+
+    # A wide graph has hundreds, and a store of objects takes its time for each.
+    in_parallel(one, list(names), workers=WORKERS)
+    attempts = [found[folder] for folder in sorted(found)]
+    return TaskJournals(
+        left=tuple(left for left in attempts if isinstance(left, TaskLeft)),
+        open=tuple(at_work for at_work in attempts if isinstance(at_work, Journal)),
+    )
 
 
-def close(
-    graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], warn: Warn = journal.silent
-) -> TaskJournals:
+def close(graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], warn: Warn = journal.silent) -> None:
     """Tell what the attempts did that were cut off, and end what the audit log says of them. Writes.
 
     Before anything else of the run changes the graph. An attempt whose process is known to live is left alone.
@@ -112,15 +113,16 @@ def close(
     Args:
         is_over: whether an attempt can be at work no more, by whatever started it.
     """
-    for found in read_tasks(graph.storage, run_id).open:
-        task = found.intent.task
-        if task is not None and is_over(task) and not found.is_running:
-            with journal.isolated(found.folder, warn):
+    names = _attempts(graph.storage, run_id, journal.silent)
+    for folder in sorted(folder for folder, files in names.items() if _LEFT not in files):
+        with journal.isolated(folder, warn):
+            found = journal.read(graph.storage, folder)
+            task = found.intent.task if found is not None else None
+            if found is not None and task is not None and is_over(task) and not found.is_running:
                 results = results_of(graph, found)
                 _, detail = audit_end(results, error=_CUT_OFF, interrupted=True)
                 end_audit(graph, found, AuditEvent.INTERRUPTED, detail)
-                _put(graph, found.folder, TaskLeft(header=found.intent.header, task=task, results=results))
-    return read_tasks(graph.storage, run_id, warn=warn)
+                _put(graph, folder, TaskLeft(header=found.intent.header, task=task, results=results))
 
 
 def mark_recorded(storage: Storage, header: RunHeader) -> None:
@@ -162,7 +164,8 @@ def unsettled_runs(storage: Storage) -> tuple[UnsettledRun, ...]:
 
 def _record(graph: Graph, header: RunHeader, warn: Warn) -> RunRecord:
     """Record a run from what its tasks left. Writes."""
-    found = close(graph, header.run_id, is_over=lambda _task: True, warn=warn)
+    close(graph, header.run_id, is_over=lambda _task: True, warn=warn)
+    found = read_tasks(graph.storage, header.run_id, warn=warn)
     decisions = tuple(dict.fromkeys(d for left in found.left for d in left.results.decisions))
     cut_off = frozenset(key for left in found.left if (cut := left.results.interruption) for key in cut.tables)
     ended = Interruption(reason=_NO_REPORT, tables=cut_off)
@@ -173,6 +176,16 @@ def _record(graph: Graph, header: RunHeader, warn: Warn) -> RunRecord:
         history.append(graph, record, days=graph.settings.history_days)
     mark_recorded(graph.storage, header)
     return record
+
+
+def _attempts(storage: Storage, run_id: str, warn: Warn) -> dict[str, set[str]]:
+    """The folder of every attempt of a run's tasks, with the names of its files. Reads."""
+    names: dict[str, set[str]] = {}
+    for found in _files(storage, journal.tasks_of(run_id), warn):
+        folder, _, name = found.path.rpartition("/")
+        if folder.count("/") > TASKS_DIR.count("/") + 1:
+            names.setdefault(folder, set()).add(name)
+    return names
 
 
 def _by_run(storage: Storage) -> tuple[tuple[str, tuple[Stored, ...]], ...]:
@@ -190,6 +203,10 @@ def _files(storage: Storage, folder: str, warn: Warn) -> Iterable[Stored]:
         warn(f"{TASKS_DIR} is no folder: what tasks do cannot be noted; remove it")
         return ()
     return below_folder(storage, folder)
+
+
+def _left_in(storage: Storage, folder: str) -> TaskLeft:
+    return serde.from_json(TaskLeft, storage.read(f"{folder}/{_LEFT}"))
 
 
 def _idle_seconds(files: Sequence[Stored]) -> float:

@@ -163,12 +163,13 @@ def _states(context: Context) -> dict[str, str | None]:
 
 def _left(context: Context, graph: Graph | None) -> TaskJournals:
     """What the tasks left, with what the graph tells of those that were killed: every other task is over. Writes."""
-    from omnigraph_ops.outcomes.runs.tasks import TaskJournals, close
+    from omnigraph_ops.outcomes.runs.tasks import TaskJournals, close, read_tasks
 
     if graph is None:
         return TaskJournals(left=(), open=())
     try:
-        return close(graph, run_id_of(context), is_over=lambda _task: True, warn=_log.warning)
+        close(graph, run_id_of(context), is_over=lambda _task: True, warn=_log.warning)
+        return read_tasks(graph.storage, run_id_of(context), warn=_log.warning)
     except OpsError as error:
         _log.warning("What the tasks left in the graph cannot be read: %s", error)
         return TaskJournals(left=(), open=())
