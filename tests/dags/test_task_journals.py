@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs
+from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs, unsettled_runs
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.support.killed_runs import Kill
@@ -124,6 +126,59 @@ def test_a_run_without_its_report_is_recorded_by_the_next_night(graph: Graph, tm
     assert [decision.by for decision in found.decisions] == ["ann"]
     assert events(graph) == ["started", "interrupted"]
     assert settle_runs(graph, is_over=lambda _run: True) == ()
+
+
+def test_a_run_that_is_cleared_and_cut_off_before_its_second_report_is_recorded_again(
+    graph: Graph, tmp_path: Path
+) -> None:
+    cleanup = Cleanup(graph)
+    assert cleanup.record().work.versions_removed == 0
+    cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
+    assert [run.header.run_id for run in unsettled_runs(graph.storage)] == [WHOLE]
+    (found,) = settle_runs(graph, is_over=lambda _run: True)
+    assert found.outcome is RunOutcome.INTERRUPTED
+    assert 0 < found.work.versions_removed < cleanup.plan.total_versions
+    assert history.read_run(graph, WHOLE) == found
+    assert events(graph) == ["started", "interrupted"]
+    assert (settle_runs(graph, is_over=lambda _run: True), unsettled_runs(graph.storage)) == ((), ())
+
+
+def test_a_report_that_was_killed_before_its_mark_keeps_its_record(graph: Graph) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    found = cleanup.record()
+    next(Path(graph.uri, TASKS_DIR).rglob("recorded.json")).unlink()
+    assert settle_runs(graph, is_over=lambda _run: True) == (found,)
+
+
+def test_runs_are_recorded_once_however_many_settle_at_the_same_time(graph: Graph, tmp_path: Path) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
+    both = Barrier(2)
+
+    def settle_one(_: int) -> int:
+        def is_over(_run: object) -> bool:
+            both.wait(timeout=30)
+            return True
+
+        return len(settle_runs(open_graph(graph.uri), is_over=is_over))
+
+    assert sum(in_parallel(settle_one, range(2), workers=2)) == 1
+    assert events(graph) == ["started", "interrupted"]
+
+
+def test_an_attempt_that_cannot_be_read_keeps_no_run_from_being_recorded(graph: Graph) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    (left,) = Path(graph.uri, TASKS_DIR).rglob("left.json")
+    damaged = [left.parent.with_name(name) for name in ("0" * 26, "Z" * 26)]
+    for folder in damaged:
+        folder.mkdir()
+        (folder / "left.json").write_text("{")
+    said: list[str] = []
+    (found,) = settle_runs(graph, is_over=lambda _run: True, warn=said.append)
+    assert found.work.versions_removed == cleanup.plan.total_versions
+    assert len(said) == len(damaged)
 
 
 @pytest.mark.parametrize(("state", "recorded"), [("running", False), ("failed", True), (None, True)])
