@@ -84,6 +84,23 @@ def test_what_xcoms_say_is_in_no_report(graph: Graph, monkeypatch: pytest.Monkey
     assert (found.outcome, found.errors) == (RunOutcome.SUCCEEDED, ())
 
 
+@pytest.mark.parametrize(
+    "forged", ["text", [5], {"a": 1}, [{"bogus": 1}], ImportError("os.system is not in the allow list")]
+)
+def test_no_xcom_stops_a_report(graph: Graph, monkeypatch: pytest.MonkeyPatch, forged: object) -> None:
+    from tests.support.runs import Instance
+
+    def pull(_self: Instance, *, task_ids: str, key: str = "return_value") -> object:
+        if isinstance(forged, Exception):
+            raise forged
+        return forged
+
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    monkeypatch.setattr(Instance, "xcom_pull", pull)
+    assert cleanup.record().outcome is RunOutcome.SUCCEEDED
+
+
 def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph) -> None:
     cleanup = Cleanup(graph)
     cleanup.run.states["cleanup_table"] = "success"
