@@ -198,23 +198,32 @@ def test_an_attempt_that_cannot_be_read_keeps_no_run_from_being_recorded(graph: 
     assert len(said) == len(damaged)
 
 
-@pytest.mark.parametrize(("state", "recorded"), [("running", False), ("failed", True), (None, True)])
-def test_the_next_night_asks_airflow_whether_a_run_is_over(graph: Graph, state: str | None, *, recorded: bool) -> None:
+@pytest.mark.parametrize(
+    ("state", "recorded"), [("queued", False), ("running", False), ("success", True), ("failed", True), (None, True)]
+)
+def test_the_next_night_asks_airflow_whether_a_run_is_over(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, state: str | None, *, recorded: bool
+) -> None:
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-    from airflow.sdk.execution_time.comms import ErrorResponse
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, GetDagRunState
     from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+
+    class Supervisor:
+        """Answers as Airflow's does."""
+
+        def send(self, msg: GetDagRunState) -> DagRunStateResult:
+            assert (msg.dag_id, msg.run_id) == (DAG, RUN)
+            if state is None:
+                raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
+            return DagRunStateResult.model_validate({"state": state})
 
     Cleanup(graph).here()
     tonight = DagRun(root=Path(graph.uri))
     context = tonight.context("check_recovery")
     context["run_id"] = "the next run"
-
-    def asked(_dag: str, _run: str) -> str:
-        if state is None:
-            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
-        return state
-
-    context["ti"].get_dagrun_state = asked
+    context["ti"].get_dagrun_state = task_runner.RuntimeTaskInstance.get_dagrun_state
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(), raising=False)
     CheckRecoveryOperator(task_id="check_recovery", graph=graph.uri).execute(context)
     assert (history.read_run(graph, WHOLE) is not None) is recorded
 

@@ -70,7 +70,8 @@ def _is_over(context: Context, run: UnsettledRun) -> bool:
         state = context["ti"].get_dagrun_state(str(run.header.dag_id), str(run.header.dag_run_id))
     except AirflowRuntimeError as error:
         return (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND
-    return str(state) in {"success", "failed"}
+    # Annotated as text, it comes as a member of an enumeration, whose `str` is no value of it.
+    return getattr(state, "value", state) in {"success", "failed"}
 
 
 def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome]) -> None:
