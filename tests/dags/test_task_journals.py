@@ -228,6 +228,28 @@ def test_the_next_night_asks_airflow_whether_a_run_is_over(
     assert (history.read_run(graph, WHOLE) is not None) is recorded
 
 
+def test_a_cleared_run_counts_a_table_once_whichever_task_is_dealt_it(graph: Graph, tmp_path: Path) -> None:
+    from omnigraph_airflow.operators.optimize import OptimizeTablesOperator
+    from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+
+    run = DagRun(root=Path(graph.uri), states={"plan_optimize": "success"}, tries={"check_recovery": 2})
+    first, second = ((OptimizeTablesOperator, {"task_id": name, "lot": ["node:Person"]}) for name in ("a", "b"))
+    assert run.run(first, tmp_path / "n", Kill(moment=10, signals=(signal.SIGKILL,))) == -signal.SIGKILL
+    check = CheckRecoveryOperator(task_id="check_recovery", graph=graph.uri)
+    run.states["a"] = "running"
+    check.execute(run.context("check_recovery"))
+    assert read_tasks(graph.storage, WHOLE).open
+    run.states["a"] = "failed"
+    check.execute(run.context("check_recovery"))
+    assert not read_tasks(graph.storage, WHOLE).open
+    assert run.run(second, tmp_path / "n") == 0
+    run.report()
+    found, done = history.read_run(graph, WHOLE), read_tasks(graph.storage, WHOLE).last()["b"].results.optimize
+    assert found is not None
+    assert done is not None
+    assert found.work.fragments_removed == done.tables[0].fragments_removed > 0
+
+
 def test_the_shell_lists_a_run_without_its_report_and_records_it_after_a_week(
     graph: Graph, capsys: pytest.CaptureFixture[str]
 ) -> None:
