@@ -101,6 +101,21 @@ def test_no_xcom_stops_a_report(graph: Graph, monkeypatch: pytest.MonkeyPatch, f
     assert cleanup.record().outcome is RunOutcome.SUCCEEDED
 
 
+def test_a_forged_plan_adds_no_row_to_a_report(graph: Graph) -> None:
+    from omnigraph_airflow.operators.base import to_xcom
+    from omnigraph_airflow.operators.optimize import PlanOptimizeOperator, SummarizeOptimizeOperator
+
+    run = DagRun(root=Path(graph.uri), states={"plan_optimize": "success", "optimize_table": "failed"})
+    plan = PlanOptimizeOperator(task_id="plan_optimize", graph=graph.uri).execute(run.context("plan_optimize"))
+    plan["tables"].append({**plan["tables"][0], "table_key": "node:Forged", "error": "forged"})
+    summary = SummarizeOptimizeOperator(task_id="summarize", graph=graph.uri, plan=plan, table_tasks=())
+    summary.execute(run.context("summarize"))
+    run.report()
+    found = history.read_run(graph, WHOLE)
+    assert found is not None
+    assert "node:Forged" not in str(to_xcom(found))
+
+
 def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph) -> None:
     cleanup = Cleanup(graph)
     cleanup.run.states["cleanup_table"] = "success"
