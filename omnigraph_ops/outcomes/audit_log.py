@@ -140,8 +140,9 @@ def is_open(storage: Storage, *, run: str, task: str | None, since_us: int) -> b
     """
     first = new_ulid(max(0, since_us - _CLOCK_STEP_US))[:_TIME_OF_ULID]
     names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json") and name[:_TIME_OF_ULID] >= first]
-    events = {entry.event for entry in _entries(storage, names) if (entry.run, entry.task) == (run, task)}
-    return AuditEvent.STARTED in events and not events & ENDS
+    events = [entry.event for entry in _entries(storage, names) if (entry.run, entry.task) == (run, task)]
+    # Counted: a DAG run that is deleted and made anew under its id begins with the same attempts again.
+    return events.count(AuditEvent.STARTED) > sum(event in ENDS for event in events)
 
 
 def read(storage: Storage, *, newest: int | None = None) -> tuple[AuditEntry, ...]:

@@ -12,7 +12,6 @@ from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipExcept
 from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_record import header_of
 from omnigraph_airflow.stages import STAGES
-from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.watch import Run
 
@@ -65,7 +64,8 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
         graph.run = Run()
         try:
             leave(graph, run, skipped=skipped)
-        except OpsError as error:
+        except Exception as error:
+            # Not only errors of ours: the work is done, or has failed with an error of its own.
             _log.warning("What this task did could not be noted in the graph: %s", error)
 
 

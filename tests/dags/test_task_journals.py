@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
 from omnigraph_ops.models.history import Answer, RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.runs.tasks import mark_recorded, read_tasks, settle_runs
+from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs, unsettled_runs
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup import plan_cleanup
+from omnigraph_ops.storage.store import Storage
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
 from tests.support.orphans import age
@@ -91,6 +94,38 @@ def test_a_report_that_is_made_again_says_the_same(graph: Graph) -> None:
     assert [(decision.by, decision.answer) for decision in again.decisions] == [("ann", Answer.APPROVED)]
 
 
+@pytest.mark.parametrize(
+    "forged", ["text", [5], {"a": 1}, [{"bogus": 1}], ImportError("os.system is not in the allow list")]
+)
+def test_no_xcom_stops_a_report(graph: Graph, monkeypatch: pytest.MonkeyPatch, forged: object) -> None:
+    from tests.support.runs import Instance
+
+    def pull(_self: Instance, *, task_ids: str, key: str = "return_value") -> object:
+        if isinstance(forged, Exception):
+            raise forged
+        return forged
+
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    monkeypatch.setattr(Instance, "xcom_pull", pull)
+    assert cleanup.record().outcome is RunOutcome.SUCCEEDED
+
+
+def test_a_forged_plan_adds_no_row_to_a_report(graph: Graph) -> None:
+    from omnigraph_airflow.operators.base import to_xcom
+    from omnigraph_airflow.operators.optimize import PlanOptimizeOperator, SummarizeOptimizeOperator
+
+    run = DagRun(root=Path(graph.uri), states={"plan_optimize": "success", "optimize_table": "failed"})
+    plan = PlanOptimizeOperator(task_id="plan_optimize", graph=graph.uri).execute(run.context("plan_optimize"))
+    plan["tables"].append({**plan["tables"][0], "table_key": "node:Forged", "error": "forged"})
+    summary = SummarizeOptimizeOperator(task_id="summarize", graph=graph.uri, plan=plan, table_tasks=())
+    summary.execute(run.context("summarize"))
+    run.report()
+    found = history.read_run(graph, WHOLE)
+    assert found is not None
+    assert "node:Forged" not in str(to_xcom(found))
+
+
 def test_a_task_that_is_marked_a_success_has_done_what_it_did(graph: Graph) -> None:
     cleanup = Cleanup(graph)
     cleanup.run.states["cleanup_table"] = "success"
@@ -135,25 +170,112 @@ def test_a_run_without_its_report_is_recorded_by_the_next_night(graph: Graph, tm
     assert settle_runs(graph, is_over=lambda _run: True) == ()
 
 
-@pytest.mark.parametrize(("state", "recorded"), [("running", False), ("failed", True), (None, True)])
-def test_the_next_night_asks_airflow_whether_a_run_is_over(graph: Graph, state: str | None, *, recorded: bool) -> None:
+def test_a_run_that_is_cleared_and_cut_off_before_its_second_report_is_recorded_again(
+    graph: Graph, tmp_path: Path
+) -> None:
+    cleanup = Cleanup(graph)
+    assert cleanup.record().work.versions_removed == 0
+    cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
+    assert [run.header.run_id for run in unsettled_runs(graph.storage)] == [WHOLE]
+    (found,) = settle_runs(graph, is_over=lambda _run: True)
+    assert found.outcome is RunOutcome.INTERRUPTED
+    assert 0 < found.work.versions_removed < cleanup.plan.total_versions
+    assert history.read_run(graph, WHOLE) == found
+    assert events(graph) == ["started", "interrupted"]
+    assert (settle_runs(graph, is_over=lambda _run: True), unsettled_runs(graph.storage)) == ((), ())
+
+
+def test_a_report_that_was_killed_before_its_mark_keeps_its_record(graph: Graph) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    found = cleanup.record()
+    next(Path(graph.uri, TASKS_DIR).rglob("recorded.json")).unlink()
+    assert settle_runs(graph, is_over=lambda _run: True) == (found,)
+
+
+def test_runs_are_recorded_once_however_many_settle_at_the_same_time(graph: Graph, tmp_path: Path) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.run.run(cleanup.operator, tmp_path / "n", HALF_WAY)
+    both = Barrier(2)
+
+    def settle_one(_: int) -> int:
+        def is_over(_run: object) -> bool:
+            both.wait(timeout=30)
+            return True
+
+        return len(settle_runs(open_graph(graph.uri), is_over=is_over))
+
+    assert sum(in_parallel(settle_one, range(2), workers=2)) == 1
+    assert events(graph) == ["started", "interrupted"]
+
+
+def test_an_attempt_that_cannot_be_read_keeps_no_run_from_being_recorded(graph: Graph) -> None:
+    cleanup = Cleanup(graph)
+    cleanup.here()
+    (left,) = Path(graph.uri, TASKS_DIR).rglob("left.json")
+    damaged = [left.parent.with_name(name) for name in ("0" * 26, "Z" * 26)]
+    for folder in damaged:
+        folder.mkdir()
+        (folder / "left.json").write_text("{")
+    said: list[str] = []
+    (found,) = settle_runs(graph, is_over=lambda _run: True, warn=said.append)
+    assert found.work.versions_removed == cleanup.plan.total_versions
+    assert len(said) == len(damaged)
+
+
+@pytest.mark.parametrize(
+    ("state", "recorded"),
+    [("queued", False), ("running", False), ("success", True), ("failed", True), (None, False), ("gone", True)],
+)
+def test_the_next_night_asks_airflow_whether_a_run_is_over(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, state: str | None, *, recorded: bool
+) -> None:
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-    from airflow.sdk.execution_time.comms import ErrorResponse
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, GetDagRunState
     from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 
+    class Supervisor:
+        """Answers as Airflow's does."""
+
+        def send(self, msg: GetDagRunState) -> DagRunStateResult:
+            assert (msg.dag_id, msg.run_id) == (DAG, RUN)
+            if state in {None, "gone"}:
+                raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
+            return DagRunStateResult.model_validate({"state": state})
+
     Cleanup(graph).here()
+    if state == "gone":  # for so long that no other Airflow can be at work on it
+        age(Path(graph.uri, TASKS_DIR), days=8)
     tonight = DagRun(root=Path(graph.uri))
     context = tonight.context("check_recovery")
     context["run_id"] = "the next run"
-
-    def asked(_dag: str, _run: str) -> str:
-        if state is None:
-            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
-        return state
-
-    context["ti"].get_dagrun_state = asked
+    context["ti"].get_dagrun_state = task_runner.RuntimeTaskInstance.get_dagrun_state
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(), raising=False)
     CheckRecoveryOperator(task_id="check_recovery", graph=graph.uri).execute(context)
     assert (history.read_run(graph, WHOLE) is not None) is recorded
+
+
+def test_a_cleared_run_counts_a_table_once_whichever_task_is_dealt_it(graph: Graph, tmp_path: Path) -> None:
+    from omnigraph_airflow.operators.optimize import OptimizeTablesOperator
+    from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+
+    run = DagRun(root=Path(graph.uri), states={"plan_optimize": "success"}, tries={"check_recovery": 2})
+    first, second = ((OptimizeTablesOperator, {"task_id": name, "lot": ["node:Person"]}) for name in ("a", "b"))
+    assert run.run(first, tmp_path / "n", Kill(moment=10, signals=(signal.SIGKILL,))) == -signal.SIGKILL
+    check = CheckRecoveryOperator(task_id="check_recovery", graph=graph.uri)
+    run.states["a"] = "running"
+    check.execute(run.context("check_recovery"))
+    assert read_tasks(graph.storage, WHOLE).open
+    run.states["a"] = "failed"
+    check.execute(run.context("check_recovery"))
+    assert not read_tasks(graph.storage, WHOLE).open
+    assert run.run(second, tmp_path / "n") == 0
+    run.report()
+    found, done = history.read_run(graph, WHOLE), read_tasks(graph.storage, WHOLE).last()["b"].results.optimize
+    assert found is not None
+    assert done is not None
+    assert found.work.fragments_removed == done.tables[0].fragments_removed > 0
 
 
 def test_the_shell_lists_a_run_without_its_report_and_records_it_after_a_week(
@@ -189,6 +311,24 @@ def test_a_journal_that_cannot_be_read_stops_no_report(graph: Graph) -> None:
     (broken,) = Path(graph.uri, TASKS_DIR).rglob("left.json")
     broken.write_text("{")
     assert cleanup.record().work.versions_removed == 0
+
+
+def test_what_attempts_left_is_read_once_by_a_report_and_never_by_a_retry(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleanup, read = Cleanup(graph), list[str]()
+    cleanup.here()
+    kept = Storage.read
+
+    def noted(storage: Storage, path: str) -> bytes:
+        read.append(path)
+        return kept(storage, path)
+
+    monkeypatch.setattr(Storage, "read", noted)
+    close(graph, WHOLE, is_over=lambda _task: True)
+    assert not read
+    cleanup.record()
+    assert sum(path.endswith("left.json") for path in read) == 1
 
 
 def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

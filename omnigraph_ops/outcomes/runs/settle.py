@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -36,11 +36,7 @@ def settle(graph: Graph, *, warn: Warn = journal.silent) -> tuple[RunRecord, ...
     """
     if all(found.may_be_alive for found in journal.open_journals(graph.storage, warn=warn)):
         return ()
-    ttl = graph.settings.lease_ttl_seconds
-    with (
-        contextlib.suppress(LeaseHeld),
-        committer_lease(graph.storage, purpose="record interrupted runs", ttl_seconds=ttl, wait_seconds=0, place=_TURN),
-    ):
+    with contextlib.suppress(LeaseHeld), turn(graph):
         dead = [found for found in journal.open_journals(graph.storage) if not found.may_be_alive]
         records: list[RunRecord] = []
         for found in dead:
@@ -48,6 +44,14 @@ def settle(graph: Graph, *, warn: Warn = journal.silent) -> tuple[RunRecord, ...
                 records.append(_settle(graph, found))
         return tuple(records)
     return ()
+
+
+def turn(graph: Graph) -> contextlib.AbstractContextManager[LeaseKeeper]:
+    """Be the only one who records interrupted runs for the block; `LeaseHeld` at once if another is. Writes a lease."""
+    ttl = graph.settings.lease_ttl_seconds
+    return committer_lease(
+        graph.storage, purpose="record interrupted runs", ttl_seconds=ttl, wait_seconds=0, place=_TURN
+    )
 
 
 def unsettled(graph: Graph) -> tuple[UnsettledRun, ...]:

@@ -8,6 +8,7 @@ report that is still to come would say, and harms nothing.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import TASKS_DIR
+from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import RunHeader, RunRecord, UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
@@ -29,8 +31,9 @@ from omnigraph_ops.outcomes.runs.journal import Journal, Warn
 from omnigraph_ops.outcomes.runs.merged import merged, with_told
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, with_units
-from omnigraph_ops.outcomes.runs.settle import end_audit, results_of
-from omnigraph_ops.storage.inventory import Stored, below_folder
+from omnigraph_ops.outcomes.runs.settle import end_audit, results_of, turn
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.storage.inventory import WORKERS, Stored, below_folder
 from omnigraph_ops.storage.store import Storage
 
 _LEFT, _RECORDED = "left.json", "recorded.json"
@@ -87,24 +90,24 @@ def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
 
 def read_tasks(storage: Storage, run_id: str, *, warn: Warn = journal.silent) -> TaskJournals:
     """Every attempt of a run's tasks; `warn` gets a sentence about each that cannot be read. Reads."""
-    names: dict[str, set[str]] = {}
-    for found in _files(storage, journal.tasks_of(run_id), warn):
-        folder, _, name = found.path.rpartition("/")
-        names.setdefault(folder, set()).add(name)
-    left: list[TaskLeft] = []
-    at_work: list[Journal] = []
-    for folder in sorted(folder for folder in names if folder.count("/") > TASKS_DIR.count("/") + 1):
+    names = _attempts(storage, run_id, warn)
+    found: dict[str, TaskLeft | Journal | None] = {}
+
+    def one(folder: str) -> None:
         with journal.isolated(folder, warn):
-            if _LEFT in names[folder]:
-                left.append(serde.from_json(TaskLeft, storage.read(f"{folder}/{_LEFT}")))
-            elif (found_open := journal.read(storage, folder)) is not None:
-                at_work.append(found_open)
-    return TaskJournals(left=tuple(left), open=tuple(at_work))
+            is_over = _LEFT in names[folder]
+            found[folder] = _left_in(storage, folder) if is_over else journal.read(storage, folder)
+
+    # A wide graph has hundreds, and a store of objects takes its time for each.
+    in_parallel(one, list(names), workers=WORKERS)
+    attempts = [found[folder] for folder in sorted(found)]
+    return TaskJournals(
+        left=tuple(left for left in attempts if isinstance(left, TaskLeft)),
+        open=tuple(at_work for at_work in attempts if isinstance(at_work, Journal)),
+    )
 
 
-def close(
-    graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], warn: Warn = journal.silent
-) -> TaskJournals:
+def close(graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], warn: Warn = journal.silent) -> None:
     """Tell what the attempts did that were cut off, and end what the audit log says of them. Writes.
 
     Before anything else of the run changes the graph. An attempt whose process is known to live is left alone.
@@ -112,15 +115,16 @@ def close(
     Args:
         is_over: whether an attempt can be at work no more, by whatever started it.
     """
-    for found in read_tasks(graph.storage, run_id).open:
-        task = found.intent.task
-        if task is not None and is_over(task) and not found.is_running:
-            with journal.isolated(found.folder, warn):
+    names = _attempts(graph.storage, run_id, journal.silent)
+    for folder in sorted(folder for folder, files in names.items() if _LEFT not in files):
+        with journal.isolated(folder, warn):
+            found = journal.read(graph.storage, folder)
+            task = found.intent.task if found is not None else None
+            if found is not None and task is not None and is_over(task) and not found.is_running:
                 results = results_of(graph, found)
                 _, detail = audit_end(results, error=_CUT_OFF, interrupted=True)
                 end_audit(graph, found, AuditEvent.INTERRUPTED, detail)
-                _put(graph, found.folder, TaskLeft(header=found.intent.header, task=task, results=results))
-    return read_tasks(graph.storage, run_id, warn=warn)
+                _put(graph, folder, TaskLeft(header=found.intent.header, task=task, results=results))
 
 
 def mark_recorded(storage: Storage, header: RunHeader) -> None:
@@ -137,16 +141,29 @@ def settle_runs(
         is_over: whether a run can be at work no more.
         but: a run that is left alone.
     """
-    records: list[RunRecord] = []
+    due: list[RunHeader] = []
     for folder, files in _by_run(graph.storage):
         with journal.isolated(folder, warn):
-            if any(file.path == f"{folder}/{_RECORDED}" for file in files):
+            if _is_recorded(files):
                 if _idle_seconds(files) > _KEPT_SECONDS:
                     graph.storage.delete_tree(folder)
                 continue
             run = _unsettled(graph.storage, files)
             if run is not None and run.header.run_id != but and is_over(run):
-                records.append(_record(graph, run.header, warn))
+                due.append(run.header)
+    return _record_all(graph, due, warn) if due else ()
+
+
+def _record_all(graph: Graph, due: Sequence[RunHeader], warn: Warn) -> tuple[RunRecord, ...]:
+    """Record these runs; none while another process does, which would end them in the audit log twice. Writes."""
+    records: list[RunRecord] = []
+    with contextlib.suppress(LeaseHeld), turn(graph):
+        for header in due:
+            folder = journal.tasks_of(header.run_id)
+            with journal.isolated(folder, warn):
+                files = tuple(_files(graph.storage, folder, journal.silent))
+                if not _is_recorded(files):
+                    records.append(_record(graph, header, warn, again=bool(_marks(files))))
     return tuple(records)
 
 
@@ -154,25 +171,47 @@ def unsettled_runs(storage: Storage) -> tuple[UnsettledRun, ...]:
     """The DAG runs that have no record yet. Reads."""
     found: list[UnsettledRun | None] = []
     for folder, files in _by_run(storage):
-        if all(file.path != f"{folder}/{_RECORDED}" for file in files):
+        if not _is_recorded(files):
             with journal.isolated(folder, journal.silent):
                 found.append(_unsettled(storage, files))
     return tuple(run for run in found if run is not None)
 
 
-def _record(graph: Graph, header: RunHeader, warn: Warn) -> RunRecord:
-    """Record a run from what its tasks left. Writes."""
-    found = close(graph, header.run_id, is_over=lambda _task: True, warn=warn)
+def _is_recorded(files: Sequence[Stored]) -> bool:
+    """Whether a run has its record, and no task of it did anything since: one that is cleared goes on. Pure."""
+    marks = _marks(files)
+    return bool(marks) and all(file.modified_at <= marks[0] for file in files if not file.is_folder)
+
+
+def _marks(files: Sequence[Stored]) -> list[float]:
+    """When a run was recorded, if it was. Pure."""
+    return [file.modified_at for file in files if file.path.endswith(f"/{_RECORDED}")]
+
+
+def _record(graph: Graph, header: RunHeader, warn: Warn, *, again: bool) -> RunRecord:
+    """Record a run from what its tasks left; `again` replaces the record that it had before it went on. Writes."""
+    close(graph, header.run_id, is_over=lambda _task: True, warn=warn)
+    found = read_tasks(graph.storage, header.run_id, warn=warn)
     decisions = tuple(dict.fromkeys(d for left in found.left for d in left.results.decisions))
     cut_off = frozenset(key for left in found.left if (cut := left.results.interruption) for key in cut.tables)
     ended = Interruption(reason=_NO_REPORT, tables=cut_off)
     results = replace(found.results(graph.uri), decisions=decisions, interruption=ended)
-    record = history.read_run(graph, header.run_id)
+    record = None if again else history.read_run(graph, header.run_id)
     if record is None:
         record = record_of(header, results)
         history.append(graph, record, days=graph.settings.history_days)
     mark_recorded(graph.storage, header)
     return record
+
+
+def _attempts(storage: Storage, run_id: str, warn: Warn) -> dict[str, set[str]]:
+    """The folder of every attempt of a run's tasks, with the names of its files. Reads."""
+    names: dict[str, set[str]] = {}
+    for found in _files(storage, journal.tasks_of(run_id), warn):
+        folder, _, name = found.path.rpartition("/")
+        if folder.count("/") > TASKS_DIR.count("/") + 1:
+            names.setdefault(folder, set()).add(name)
+    return names
 
 
 def _by_run(storage: Storage) -> tuple[tuple[str, tuple[Stored, ...]], ...]:
@@ -192,6 +231,10 @@ def _files(storage: Storage, folder: str, warn: Warn) -> Iterable[Stored]:
     return below_folder(storage, folder)
 
 
+def _left_in(storage: Storage, folder: str) -> TaskLeft:
+    return serde.from_json(TaskLeft, storage.read(f"{folder}/{_LEFT}"))
+
+
 def _idle_seconds(files: Sequence[Stored]) -> float:
     return time.time() - max(file.modified_at for file in files)
 
@@ -199,15 +242,27 @@ def _idle_seconds(files: Sequence[Stored]) -> float:
 def _unsettled(storage: Storage, files: Sequence[Stored]) -> UnsettledRun | None:
     """Which run the files are of, None where none of them tells. Reads."""
     at_work, units = _idle_seconds(files) < _GIVEN_UP_SECONDS, sum(bool(_UNIT.fullmatch(f.path)) for f in files)
+    damaged: InvalidInput | None = None
     for file in files:
-        header: RunHeader | None = None
-        if file.path.endswith(f"/{_LEFT}"):
-            header = serde.from_json(TaskLeft, storage.read(file.path)).header
-        elif (found := journal.read(storage, file.path.rpartition("/")[0])) is not None:
-            header = found.intent.header
+        try:
+            header = _header_in(storage, file)
+        except InvalidInput as error:
+            damaged = error
+            continue
         if header is not None:
             return UnsettledRun(header=header, at_work=at_work, units=units)
+    if damaged is not None:
+        raise damaged
     return None
+
+
+def _header_in(storage: Storage, file: Stored) -> RunHeader | None:
+    """Which run one file is of, None where it does not tell. Reads."""
+    folder, _, name = file.path.rpartition("/")
+    if name == _LEFT:
+        return _left_in(storage, folder).header
+    found = journal.read(storage, folder)
+    return found.intent.header if found is not None else None
 
 
 def _put(graph: Graph, folder: str, left: TaskLeft) -> None:

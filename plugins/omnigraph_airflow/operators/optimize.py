@@ -184,9 +184,10 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         from omnigraph_ops.outcomes.runs.tasks import read_tasks
         from omnigraph_ops.stages.optimize import note_deferrals, optimize_internal_last
 
-        plan = serde.from_json(OptimizePlan, self.plan)
         tasks = self.table_tasks
         found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)
+        # Whoever may edit the run writes the XCom, and its rows reach the report.
+        plan = found.results(graph.uri).optimize_plan or serde.from_json(OptimizePlan, self.plan)
         done = found.results(graph.uri, *tasks).optimize
         failed = (f for left in found.last().values() if left.task.task_id in tasks for f in left.results.failures)
         stats, failures = done.tables if done else (), {f.table_key: f.message for f in failed if f.table_key}
@@ -194,7 +195,8 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         note_deferrals(graph, tables)
         internal = optimize_internal_last(graph, plan)
         # What the tasks of the tables did they noted themselves.
-        for row in (*(row for row in tables if row not in stats), *internal):
+        noted = {row.table_key for row in stats}
+        for row in (*(row for row in tables if row.table_key not in noted), *internal):
             graph.run.notes(row)
         return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
 

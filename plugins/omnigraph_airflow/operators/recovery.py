@@ -14,6 +14,7 @@ from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models import CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
+from omnigraph_ops.models.runs import TaskAttempt
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 RETRIES = 8
 """With two minutes in between they outlast the default grace period of 15 minutes."""
+
+_AT_WORK = {"running", "restarting"}
 
 
 class CheckRecoveryOperator(OmnigraphOperator):
@@ -55,22 +58,35 @@ class CheckRecoveryOperator(OmnigraphOperator):
     def _record_cut_off(self, graph: Graph, context: Context) -> None:
         """Record the runs that were cut off, of the shell and of DAGs, while the graph is as they left it. Writes."""
         from omnigraph_ops.outcomes.runs.settle import settle
-        from omnigraph_ops.outcomes.runs.tasks import settle_runs
+        from omnigraph_ops.outcomes.runs.tasks import close, settle_runs
 
+        mine = run_id_of(context)
         try:
             settle(graph, warn=self.log.warning)
-            settle_runs(graph, is_over=partial(_is_over, context), but=run_id_of(context), warn=self.log.warning)
+            settle_runs(graph, is_over=partial(_is_over, context), but=mine, warn=self.log.warning)
+            if context["ti"].try_number > 1:
+                # Of a run that was cleared: another task may be dealt the table of one that was killed.
+                close(graph, mine, is_over=partial(_is_idle, context), warn=self.log.warning)
         except OpsError as error:
             self.log.warning("runs that were interrupted could not be recorded: %s", error)
 
 
 def _is_over(context: Context, run: UnsettledRun) -> bool:
-    """Whether a DAG run can be at work no more, as Airflow says; one that it does not know is over. Reads."""
+    """Whether a DAG run can be at work no more, as Airflow says; one that it does not know may be another's. Reads."""
     try:
         state = context["ti"].get_dagrun_state(str(run.header.dag_id), str(run.header.dag_run_id))
     except AirflowRuntimeError as error:
-        return (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND
-    return str(state) in {"success", "failed"}
+        unknown = (error.error.detail or {}).get("status_code") == HTTPStatus.NOT_FOUND
+        return unknown and not run.at_work
+    # Annotated as text, it comes as a member of an enumeration, whose `str` is no value of it.
+    return getattr(state, "value", state) in {"success", "failed"}
+
+
+def _is_idle(context: Context, task: TaskAttempt) -> bool:
+    """Whether a task of this run is not at work, as Airflow says. Reads."""
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return states.get(task.instance) not in _AT_WORK
 
 
 def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome]) -> None:

@@ -165,12 +165,13 @@ def _states(context: Context) -> dict[str, str | None]:
 
 def _left(context: Context, graph: Graph | None) -> TaskJournals:
     """What the tasks left, with what the graph tells of those that were killed: every other task is over. Writes."""
-    from omnigraph_ops.outcomes.runs.tasks import TaskJournals, close
+    from omnigraph_ops.outcomes.runs.tasks import TaskJournals, close, read_tasks
 
     if graph is None:
         return TaskJournals(left=(), open=())
     try:
-        return close(graph, run_id_of(context), is_over=lambda _task: True, warn=_log.warning)
+        close(graph, run_id_of(context), is_over=lambda _task: True, warn=_log.warning)
+        return read_tasks(graph.storage, run_id_of(context), warn=_log.warning)
     except OpsError as error:
         _log.warning("What the tasks left in the graph cannot be read: %s", error)
         return TaskJournals(left=(), open=())
@@ -186,8 +187,18 @@ def _failures(context: Context, left: TaskJournals, states: Mapping[str, str | N
         for f in one.results.failures
     ]
     # A graph that cannot be opened takes no note, and sensors take none.
-    handed = [f for task in context["dag"].task_ids for f in pull_all(context, Failure, task, FAILURE)]
+    handed = [f for task in context["dag"].task_ids for f in _handed(context, task)]
     return (*told, *(f for f in handed if f.instance in failed and f.instance not in {t.instance for t in told}))
+
+
+def _handed(context: Context, task_id: str) -> list[Failure]:
+    """The sentences that a task handed to Airflow; none where they are no such, with a warning. Reads."""
+    try:
+        return pull_all(context, Failure, task_id, FAILURE)
+    except Exception as error:
+        # Not only errors of ours: whoever may edit the run writes what they like, and a report is due all the same.
+        _log.warning("What %s handed to Airflow about its failure cannot be read: %s", task_id, error)
+        return []
 
 
 def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:

@@ -65,6 +65,8 @@ def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) ->
     audit_log.append(storage, AuditEvent.INTERRUPTED, run="r1", **about)
     assert not is_open("r1")
     assert is_open("r1", "a task of it")
+    audit_log.started(storage, run="r1", **about)
+    assert is_open("r1")
 
 
 def test_a_start_is_found_although_the_clock_was_set_back_after_the_run_began(tmp_path: Path) -> None:
