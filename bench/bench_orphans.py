@@ -17,7 +17,7 @@ from pathlib import Path
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 
 _WEEK = 7 * 86_400
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from omnigraph_ops.cli.consent import Effect, require_consent
+from omnigraph_ops.cli.consent import Consequence, require_consent
 from omnigraph_ops.cli.output import echo_target, emit, open_target, progress
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.opening import open_graph
@@ -17,7 +17,7 @@ from omnigraph_ops.stages.backup.text import backup_text, backups_text, restore_
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.watch import Stopped
 
-_RESTORES = Effect(does="makes a graph of a backup", untouched="nothing was written")
+_RESTORES = Consequence(does="makes a graph of a backup", untouched="nothing was written")
 
 
 def backup_verb(args: argparse.Namespace) -> int:

@@ -14,11 +14,12 @@ from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.cli.values import wrong_usage
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.durations import duration
-from omnigraph_ops.errors import OpsError, UsageError
+from omnigraph_ops.errors import ApprovalMissing, OpsError, UsageError
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.stages.cleanup.policy import check_policy, refuse_young
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.request import check_policy, too_young
 from omnigraph_ops.views import render
 
 _SMALL_KEEP = 3
@@ -30,8 +31,8 @@ def cleanup_verb(args: argparse.Namespace) -> int:
     fence_seconds(args)
     approved = _read_plan(args) if args.plan is not None else None
     policy = approved.policy if approved is not None else _policy(args)
-    if not args.allow_young:
-        refuse_young(policy, ", or pass --allow-young")
+    if not args.allow_young and (why := too_young(policy)):
+        raise ApprovalMissing(f"{why}, or pass --allow-young")
     _warn(policy)
     if not args.confirm:
         return _preview(args, target, policy, approved)

@@ -14,7 +14,7 @@ from omnigraph_ops.storage.location import locate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class Consequence:
     """What a verb is about to do, for the question about it."""
 
     does: str | None
@@ -27,10 +27,10 @@ class Effect:
         return f"destructive `{verb}`" if self.does is None else f"`{verb}`, which {self.does},"
 
 
-DELETES = Effect(does=None, untouched="nothing was deleted")
+DELETES = Consequence(does=None, untouched="nothing was deleted")
 
 
-def require_consent(args: argparse.Namespace, target: str, effect: Effect = DELETES) -> None:
+def require_consent(args: argparse.Namespace, target: str, effect: Consequence = DELETES) -> None:
     """Require --yes, or a typed yes on a terminal, unless the graph is local. Reads stdin.
 
     Raises:

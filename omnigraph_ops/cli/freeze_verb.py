@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli.address import target_of
-from omnigraph_ops.cli.consent import Effect, require_consent
+from omnigraph_ops.cli.consent import Consequence, require_consent
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.output import emit, open_target, progress, say
 from omnigraph_ops.coordination.freeze_release import unfreeze, unfreeze_all
@@ -23,10 +23,10 @@ from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, read_f
 from omnigraph_ops.views.freeze_text import at, files_csv, files_text, freeze_text, holds_text, unfreeze_text
 
 _REPORT_EVERY = 200
-_FREEZES = Effect(does="keeps the graph as it is and stops its maintenance", untouched="nothing was frozen")
-_UNFREEZES = Effect(does="lets versions go that the freeze keeps", untouched="nothing was released")
-_HOLDS = Effect(does="keeps a version from every cleanup", untouched="nothing is held")
-_RELEASES = Effect(does="lets versions go that the hold keeps", untouched="nothing was released")
+_FREEZES = Consequence(does="keeps the graph as it is and stops its maintenance", untouched="nothing was frozen")
+_UNFREEZES = Consequence(does="lets versions go that the freeze keeps", untouched="nothing was released")
+_HOLDS = Consequence(does="keeps a version from every cleanup", untouched="nothing is held")
+_RELEASES = Consequence(does="lets versions go that the hold keeps", untouched="nothing was released")
 
 
 def freeze_verb(args: argparse.Namespace) -> int:

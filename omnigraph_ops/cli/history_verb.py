@@ -16,9 +16,10 @@ from omnigraph_ops.outcomes.history import render_csv
 from omnigraph_ops.outcomes.history.render_html import html
 from omnigraph_ops.outcomes.history.render_markdown import markdown
 from omnigraph_ops.outcomes.history.render_text import text
-from omnigraph_ops.outcomes.history.views import View, list_view, run_view, trend_view
+from omnigraph_ops.outcomes.history.views import list_view, run_view, trend_view
 from omnigraph_ops.outcomes.runs.settle import unsettled
 from omnigraph_ops.outcomes.runs.tasks import unsettled_runs
+from omnigraph_ops.views.view import View
 
 Shown = HistoryList | RunRecord | TableTrend
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
-from omnigraph_ops.cli.consent import Effect, options, require_consent, require_terms, say_how_to_apply
+from omnigraph_ops.cli.consent import Consequence, options, require_consent, require_terms, say_how_to_apply
 from omnigraph_ops.cli.orphans_options import DEFAULT_AGE
 from omnigraph_ops.cli.output import emit, open_target, progress
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
@@ -19,15 +19,10 @@ from omnigraph_ops.durations import duration, parse_duration
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.stages.orphans import (
-    apply_orphans,
-    list_quarantines,
-    plan_orphans,
-    preview_quarantine,
-    purge,
-    restore,
-    texts,
-)
+from omnigraph_ops.stages.orphans import texts
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
 from omnigraph_ops.storage.location import locate
 
 
@@ -92,7 +87,7 @@ def _quarantine(args: argparse.Namespace) -> int:
     """List, restore, purge, or say what a purge would delete. Destroys with --purge --confirm."""
     target = target_of(args)
     if args.restore is not None:
-        require_consent(args, target, Effect(does="brings files back", untouched="nothing was moved"))
+        require_consent(args, target, Consequence(does="brings files back", untouched="nothing was moved"))
     elif args.purge is not None and args.confirm:
         require_consent(args, target)
     graph = open_target(args)

@@ -6,7 +6,7 @@ import argparse
 
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
-from omnigraph_ops.cli.consent import Effect, require_consent, require_terms
+from omnigraph_ops.cli.consent import Consequence, require_consent, require_terms
 from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.plan_files import read_plan, write_plan
 from omnigraph_ops.coordination.sealed import verify
@@ -16,7 +16,7 @@ from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.views import render
 
 _NOTHING = "nothing was published"
-_EFFECT = Effect(does="publishes the heads of drifted tables", untouched=_NOTHING)
+_EFFECT = Consequence(does="publishes the heads of drifted tables", untouched=_NOTHING)
 
 
 def repair_verb(args: argparse.Namespace) -> int:

@@ -18,8 +18,10 @@ from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, RowRetentionReport
-from omnigraph_ops.stages.expire_rows import expire_rows, parse_policies, plan_row_retention, read_policies, texts
-from omnigraph_ops.stages.expire_rows.apply import engine_of
+from omnigraph_ops.stages.expire_rows import texts
+from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
+from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
+from omnigraph_ops.stages.expire_rows.policy import parse_policies, read_policies
 
 _NOTHING = "nothing was deleted"
 

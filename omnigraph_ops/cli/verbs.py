@@ -12,7 +12,7 @@ from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.backup_verb import BACKUP_VERBS
 from omnigraph_ops.cli.cleanup_verb import cleanup_verb
-from omnigraph_ops.cli.consent import Effect, require_consent
+from omnigraph_ops.cli.consent import Consequence, require_consent
 from omnigraph_ops.cli.freeze_verb import FREEZE_VERBS
 from omnigraph_ops.cli.graphs_verb import graphs_verb
 from omnigraph_ops.cli.history_verb import history_verb
@@ -69,7 +69,7 @@ def unlock_verb(args: argparse.Namespace) -> int:
     if args.force and not args.confirm:
         raise UsageError("unlock --force requires --confirm; nothing was removed")
     if args.confirm:
-        effect = Effect(does="lets writers in again", untouched="the lock is where it was")
+        effect = Consequence(does="lets writers in again", untouched="the lock is where it was")
         require_consent(args, target_of(args), effect)
     graph = open_target(args)
     lock = unlock(graph, force=args.force) if args.confirm else current_lock(graph)

@@ -27,7 +27,7 @@ _VALID_US = 23 * 86_400 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class QuestionId:
     """Which question: one task of one run, as it was started and as often as it was cleared."""
 
     dag_id: str
@@ -48,7 +48,7 @@ class Question:
 class Consent:
     """A question about a plan and, once there is one, its answer; of a task that plans, which plan it made."""
 
-    question: Question
+    question: QuestionId
     attempt: str
     """Id of the task instance that asked; a cleared or repeated task has another one."""
     digest: str
@@ -57,10 +57,10 @@ class Consent:
     decision: Decision | None = None
 
 
-def question_of(context: Context, task_id: str) -> Question:
+def question_of(context: Context, task_id: str) -> QuestionId:
     """The question of a task in the run of this context. Pure."""
     run = context["dag_run"]
-    return Question(
+    return QuestionId(
         dag_id=context["ti"].dag_id,
         run_id=context["run_id"],
         task_id=task_id,
@@ -69,7 +69,7 @@ def question_of(context: Context, task_id: str) -> Question:
     )
 
 
-def about(context: Context, question: Question, digest: str) -> Consent:
+def about(context: Context, question: QuestionId, digest: str) -> Consent:
     """What the task of this context asks, or makes, now. Reads the clock."""
     return Consent(question=question, attempt=str(context["ti"].id), digest=digest, expires_at_us=now_us() + _VALID_US)
 
@@ -79,7 +79,7 @@ def keep(storage: Storage, consent: Consent) -> None:
     storage.write(consent.question.path, serde.dumps(consent).encode())
 
 
-def read(storage: Storage, question: Question) -> Consent | None:
+def read(storage: Storage, question: QuestionId) -> Consent | None:
     """The consent to a question, of whichever attempt; None when nobody was asked. Reads.
 
     Raises:

@@ -14,7 +14,7 @@ from omnigraph_ops.models.retention import RowRetentionPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StageTasks:
     """One stage, with the ids of its tasks."""
 
     name: str
@@ -29,38 +29,38 @@ class Stage:
 
 
 STAGES = (
-    Stage(name="optimize", plan_task="plan_optimize"),
-    Stage(
+    StageTasks(name="optimize", plan_task="plan_optimize"),
+    StageTasks(
         name="repair",
         plan_task="preview_repair",
         approval_task="approve_repair",
         apply_task="apply_repair",
         plan_type=RepairPreview,
     ),
-    Stage(
+    StageTasks(
         name="cleanup",
         plan_task="plan_cleanup",
         approval_task="approve_cleanup",
         apply_task="cleanup_table",
         plan_type=CleanupPlan,
     ),
-    Stage(
+    StageTasks(
         name="orphans",
         plan_task="plan_orphans",
         approval_task="approve_orphans",
         apply_task="remove_orphans",
         plan_type=OrphansPlan,
     ),
-    Stage(
+    StageTasks(
         name="expire-rows",
         plan_task="plan_row_retention",
         approval_task="approve_row_retention",
         apply_task="expire_rows",
         plan_type=RowRetentionPlan,
     ),
-    Stage(name="backup", plan_task="freeze", apply_task="copy"),
+    StageTasks(name="backup", plan_task="freeze", apply_task="copy"),
 )
 """In the order in which they run."""
-BY_NAME: Mapping[str, Stage] = {stage.name: stage for stage in STAGES}
-BY_APPROVAL: Mapping[str, Stage] = {stage.approval_task: stage for stage in STAGES if stage.approval_task}
+BY_NAME: Mapping[str, StageTasks] = {stage.name: stage for stage in STAGES}
+BY_APPROVAL: Mapping[str, StageTasks] = {stage.approval_task: stage for stage in STAGES if stage.approval_task}
 """By the task that asks."""

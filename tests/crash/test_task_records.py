@@ -20,8 +20,8 @@ from omnigraph_ops.models import EvidenceTier, RetentionPolicy
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
 from omnigraph_ops.outcomes.runs.tasks import read_tasks
-from omnigraph_ops.stages.cleanup import plan_cleanup
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.crash.harness_state import QUICK
 from tests.support.killed_runs import Kill

@@ -17,7 +17,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.outcomes import audit_log
-from omnigraph_ops.stages.cleanup import plan_cleanup
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.support.runs import Instance, planned
 from tests.support.templates import Templates
 

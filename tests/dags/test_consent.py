@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from omnigraph_airflow import consent
-from omnigraph_airflow.consent import Consent, Question
+from omnigraph_airflow.consent import Consent, QuestionId
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -23,7 +23,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import RepairPreview, RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.stages.cleanup import plan_cleanup
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.runs import Finished, Instance, planned
@@ -251,7 +251,7 @@ def test_an_answer_to_an_attempt_that_is_over_counts_for_nothing(graph: Graph) -
 
 def test_a_consent_that_is_damaged_or_of_another_question_allows_nothing(graph: Graph) -> None:
     attempt = Attempt(graph)
-    question = Question(dag_id=attempt.context["ti"].dag_id, run_id="a run", task_id=TASK)
+    question = QuestionId(dag_id=attempt.context["ti"].dag_id, run_id="a run", task_id=TASK)
     other = Consent(question=replace(question, run_id="other"), attempt="", digest="", expires_at_us=0)
     for content, why in ((b"{", "is damaged"), (serde.dumps(other).encode(), "about another question")):
         graph.storage.write(question.path, content)
@@ -278,7 +278,7 @@ def test_a_damaged_consent_stops_the_removal_and_not_the_report(
 
 
 def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:
-    young = consent.about(Attempt(graph).context, Question(dag_id="d", run_id="young", task_id=TASK), "")
+    young = consent.about(Attempt(graph).context, QuestionId(dag_id="d", run_id="young", task_id=TASK), "")
     old = replace(young, question=replace(young.question, run_id="old"))
     consent.keep(graph.storage, young)
     consent.keep(graph.storage, replace(old, expires_at_us=old.expires_at_us - 31 * 86_400 * 10**6))

@@ -17,7 +17,7 @@ from omnigraph_ops.models.history import Answer, RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs, unsettled_runs
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.cleanup import plan_cleanup
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.storage.store import Storage
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun

@@ -13,7 +13,8 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput, RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
-from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers

@@ -15,7 +15,8 @@ from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan
-from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup, remove_orphaned_forks
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 from tests.conftest import DemoGraph

@@ -11,7 +11,8 @@ from omnigraph_ops.lance.cleanup import Removed
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.stages.cleanup import apply, plan_cleanup
+from omnigraph_ops.stages.cleanup import apply
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner

@@ -11,7 +11,8 @@ from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.cleanup import branch_base_paths
 from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
-from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.tables import versions

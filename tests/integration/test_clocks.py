@@ -30,11 +30,14 @@ from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.retention import RowPolicy
-from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup
-from omnigraph_ops.stages.cleanup.apply import remove_orphaned_forks
-from omnigraph_ops.stages.expire_rows import expire_rows, plan_row_retention
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.expire_rows.apply import expire_rows
+from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans, purge
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.quarantine import purge
 from omnigraph_ops.stages.recovery import recover
 from tests.conftest import DemoGraph
 from tests.support.manifest_times import set_commit_times

@@ -23,7 +23,8 @@ from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models import OptimizeDecision, RetentionPolicy, SkipReason
 from omnigraph_ops.models.freeze import Freeze, HoldState
-from omnigraph_ops.stages.cleanup import cleanup_all, cleanup_table, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.listing import list_holds
 from omnigraph_ops.stages.freeze.readers import hold_version, release
@@ -31,7 +32,8 @@ from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, read_f
 from omnigraph_ops.stages.freeze.verify import verify_cut
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.internal import optimize_internal
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import check, recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph

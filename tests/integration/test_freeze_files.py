@@ -15,12 +15,13 @@ from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.freeze import CutFileKind
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import check
 from tests.conftest import DemoGraph
 from tests.integration.test_freeze import collect_like_an_engine

@@ -26,7 +26,8 @@ from omnigraph_ops.outcomes import history
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.health import health
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import check
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph

@@ -10,7 +10,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR
 from omnigraph_ops.models import CheckStatus, RepairAction, RetentionPolicy
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.recovery import check, recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair

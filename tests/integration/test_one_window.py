@@ -18,7 +18,8 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.stages.optimize import optimize_table, table_run
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import check, recover
 from tests.conftest import DemoGraph
 from tests.support import plain

@@ -8,7 +8,8 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
 from tests.support.rows import rows_everywhere

@@ -17,7 +17,9 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.stages.orphans import apply, apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans import apply
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.orphans import (
     PERSON,

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.stages.orphans import apply, apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans import apply
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.orphans import PERSON, age, assert_nothing_left, below, every_version, planned, put, run
 from tests.support.rows import rows_everywhere

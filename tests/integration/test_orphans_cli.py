@@ -14,7 +14,9 @@ from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.outcomes import audit_log
-from omnigraph_ops.stages.orphans import orphans_body, plan_orphans, texts
+from omnigraph_ops.stages.orphans import texts
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.texts import orphans_body
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked

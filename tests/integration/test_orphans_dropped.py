@@ -17,7 +17,9 @@ from omnigraph_ops.graph import Graph, references
 from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.lance import files as lance_files
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.stages.orphans import apply, apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans import apply
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, every_version, planned, put, run
 from tests.support.rows import rows_everywhere

@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.errors import InvalidInput, StalePlan, StorageError
-from omnigraph_ops.stages.orphans import (
-    apply,
-    apply_orphans,
-    list_quarantines,
-    plan_orphans,
-    preview_quarantine,
-    purge,
-    quarantine,
-    restore,
-)
+from omnigraph_ops.stages.orphans import apply, quarantine
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, plant, run

@@ -19,7 +19,7 @@ from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import OptimizeDecision
 from omnigraph_ops.stages.optimize import deferred as deferred_module
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, units
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support import plain
 
 NOTE = "__lance_frag_reuse"

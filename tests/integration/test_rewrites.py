@@ -17,7 +17,7 @@ from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.optimize import table_run as table_run_module
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers

@@ -18,7 +18,9 @@ from omnigraph_ops.errors import (
     UnknownTable,
 )
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.stages.expire_rows import expire_rows, plain, plan_row_retention
+from omnigraph_ops.stages.expire_rows import plain
+from omnigraph_ops.stages.expire_rows.apply import expire_rows
+from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.watch import Stopped
 from tests.support.events import ITEMS, ids, items, stamps, timed
 from tests.support.plain import opened

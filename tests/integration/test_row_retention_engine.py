@@ -29,7 +29,9 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
-from omnigraph_ops.stages.expire_rows import expire_rows, plan_row_retention, through_engine
+from omnigraph_ops.stages.expire_rows import through_engine
+from omnigraph_ops.stages.expire_rows.apply import expire_rows
+from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph

@@ -94,7 +94,9 @@ def test_recover_does_not_publish_what_lost_something(
 
 _CLEANUP = """
 import sys
-from omnigraph_ops.stages.cleanup import apply, cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup import apply
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.models import RetentionPolicy

@@ -23,7 +23,8 @@ from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.freeze.verify import verify_cut
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import Engine, engine, people
 from tests.support.freezes import copy_cut, freeze_tags

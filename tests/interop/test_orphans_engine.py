@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import OrphanKind
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.interop.engine import SCHEMA, engine, people
 from tests.support.orphans import age, every_version, plant, run
 

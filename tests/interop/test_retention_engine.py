@@ -18,9 +18,10 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models import CheckStatus, RetentionPolicy
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.stages.expire_rows import expire_rows, plan_row_retention
-from omnigraph_ops.stages.expire_rows.apply import engine_of
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
+from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.recovery import check
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair

@@ -10,8 +10,10 @@ from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.property.history import Cleanup, Orphans
 from tests.property.model import files_below, outside
 from tests.property.world import World

@@ -25,7 +25,8 @@ from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph

@@ -11,7 +11,8 @@ import pytest
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.models import OrphansPlan, OrphansReport
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.property.history import PERSON, Age, Hold, LazyBranch, Load, Step, Tag, WriteBranch
 from tests.property.model import files_below, outside
 from tests.property.stops import STOPS

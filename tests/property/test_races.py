@@ -10,7 +10,8 @@ import pytest
 from omnigraph_ops.errors import OpsError, RecoveryPending
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import CleanupPlan, CleanupReport, RetentionPolicy
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.property.history import (
     PERSON,
     Delete,

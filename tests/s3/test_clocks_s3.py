@@ -12,8 +12,10 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import ClockWrong
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.inventory import walk
 
 pytestmark = pytest.mark.s3

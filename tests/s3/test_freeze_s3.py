@@ -11,7 +11,8 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.listing import list_holds

@@ -11,7 +11,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.options import StoreAccess
 from tests.support import plain
 from tests.support.history import record

@@ -18,8 +18,10 @@ from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans, purge, restore
 from omnigraph_ops.stages.orphans import plan as planning
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.quarantine import purge, restore
 from omnigraph_ops.storage.inventory import below_folder, look_again, move_files, remove_files
 from omnigraph_ops.storage.options import AMBIENT
 from omnigraph_ops.storage.store import Storage

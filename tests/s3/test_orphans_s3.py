@@ -15,8 +15,10 @@ import pytest
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.stages.orphans import apply_orphans, list_quarantines, plan_orphans, purge, restore
 from omnigraph_ops.stages.orphans import plan as planning
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.quarantine import list_quarantines, purge, restore
 from omnigraph_ops.storage.inventory import below_folder, look_again, remove_files, walk
 from tests.support.orphans import KNOWS, PERSON, drop, every_version, planned
 from tests.support.rows import rows_everywhere

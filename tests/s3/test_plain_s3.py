@@ -13,9 +13,10 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
-from omnigraph_ops.stages.cleanup import cleanup_all, plan_cleanup
+from omnigraph_ops.stages.cleanup.apply import cleanup_all
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.orphans import plan_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery import check
 from omnigraph_ops.storage.options import lance_options
 from tests.support import plain

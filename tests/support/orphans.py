@@ -11,7 +11,8 @@ from omnigraph_ops.demo.publisher import merge_rows
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.rows import MANIFEST_SCHEMA_3, MANIFEST_SCHEMA_6, ManifestRow, manifest_table
 from omnigraph_ops.models import OrphanKind, OrphansPlan, OrphansReport
-from omnigraph_ops.stages.orphans import apply_orphans, plan_orphans
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support.writers import entry_of
 
 PERSON, KNOWS = "node:Person", "edge:Knows"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from omnigraph_ops.outcomes.history.views import View
+from omnigraph_ops.views.view import View
 
 _TEMPLATE = "page.html.j2"
 

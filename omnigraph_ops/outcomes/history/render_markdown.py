@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.outcomes.history.views import Section, View
 from omnigraph_ops.views.markdown import prose, table
+from omnigraph_ops.views.view import Section, View
 
 
 def markdown(view: View) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from omnigraph_ops.outcomes.history.views import Section, View
 from omnigraph_ops.views.readable import safe
+from omnigraph_ops.views.view import Section, View
 
 
 def text(view: View) -> str:

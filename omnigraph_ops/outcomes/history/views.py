@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models.history import (
@@ -18,27 +17,9 @@ from omnigraph_ops.models.history import (
     UnsettledRun,
 )
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.view import Section, View, filled
 
 _UNKNOWN = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A heading over lines of text, or over a table."""
-
-    title: str
-    lines: tuple[str, ...] = ()
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """One page."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...] = ()
-    sections: tuple[Section, ...] = ()
 
 
 def list_view(listed: HistoryList) -> View:
@@ -55,7 +36,7 @@ def list_view(listed: HistoryList) -> View:
     return View(
         title=f"History of {listed.uri}",
         facts=(("Runs", str(len(listed.runs))),),
-        sections=tuple(s for s in sections if s.lines or s.rows),
+        sections=filled(sections),
     )
 
 
@@ -71,7 +52,7 @@ def run_view(run: RunRecord) -> View:
     return View(
         title=f"Maintenance of {run.header.graph}",
         facts=tuple((name, value) for name, value in _facts(run) if value),
-        sections=tuple(s for s in sections if s.lines or s.rows),
+        sections=filled(sections),
     )
 
 

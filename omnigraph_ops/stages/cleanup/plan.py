@@ -20,8 +20,9 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.forks import find_orphaned_forks
-from omnigraph_ops.stages.cleanup.policy import candidates, check_policy, removable
+from omnigraph_ops.stages.cleanup.policy import candidates, removable
 from omnigraph_ops.stages.cleanup.protect import protect, spelling_problem
+from omnigraph_ops.stages.cleanup.request import check_policy
 from omnigraph_ops.storage.location import below_graph
 
 

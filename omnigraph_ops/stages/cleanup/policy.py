@@ -5,51 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from omnigraph_ops.durations import duration
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput
 from omnigraph_ops.lance.cleanup import VersionFacts
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.stages.cleanup.protect import Protection
 
 _MICROS = 1_000_000
-
-
-def check_policy(policy: RetentionPolicy) -> None:
-    """Refuse a policy that bounds nothing, mixes two kinds, or holds a value that means nothing. Pure."""
-    by_count_or_age = policy.keep_versions is not None or policy.older_than_secs is not None
-    if policy.expiry is not None:
-        if by_count_or_age:
-            raise InvalidInput(
-                "snapshot expiry is a policy of its own and is never mixed with --keep or --older-than; "
-                "nothing was read or deleted"
-            )
-        _check_expiry(policy.expiry)
-    elif not by_count_or_age:
-        raise InvalidInput("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
-    if (policy.keep_versions or 0) < 0 or (policy.older_than_secs or 0) < 0:
-        raise InvalidInput("keep and older-than must not be negative; nothing was deleted")
-
-
-def refuse_young(policy: RetentionPolicy, remedy: str) -> None:
-    """Raise `ApprovalMissing` for a policy that removes versions younger than an hour by their age. Pure."""
-    age = policy.older_than_secs if policy.expiry is None else policy.expiry.time_retained_secs
-    if age is not None and age < SHORTEST_AGE_SECONDS:
-        raise ApprovalMissing(
-            f"an age of {duration(age)} takes versions that a running query may still read; nothing was deleted; "
-            f"give at least {duration(SHORTEST_AGE_SECONDS)}{remedy}"
-        )
-
-
-def _check_expiry(expiry: SnapshotExpiry) -> None:
-    if expiry.retain_min < 1:
-        raise InvalidInput(f"retain-min must be at least 1, not {expiry.retain_min}; nothing was deleted")
-    if expiry.retain_max is not None and expiry.retain_max < expiry.retain_min:
-        raise InvalidInput(
-            f"retain-max {expiry.retain_max} must not be below retain-min {expiry.retain_min}; nothing was deleted"
-        )
-    if expiry.time_retained_secs < 0 or expiry.expire_limit < 1:
-        raise InvalidInput("time-retained must not be negative and expire-limit at least 1; nothing was deleted")
 
 
 def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_us: int) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ class ApproveOrphansOperator(ApprovePlanOperator[OrphansPlan]):
 
     def describe(self, plan: OrphansPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         # The whole stage is imported, not its texts alone: outside of parsing, that costs nobody.
-        from omnigraph_ops.stages.orphans import orphans_body
+        from omnigraph_ops.stages.orphans.texts import orphans_body
 
         what = f"{len(plan.files):,} unreferenced files (about {approval.human_bytes(plan.total_bytes)})"
         self.subject = f"Move {what} to quarantine?" if plan.quarantine else f"Delete {what} for good?"

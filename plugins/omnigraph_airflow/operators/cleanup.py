@@ -23,7 +23,7 @@ from omnigraph_airflow.operators.base import (
 )
 from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_ops import serde
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.lots import deal
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.outcomes.audit_log import AuditEvent
@@ -92,7 +92,7 @@ class PlanCleanupOperator(OmnigraphOperator):
             skip_if_frozen(graph)
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
-        from omnigraph_ops.stages.cleanup import plan_cleanup
+        from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 
         plan = approved_plan(graph, CleanupPlan, self.digest) or plan_cleanup(
             graph, self._policy(), tables=tuple(self.tables or ())
@@ -108,7 +108,7 @@ class PlanCleanupOperator(OmnigraphOperator):
     def _policy(self) -> RetentionPolicy:
         """The policy of the params; an empty mapping is what the trigger form makes of nothing. Pure."""
         from omnigraph_ops.durations import parse_duration
-        from omnigraph_ops.stages.cleanup.policy import refuse_young
+        from omnigraph_ops.stages.cleanup.request import too_young
 
         if self.expiry:
             expiry = serde.from_json(SnapshotExpiry, dict(self.expiry))
@@ -119,7 +119,8 @@ class PlanCleanupOperator(OmnigraphOperator):
                 older_than_secs=None if self.older_than is None else parse_duration(str(self.older_than)),
                 between_pins=bool(self.between_pins),
             )
-        refuse_young(policy, ", or leave the age empty")
+        if why := too_young(policy):
+            raise ApprovalMissing(f"{why}, or leave the age empty")
         return policy
 
 
@@ -150,7 +151,7 @@ class CleanupTablesOperator(LotOperator):
         return rows
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
-        from omnigraph_ops.stages.cleanup import cleanup_table
+        from omnigraph_ops.stages.cleanup.apply import cleanup_table
 
         if table_key == ORPHANED_FORKS:
             return _remove_forks(graph, self._approved)
@@ -160,7 +161,7 @@ class CleanupTablesOperator(LotOperator):
 
 
 def _remove_forks(graph: Graph, plan: CleanupPlan) -> list[Any]:
-    from omnigraph_ops.stages.cleanup import remove_orphaned_forks
+    from omnigraph_ops.stages.cleanup.apply import remove_orphaned_forks
 
     forks = remove_orphaned_forks(graph, plan)
     for fork in forks:

@@ -39,7 +39,8 @@ class PlanOrphansOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.durations import parse_duration
-        from omnigraph_ops.stages.orphans import plan_orphans, texts
+        from omnigraph_ops.stages.orphans import texts
+        from omnigraph_ops.stages.orphans.plan import plan_orphans
 
         plan = approved_plan(graph, OrphansPlan, self.digest) or plan_orphans(
             graph,
@@ -61,7 +62,7 @@ class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
     what = "removal of orphans"
 
     def apply(self, graph: Graph, plan: OrphansPlan, decision: Decision) -> OrphansReport:
-        from omnigraph_ops.stages.orphans import apply_orphans
+        from omnigraph_ops.stages.orphans.apply import apply_orphans
 
         return apply_orphans(graph, plan, on_progress=self.log.info)
 

@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow import consent
-from omnigraph_airflow.consent import Consent, Question, question_of
+from omnigraph_airflow.consent import Consent, QuestionId, question_of
 from omnigraph_airflow.decisions import Decision, unanswered
 from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
@@ -22,7 +22,7 @@ from omnigraph_airflow.operators.base import FAILURE, pull_all
 from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import header_of, results_of, run_id_of
 from omnigraph_airflow.run_report import RunReport, build
-from omnigraph_airflow.stages import STAGES, Stage
+from omnigraph_airflow.stages import STAGES, StageTasks
 from omnigraph_airflow.task_run import stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -214,7 +214,7 @@ def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
 
 
 def _decisions(
-    context: Context, graph: Graph | None, stages: Sequence[Stage], carried_out: Collection[str]
+    context: Context, graph: Graph | None, stages: Sequence[StageTasks], carried_out: Collection[str]
 ) -> dict[str, Decision]:
     """What was answered since the run was cleared, or about a plan that it carried out, by stage. Reads."""
     if graph is None:
@@ -229,7 +229,7 @@ def _decisions(
     return found
 
 
-def _kept_consent(graph: Graph, question: Question) -> Consent | None:
+def _kept_consent(graph: Graph, question: QuestionId) -> Consent | None:
     """The consent to a question; None where it cannot be read, with a warning: a report is due all the same. Reads."""
     try:
         return consent.read(graph.storage, question)
@@ -238,7 +238,7 @@ def _kept_consent(graph: Graph, question: Question) -> Consent | None:
         return None
 
 
-def _skipped(left: TaskJournals, stages: Sequence[Stage], states: Mapping[str, str | None]) -> dict[str, str]:
+def _skipped(left: TaskJournals, stages: Sequence[StageTasks], states: Mapping[str, str | None]) -> dict[str, str]:
     """Why a stage was not planned, by its name. Pure."""
     last = left.last()
     planned = ((stage.name, last.get(stage.plan_task)) for stage in stages if states.get(stage.plan_task) == "skipped")

@@ -47,8 +47,10 @@ class PlanRowRetentionOperator(OmnigraphOperator):
         self.digest = digest
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.expire_rows import parse_policies, plan_row_retention, texts
+        from omnigraph_ops.stages.expire_rows import texts
         from omnigraph_ops.stages.expire_rows.apply import engine_of
+        from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
+        from omnigraph_ops.stages.expire_rows.policy import parse_policies
 
         plan = approved_plan(graph, RowRetentionPlan, self.digest) or plan_row_retention(
             graph,
@@ -90,8 +92,7 @@ class ExpireRowsOperator(ApplyApprovedOperator[RowRetentionPlan, RowRetentionRep
     what = "deleting expired rows"
 
     def apply(self, graph: Graph, plan: RowRetentionPlan, decision: Decision) -> RowRetentionReport:
-        from omnigraph_ops.stages.expire_rows import expire_rows
-        from omnigraph_ops.stages.expire_rows.apply import engine_of
+        from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 
         return expire_rows(graph, plan, engine=engine_of(graph, None), say=self.log.info)
 

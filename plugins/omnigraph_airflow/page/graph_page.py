@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from omnigraph_airflow.page.metadata import DagFacts, NewestRun, OpenQuestion
     from omnigraph_airflow.page.reads import GraphState
     from omnigraph_ops.coordination.holds import Hold
-    from omnigraph_ops.outcomes.history.views import View
+    from omnigraph_ops.views.view import View
 
 MOST_TABLES = 100
 MOST_SECONDS = 10.0

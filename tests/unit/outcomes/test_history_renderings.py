@@ -13,7 +13,8 @@ from omnigraph_ops.outcomes.history import render_csv
 from omnigraph_ops.outcomes.history.render_html import html
 from omnigraph_ops.outcomes.history.render_markdown import markdown
 from omnigraph_ops.outcomes.history.render_text import text
-from omnigraph_ops.outcomes.history.views import View, list_view, run_view, trend_view
+from omnigraph_ops.outcomes.history.views import list_view, run_view, trend_view
+from omnigraph_ops.views.view import View
 from tests.support.history import record, table
 
 EVIL = '<script>alert(1)</script>|"><img src=x onerror=y>`**\x1b[31m'

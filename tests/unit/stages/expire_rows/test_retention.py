@@ -34,9 +34,9 @@ from omnigraph_ops.models.retention import (
     TableRowPlan,
     TableRowStats,
 )
-from omnigraph_ops.stages.expire_rows import parse_policies, read_policies, texts
+from omnigraph_ops.stages.expire_rows import texts
 from omnigraph_ops.stages.expire_rows.look import over_bounds
-from omnigraph_ops.stages.expire_rows.policy import check_bounds
+from omnigraph_ops.stages.expire_rows.policy import check_bounds, parse_policies, read_policies
 from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
 
 OLD, NEW = EngineRelease(version=(0, 7, 2), stamp=3), EngineRelease(version=(0, 9, 0), stamp=6)

@@ -1,0 +1,117 @@
+"""Which old versions somebody asks to remove."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from omnigraph_ops.durations import duration
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.requests import Option, Request, Seconds, Tables
+
+_COUNT = Option(metavar="N")
+
+
+class ExpiryRequest(Request):
+    """Snapshot expiry: a policy of its own, per table, never mixed with --keep or --older-than."""
+
+    retain_min: Annotated[int, Field(ge=1), Option(metavar="N", decides=True)] = 10
+    """Retain the newest N versions whatever their age."""
+    retain_max: Annotated[int | None, Field(ge=1), _COUNT] = None
+    """Remove versions beyond the newest N whatever their age."""
+    time_retained: Annotated[Seconds, Option(metavar="DURATION", decides=True)] = SHORTEST_AGE_SECONDS
+    """Between the two, remove versions that are at least this old."""
+    expire_limit: Annotated[int, Field(ge=1), Option(metavar="N", decides=True)] = 10
+    """Remove at most N versions of a table in one run."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ExpiryRequest:
+        if self.retain_max is not None and self.retain_max < self.retain_min:
+            raise ValueError(
+                f"retain-max {self.retain_max} must not be below retain-min {self.retain_min}; nothing was deleted"
+            )
+        return self
+
+    @property
+    def terms(self) -> SnapshotExpiry:
+        """The same as cleanup takes it. Pure."""
+        return SnapshotExpiry(
+            retain_min=self.retain_min,
+            retain_max=self.retain_max,
+            time_retained_secs=self.time_retained,
+            expire_limit=self.expire_limit,
+        )
+
+
+class CleanupRequest(Request):
+    """Remove old versions by number and age, or by snapshot expiry."""
+
+    tables: Tables = ()
+    """Only these tables, as in `node:Person`."""
+    keep: Annotated[int | None, Field(ge=0), _COUNT] = None
+    """Retain the N newest versions of each table."""
+    older_than: Annotated[Seconds | None, Option(metavar="DURATION")] = None
+    """Remove only versions older than this, as in `7d`, `12h`. With a number, both must agree."""
+    between_pins: bool = False
+    """Also remove unprotected versions above the oldest version that a branch reads."""
+    expiry: Annotated[ExpiryRequest | None, Option(section="Snapshot expiry", flag="expire")] = None
+    """Instead of number and age."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> CleanupRequest:
+        try:
+            check_policy(self.policy)
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def policy(self) -> RetentionPolicy:
+        """The policy that is asked for. Pure."""
+        return RetentionPolicy(
+            keep_versions=self.keep,
+            older_than_secs=self.older_than,
+            expiry=None if self.expiry is None else self.expiry.terms,
+            between_pins=self.between_pins,
+        )
+
+
+def check_policy(policy: RetentionPolicy) -> None:
+    """Refuse a policy that bounds nothing, mixes two kinds, or holds a value that means nothing. Pure."""
+    by_count_or_age = policy.keep_versions is not None or policy.older_than_secs is not None
+    if policy.expiry is not None:
+        if by_count_or_age:
+            raise InvalidInput(
+                "snapshot expiry is a policy of its own and is never mixed with --keep or --older-than; "
+                "nothing was read or deleted"
+            )
+        _check_expiry(policy.expiry)
+    elif not by_count_or_age:
+        raise InvalidInput("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
+    if (policy.keep_versions or 0) < 0 or (policy.older_than_secs or 0) < 0:
+        raise InvalidInput("keep and older-than must not be negative; nothing was deleted")
+
+
+def _check_expiry(expiry: SnapshotExpiry) -> None:
+    if expiry.retain_min < 1:
+        raise InvalidInput(f"retain-min must be at least 1, not {expiry.retain_min}; nothing was deleted")
+    if expiry.retain_max is not None and expiry.retain_max < expiry.retain_min:
+        raise InvalidInput(
+            f"retain-max {expiry.retain_max} must not be below retain-min {expiry.retain_min}; nothing was deleted"
+        )
+    if expiry.time_retained_secs < 0 or expiry.expire_limit < 1:
+        raise InvalidInput("time-retained must not be negative and expire-limit at least 1; nothing was deleted")
+
+
+def too_young(policy: RetentionPolicy) -> str | None:
+    """Why a policy must be asked for explicitly: by its ages, versions younger than an hour go. Pure."""
+    age = policy.older_than_secs if policy.expiry is None else policy.expiry.time_retained_secs
+    if age is None or age >= SHORTEST_AGE_SECONDS:
+        return None
+    return (
+        f"an age of {duration(age)} takes versions that a running query may still read; nothing was deleted; "
+        f"give at least {duration(SHORTEST_AGE_SECONDS)}"
+    )

@@ -1,0 +1,82 @@
+"""Row expiry as a stage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
+from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view
+from omnigraph_ops.stages.stage import Effect, PlannedStage, TaskIds, Tell
+from omnigraph_ops.views.render import rows_detail
+from omnigraph_ops.views.view import Question, View
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graph import Graph
+
+
+class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionReport]):
+    """Deletes rows that are older than a policy allows."""
+
+    name = "expire-rows"
+    effect = Effect.DESTROYS
+    summary = "Delete rows that are older than a policy allows. Without --confirm it prints the plan."
+    unharmed = "nothing was deleted"
+    request = ExpireRowsRequest
+    plan_type = RowRetentionPlan
+    report_type = RowRetentionReport
+    tasks = TaskIds(plan="plan_row_retention", approve="approve_row_retention", apply="expire_rows")
+    dag_id = "omnigraph_row_retention"
+
+    def plan(self, graph: Graph, request: ExpireRowsRequest, tell: Tell) -> RowRetentionPlan:
+        """Which rows expire; with an engine named, also for what that release can delete. Reads."""
+        from omnigraph_ops.stages.expire_rows.apply import engine_of
+        from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
+
+        return plan_row_retention(
+            graph,
+            request.row_policies,
+            bounds=RowBounds(max_share=request.max_share, max_rows=request.max_rows),
+            branch=request.branch_name,
+            engine=engine_of(graph, None) if graph.settings.engine else None,
+        )
+
+    def apply(self, graph: Graph, plan: RowRetentionPlan, tell: Tell, *, force: bool = False) -> RowRetentionReport:
+        """Delete the planned rows that are still below the cuts. Destroys rows."""
+        from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
+
+        return expire_rows(graph, plan, engine=engine_of(graph, None), say=tell)
+
+    def check_ready(self, graph: Graph) -> None:
+        from omnigraph_ops.stages.expire_rows.apply import engine_of
+
+        engine_of(graph, None)
+
+    def nothing_to_do(self, plan: RowRetentionPlan) -> str | None:
+        return None if plan.total_rows else "no rows that are older than the policies and inside the bounds"
+
+    def size(self, plan: RowRetentionPlan) -> tuple[int, int]:
+        return plan.total_rows, 0
+
+    def view(self, value: RowRetentionPlan | RowRetentionReport) -> View:
+        return plan_view(value) if isinstance(value, RowRetentionPlan) else report_view(value)
+
+    def question(self, plan: RowRetentionPlan, *, force: bool = False) -> Question:
+        return question(plan)
+
+    def outcome(self, report: RowRetentionReport) -> Outcome:
+        kept = [t for t in report.tables if t.error is not None or t.refused is not None]
+        return Outcome(
+            stage=self.name,
+            detail=rows_detail(report),
+            applied=not report.failed,
+            changed=bool(report.rows_removed),
+            problem=f"expire-rows left {len(kept)} of {len(report.tables)} table(s) as they were, first "
+            f"{kept[0].table_key}: {kept[0].error or kept[0].refused}"
+            if kept
+            else "",
+            tables=tuple(
+                TableOutcome(table_key=t.table_key, changed=bool(t.rows_removed), error=t.error) for t in report.tables
+            ),
+        )

@@ -1,0 +1,104 @@
+"""Orphan removal as a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omnigraph_ops.durations import duration
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models import OrphanFile, OrphansPlan, OrphansReport
+from omnigraph_ops.models.history import Work
+from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
+from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
+from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.views.render import orphans_detail
+from omnigraph_ops.views.view import Question, View
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graph import Graph
+
+
+class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
+    """Removes files that nothing refers to."""
+
+    name = "orphans"
+    effect = Effect.DESTROYS
+    summary = "Remove files that no version, branch or tag refers to. Without --confirm it prints the plan."
+    unharmed = "nothing was deleted"
+    request = OrphansRequest
+    plan_type = OrphansPlan
+    report_type = OrphansReport
+    tasks = TaskIds(plan="plan_orphans", approve="approve_orphans", apply="remove_orphans")
+    dag_id = "omnigraph_orphans"
+    measure = Measure(noun="files", default=10_000)
+    fences = True
+
+    def plan(self, graph: Graph, request: OrphansRequest, tell: Tell) -> OrphansPlan:
+        """Which files go, by a listing of the store or an inventory of it. Reads."""
+        from omnigraph_ops.stages.orphans.plan import plan_orphans
+
+        listing = None if request.listing is None else _local_file(request.listing)
+        return plan_orphans(
+            graph,
+            older_than_seconds=request.older_than,
+            quarantine=request.quarantine,
+            listing=listing,
+            on_progress=tell,
+        )
+
+    def apply(self, graph: Graph, plan: OrphansPlan, tell: Tell, *, force: bool = False) -> OrphansReport:
+        """Delete the planned files that still nothing refers to, or move them to quarantine. Destroys."""
+        from omnigraph_ops.stages.orphans.apply import apply_orphans
+
+        return apply_orphans(graph, plan, on_progress=tell)
+
+    def nothing_to_do(self, plan: OrphansPlan) -> str | None:
+        return None if plan.files or plan.folders else "no unreferenced files that are old enough"
+
+    def too_young(self, of: OrphansRequest | OrphansPlan) -> str | None:
+        age = of.older_than if isinstance(of, OrphansRequest) else of.older_than_secs
+        if age >= SAFE_AGE_SECONDS:
+            return None
+        return f"a file younger than {duration(SAFE_AGE_SECONDS)} may belong to a long write; nothing was deleted"
+
+    def size(self, plan: OrphansPlan) -> tuple[int, int]:
+        return len(plan.files), plan.total_bytes
+
+    def files(self, plan: OrphansPlan) -> Sequence[OrphanFile]:
+        return plan.files
+
+    def view(self, value: OrphansPlan | OrphansReport) -> View:
+        return plan_view(value) if isinstance(value, OrphansPlan) else report_view(value)
+
+    def question(self, plan: OrphansPlan, *, force: bool = False) -> Question:
+        return question(plan)
+
+    def outcome(self, report: OrphansReport) -> Outcome:
+        return Outcome(
+            stage=self.name,
+            detail=orphans_detail(report),
+            applied=not report.failed,
+            changed=bool(report.files_removed or report.folders_removed),
+            problem=f"{len(report.failed)} file(s) could not be removed, nothing that is needed was touched; run "
+            "orphans again"
+            if report.failed
+            else "",
+            work=Work(
+                files_removed=report.files_removed,
+                # Files that were only moved aside still cost their bytes.
+                bytes_reclaimed=report.bytes_removed if report.quarantine_id is None else 0,
+            ),
+        )
+
+
+def _local_file(address: str) -> Path:
+    """Where an inventory is on this machine. Reads the working directory."""
+    from omnigraph_ops.storage.location import locate
+
+    place = locate(address)
+    if not place.is_local:
+        raise InvalidInput(f"the inventory {address} is not on this machine; nothing was deleted; copy it here")
+    return Path(place.root)

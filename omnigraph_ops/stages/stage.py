@@ -1,0 +1,153 @@
+"""What a stage is. The shell, the DAGs, the page, the history and the reference know stages only by this."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.requests import Q, Request
+from omnigraph_ops.views.view import Question, View
+
+if TYPE_CHECKING:
+    from omnigraph_ops.coordination.sealed import Sealable
+    from omnigraph_ops.graph import Graph
+
+    P = TypeVar("P", bound=Sealable)
+else:
+    P = TypeVar("P")
+R = TypeVar("R")
+"""The report of a stage."""
+Tell = Callable[[str], None]
+"""Takes a sentence about the progress."""
+
+
+class Effect(StrEnum):
+    """What a stage may do to a graph: decides about consent, approval and locks."""
+
+    READS = "reads"
+    PUBLISHES = "publishes"
+    WRITES = "writes"
+    DESTROYS = "destroys"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskIds:
+    """What the tasks of a planned stage are called in every DAG."""
+
+    plan: str
+    approve: str
+    apply: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """Something that a person may ask for beyond what a plan does by itself."""
+
+    title: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """How large a plan is, for bounds below which a confirmation alone is enough."""
+
+    noun: str
+    """Plural of what is counted."""
+    default: int
+    """How many of them the trigger form offers."""
+
+
+class Stage(ABC, Generic[Q, R]):
+    """One thing that this tool does to a graph. Stages are stateless; importing one loads no Lance."""
+
+    name: ClassVar[str]
+    """The verb, the audit entry, the history, the addresses of the page."""
+    effect: ClassVar[Effect]
+    summary: ClassVar[str]
+    """One line of help."""
+    does: ClassVar[str] = ""
+    """What it does to a graph, as in `publishes the heads of drifted tables`, for the question about consent."""
+    request: type[Q]
+
+    @abstractmethod
+    def view(self, value: Any) -> View:
+        """A plan or a report of this stage for a person. Pure."""
+
+
+class RunStage(Stage[Q, R]):
+    """A stage that nobody has to approve."""
+
+    @abstractmethod
+    def run(self, graph: Graph, request: Q, tell: Tell) -> R:
+        """Do it; returns the report."""
+
+    def exit_code(self, report: R) -> int:
+        """What the shell exits with. Pure."""
+        return 0
+
+
+class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
+    """A stage that plans first: the plan is sealed, a person may approve it, and it is applied unchanged."""
+
+    plan_type: type[P]
+    report_type: type[R]
+    tasks: ClassVar[TaskIds]
+    dag_id: ClassVar[str]
+    """Of the DAG that a person triggers."""
+    unharmed: ClassVar[str] = "nothing was done"
+    """What is true when it is refused."""
+    measure: ClassVar[Measure | None] = None
+    """None: a confirmation alone covers no plan, a person names its digest."""
+    switch: ClassVar[Switch | None] = None
+    fences: ClassVar[bool] = False
+    """Whether it may keep the engine's writers away meanwhile."""
+
+    @abstractmethod
+    def plan(self, graph: Graph, request: Q, tell: Tell) -> P:
+        """What it would do. Reads."""
+
+    def check_ready(self, graph: Graph) -> None:
+        """Raise `OpsError` if no plan could be applied here, for want of something outside of the graph. Reads."""
+
+    @abstractmethod
+    def apply(self, graph: Graph, plan: P, tell: Tell, *, force: bool = False) -> R:
+        """Carry out the plan unchanged, after checking its preconditions again.
+
+        Args:
+            force: the switch is on.
+        """
+
+    @abstractmethod
+    def nothing_to_do(self, plan: P) -> str | None:
+        """Why nobody needs to be asked about the plan, None when somebody does. Pure."""
+
+    @abstractmethod
+    def question(self, plan: P, *, force: bool = False) -> Question:
+        """What a person is asked. Pure."""
+
+    @abstractmethod
+    def outcome(self, report: R) -> Outcome:
+        """What history, audit log and metrics record of the report. Pure."""
+
+    def preview(self, plan: P) -> object:
+        """What the shell prints of a plan, as JSON or as its view. Pure."""
+        return plan
+
+    def size(self, plan: P) -> tuple[int, int]:
+        """How many of the measure's things go, and how many bytes. Pure."""
+        return 0, 0
+
+    def files(self, plan: P) -> Sequence[Any]:
+        """Every file that goes, with `path` and `size`. Pure."""
+        return ()
+
+    def too_young(self, of: Q | P) -> str | None:
+        """Why its age needs `--allow-young`, None when it does not. Pure."""
+        return None
+
+
+AnyStage = Stage[Request, Any]

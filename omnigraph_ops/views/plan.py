@@ -1,0 +1,76 @@
+"""What the views of all sealed plans have in common. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from omnigraph_ops.durations import moment
+from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.view import Section, View
+
+MOST_ROWS = 1000
+"""Files, or rows of any other list, that a page shows; the kept plan has all of them."""
+_LONGEST = 2000
+"""Characters of a cell."""
+
+
+class SealedPlan(Protocol):
+    """What the plans of all stages have."""
+
+    @property
+    def planned_at_us(self) -> int: ...
+    @property
+    def expires_at_us(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+
+
+def bounded(view: View, kept: str) -> View:
+    """The view with the first of very many lines, rows and characters, and where the whole plan is. Pure."""
+    sections = tuple(_first(section) for section in view.sections)
+    if sections == view.sections:
+        return view
+    return replace(view, facts=(*view.facts, ("The whole plan", kept)), sections=sections)
+
+
+def _first(section: Section) -> Section:
+    number = max(len(section.lines), len(section.rows))
+    more = f", the first {MOST_ROWS:,} of {number:,}" if number > MOST_ROWS else ""
+    return replace(
+        section,
+        title=section.title + more,
+        lines=tuple(map(_cut, section.lines[:MOST_ROWS])),
+        rows=tuple(tuple(map(_cut, row)) for row in section.rows[:MOST_ROWS]),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def sealed_facts(plan: SealedPlan) -> tuple[tuple[str, str], ...]:
+    """When a plan was made, until when it may be applied, and its digest. Pure."""
+    return (
+        ("Planned", moment(plan.planned_at_us)),
+        ("May be applied until", moment(plan.expires_at_us)),
+        ("Digest", plan.digest),
+    )
+
+
+def files_section(rows: Iterable[tuple[str, str, str]]) -> Section:
+    """Every file that a plan removes: path, kind, size. Pure."""
+    found = tuple(rows)
+    number = "" if len(found) > MOST_ROWS else f" ({len(found):,})"
+    return Section(title=f"Every file that goes{number}", header=("Path", "What", "Size"), rows=found)
+
+
+def counted(number: int | None) -> str:
+    """A number for a cell, `?` for what is not known. Pure."""
+    return "?" if number is None else f"{number:,}"
+
+
+def size_of(files: Iterable[Any]) -> str:
+    """The size of some files together. Pure."""
+    return human_bytes(sum(f.size for f in files))
