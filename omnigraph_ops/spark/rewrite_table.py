@@ -23,7 +23,7 @@ from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import RewritePolicy, TableStats
 from omnigraph_ops.spark.executor import SparkExecutor
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage

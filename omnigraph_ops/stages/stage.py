@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Q, Request
 from omnigraph_ops.views.view import Question, View
 
@@ -21,8 +22,7 @@ else:
     P = TypeVar("P")
 R = TypeVar("R")
 """The report of a stage."""
-Tell = Callable[[str], None]
-"""Takes a sentence about the progress."""
+Tell = Progress
 
 
 class Effect(StrEnum):
@@ -105,6 +105,12 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     switch: ClassVar[Switch | None] = None
     fences: ClassVar[bool] = False
     """Whether it may keep the engine's writers away meanwhile."""
+    age: ClassVar[str] = ""
+    """Below which age `--allow-young` is needed, as in `1h`; empty: there is no such age."""
+    uses_engine: ClassVar[bool] = False
+    """Whether the engine's own binary does the work, which `--engine` may name."""
+    keeps_previews: ClassVar[bool] = False
+    """Whether a preview is kept in the graph, so that `--plan DIGEST` finds it."""
 
     @abstractmethod
     def plan(self, graph: Graph, request: Q, tell: Tell) -> P:
@@ -143,6 +149,14 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
 
     def files(self, plan: P) -> Sequence[Any]:
         """Every file that goes, with `path` and `size`. Pure."""
+        return ()
+
+    def terms(self, of: Q | P) -> str:
+        """The policy in a phrase, empty when there is none. Pure."""
+        return ""
+
+    def warnings(self, of: Q | P) -> tuple[str, ...]:
+        """What a person should hear before anything is planned or carried out. Pure."""
         return ()
 
     def too_young(self, of: Q | P) -> str | None:

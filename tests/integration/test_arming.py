@@ -27,7 +27,8 @@ from omnigraph_ops.lance.files import tracked_files
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, table_run
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads

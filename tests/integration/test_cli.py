@@ -184,7 +184,7 @@ def test_a_misspelled_verb_is_named_with_what_it_may_mean(
     capsys: pytest.CaptureFixture[str], word: str, meant: str
 ) -> None:
     assert main([word, "g"]) == 2
-    assert f"Error: argument VERB: {word!r} is unknown; did you mean {meant}" in capsys.readouterr().err
+    assert f"Error: the verb {word!r} is unknown; did you mean {meant}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "words"), [("--help", "A first round on a graph"), ("--version", __version__)])
@@ -214,7 +214,7 @@ def test_an_unforeseen_error_is_still_one_sentence(
     def burn(*_: object, **__: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr("omnigraph_ops.cli.verbs.check", burn)
+    monkeypatch.setattr("omnigraph_ops.stages.recovery.check.check", burn)
     outcome = cli("check", demo_graph(**SMALL).uri, "--quiet")
     assert outcome.code == 1
     assert outcome.err.startswith("Error: unexpected ZeroDivisionError: first line; run `omnigraph-ops check`")

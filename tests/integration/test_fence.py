@@ -32,7 +32,8 @@ from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import SkipReason
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.support.fences import killed_behind_its_fence
 
 

@@ -34,7 +34,8 @@ from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_opt
 from omnigraph_ops.stages.optimize.internal import optimize_internal
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers

@@ -22,7 +22,7 @@ from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph
 from tests.integration.test_freeze import collect_like_an_engine
 from tests.support.converged import assert_converged

@@ -16,7 +16,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus, SidecarClass
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.rows import rows_everywhere

@@ -22,7 +22,8 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, table_run
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, drift, entry_of, write

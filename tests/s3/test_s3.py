@@ -20,7 +20,8 @@ from omnigraph_ops.models import CheckStatus, Classification, EvidenceTier, Opti
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage

@@ -37,7 +37,7 @@ from omnigraph_ops.stages.backup.plan import tally
 from omnigraph_ops.stages.backup.rows import compare_rows
 from omnigraph_ops.stages.freeze.checksums import checksum_of
 from omnigraph_ops.stages.freeze.roots import rename_roots
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
 from omnigraph_ops.storage.options import AMBIENT, StoreAccess

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from omnigraph_ops.durations import duration
 from omnigraph_ops.models import CleanupPlan, CleanupReport, PlannedFile
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcome import Outcome, TableOutcome
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.views.render import policy_text
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
+
+_SMALL_KEEP = 3
 
 
 class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
@@ -31,6 +36,7 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     dag_id = "omnigraph_cleanup"
     measure = Measure(noun="versions", default=1000)
     fences = True
+    age = duration(SHORTEST_AGE_SECONDS)
 
     def plan(self, graph: Graph, request: CleanupRequest, tell: Tell) -> CleanupPlan:
         """Which versions go, and what holds the others. Reads."""
@@ -56,6 +62,17 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
 
     def too_young(self, of: CleanupRequest | CleanupPlan) -> str | None:
         return too_young(of.policy)
+
+    def terms(self, of: CleanupRequest | CleanupPlan) -> str:
+        return policy_text(of.policy)
+
+    def warnings(self, of: CleanupRequest | CleanupPlan) -> tuple[str, ...]:
+        expiry = of.policy.expiry
+        kept = expiry.retain_min if expiry is not None else of.policy.keep_versions
+        if kept is None or kept >= _SMALL_KEEP:
+            return ()
+        what = "--keep 0 behaves as 1; " if kept == 0 else ""
+        return (f"{what}fewer than {_SMALL_KEEP} versions leave nobody an older version to go back to",)
 
     def size(self, plan: CleanupPlan) -> tuple[int, int]:
         return plan.total_versions, plan.total_bytes

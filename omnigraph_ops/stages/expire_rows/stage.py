@@ -28,6 +28,8 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
     report_type = RowRetentionReport
     tasks = TaskIds(plan="plan_row_retention", approve="approve_row_retention", apply="expire_rows")
     dag_id = "omnigraph_row_retention"
+    uses_engine = True
+    keeps_previews = True
 
     def plan(self, graph: Graph, request: ExpireRowsRequest, tell: Tell) -> RowRetentionPlan:
         """Which rows expire; with an engine named, also for what that release can delete. Reads."""

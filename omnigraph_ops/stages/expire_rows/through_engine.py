@@ -39,7 +39,7 @@ from omnigraph_ops.stages.expire_rows.look import (
 )
 from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, again_after, refuse_over_bounds
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 
 _MAIN = "main"
 _PAUSE_SECONDS = 0.5

@@ -35,6 +35,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     dag_id = "omnigraph_orphans"
     measure = Measure(noun="files", default=10_000)
     fences = True
+    age = duration(SAFE_AGE_SECONDS)
 
     def plan(self, graph: Graph, request: OrphansRequest, tell: Tell) -> OrphansPlan:
         """Which files go, by a listing of the store or an inventory of it. Reads."""
@@ -62,7 +63,9 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         age = of.older_than if isinstance(of, OrphansRequest) else of.older_than_secs
         if age >= SAFE_AGE_SECONDS:
             return None
-        return f"a file younger than {duration(SAFE_AGE_SECONDS)} may belong to a long write; nothing was deleted"
+        return (
+            f"a file younger than {self.age} may belong to a long write; nothing was deleted; give at least {self.age}"
+        )
 
     def size(self, plan: OrphansPlan) -> tuple[int, int]:
         return len(plan.files), plan.total_bytes

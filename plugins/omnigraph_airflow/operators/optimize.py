@@ -147,7 +147,7 @@ class OptimizeTablesOperator(LotOperator):
         """Optimize the table, once more after a recovery if a sidecar stops it. Writes."""
         from omnigraph_ops.graph.sidecars import sidecar_names
         from omnigraph_ops.stages.optimize import optimize_table
-        from omnigraph_ops.stages.recovery import recover
+        from omnigraph_ops.stages.recovery.recover import recover
 
         try:
             stats = optimize_table(graph, table_key, on_progress=self.log.info)

@@ -203,7 +203,7 @@ def _handed(context: Context, task_id: str) -> list[Failure]:
 
 def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
     """Which tables are ahead of what is published at the end of the run. Reads."""
-    from omnigraph_ops.stages.recovery import check
+    from omnigraph_ops.stages.recovery.check import check
 
     if graph is None:
         return None
