@@ -74,7 +74,7 @@ def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_pat
     assert_refused(cli("orphans --plan", graph.uri, str(file)), "was altered")
     assert_refused(cli("orphans --plan", graph.uri, str(tmp_path / "none")), "cannot read the plan")
     for own in ("--older-than 8d", "--quarantine", "--listing x"):
-        assert_refused(cli(f"orphans {own} --plan", graph.uri, str(file)), "carries its own age", code=2)
+        assert_refused(cli(f"orphans {own} --plan", graph.uri, str(file)), "carries its own policy", code=2)
 
 
 @pytest.mark.parametrize("quarantine", [True, False])

@@ -80,9 +80,9 @@ class TestShell:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ("", "needs --table and --property and --older-than"),
-            ("--table table:items --policies x", "leave their options out"),
-            ("--plan x --max-share 0.9", "carries its own policies"),
+            ("", "name --table, --property and --older-than, or --policies FILE"),
+            ("--table table:items --policies x", "--policies carries what --table say; leave them out"),
+            ("--plan x --max-share 0.9", "carries its own policy"),
         ],
     )
     def test_options_that_do_not_hold_together(self, tmp_path: Path, cli: Cli, options: str, words: str) -> None:
