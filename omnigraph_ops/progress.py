@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from typing import Literal, Protocol
 
+from omnigraph_ops.sizes import human_bytes
+
+_SECONDS_BETWEEN_LINES = 5.0
 Unit = Literal["bytes", "files", "tables", "rows"]
 
 
@@ -33,3 +39,64 @@ class Silent:
 
 
 SILENT: Progress = Silent()
+
+
+class Lines:
+    """A line for each sentence; figures at most every few seconds, and at the end of a piece of work."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._told_at: dict[str, float] = {}
+
+    def __call__(self, text: str, /) -> None:
+        """Write the sentence."""
+        self._write(text)
+
+    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+        """Write the figure if it is due."""
+        now = time.monotonic()
+        with self._lock:
+            due = now - self._told_at.setdefault(what, now) >= _SECONDS_BETWEEN_LINES
+            if not (due or done == total):
+                return
+            self._told_at[what] = now
+        self._write(f"{what}: {figure(done, total, unit)}")
+
+
+def figure(done: int, total: int | None, unit: Unit) -> str:
+    """`3 of 12 files`, `1.5 MiB of 2.0 GiB`. Pure."""
+    if unit == "bytes":
+        return human_bytes(done) + ("" if total is None else f" of {human_bytes(total)}")
+    return f"{done:,}" + ("" if total is None else f" of {total:,}") + f" {unit}"
+
+
+class About:
+    """Progress of one thing among several: its name stands before every sentence."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress, self._name = progress, name
+
+    def __call__(self, text: str, /) -> None:
+        """Pass the sentence on."""
+        self._progress(f"{self._name}: {text}")
+
+    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
+        """Pass the figure on."""
+        self._progress.at(f"{self._name}: {what}", done, total, unit)
+
+
+class Meter:
+    """Counts what all threads have done of one piece of work, and tells it."""
+
+    def __init__(self, progress: Progress, what: str, total: int, unit: Unit) -> None:
+        self._progress, self._what, self._total, self._unit = progress, what, total, unit
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def add(self, amount: int) -> None:
+        """Note that so much more is done; nothing is told of a piece without size. Tells the progress."""
+        with self._lock:
+            self._done += amount
+            if self._total:
+                self._progress.at(self._what, min(self._done, self._total), self._total, self._unit)

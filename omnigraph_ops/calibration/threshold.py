@@ -5,10 +5,10 @@ Each way costs a fixed time plus time per byte; the threshold is where the two l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph_ops.calibration.runs import Sample, in_process, scratch_folder, spark_submit, submitted, write_table
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.sizes import human_bytes
 
 ROWS = 6_000
@@ -18,8 +18,6 @@ _TASKS = (1, 16)
 _NOISE = 0.1
 """Spark is not called faster per byte for less than this: two runs of the same rewrite differ by as much."""
 _NEVER = 2**63 - 1
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,7 @@ def calibrate(
     master: str = "local[*]",
     scratch: str | None = None,
     rows: int = ROWS,
-    on_progress: Say | None = None,
+    progress: Progress = SILENT,
 ) -> Calibration:
     """Rewrite generated tables both ways and compare. Writes and removes files in the scratch folder.
 
@@ -58,13 +56,12 @@ def calibrate(
         NotInstalled: Spark is not installed in this environment.
         OpsError: a submit failed; what it said is in the message.
     """
-    say = on_progress or (lambda _text: None)
     spark_submit()  # before the minute that the tables take
     with scratch_folder(scratch) as folder:
         small, large = (write_table(folder / f"tasks-{tasks}", rows=rows, tasks=tasks) for tasks in _TASKS)
-        say(f"in process, {human_bytes(small.bytes)} and {human_bytes(large.bytes)}")
+        progress(f"in process, {human_bytes(small.bytes)} and {human_bytes(large.bytes)}")
         here = line(in_process(small), in_process(large))
-        say(f"on {master}, the same")
+        progress(f"on {master}, the same")
         there = line(*submitted(small, large, master))
     return Calibration(master=master, in_process=here, spark=there, threshold_bytes=crossing(here, there))
 

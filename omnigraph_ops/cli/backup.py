@@ -42,7 +42,7 @@ def backup_verb(call: Call) -> int:
     )
     call.writes = True
     try:
-        report = backup_graph(call.open(), destination, options, on_progress=call.progress)
+        report = backup_graph(call.open(), destination, options, progress=call.progress)
     except Stopped:
         return 1  # the record says how far it came, and the command ends as one that was interrupted
     call.emit(report, backup_text(report))
@@ -67,7 +67,7 @@ def verify_verb(call: Call) -> int:
     backup, address, pace = call.options["backup"], call.options["graph"], _pace(call)
     call.echo(uri_of(*backup_of(backup)))
     graph = open_graph(address) if address is not None else None
-    report = verify_backup(backup, graph=graph, bytes_per_second=pace, on_progress=call.progress)
+    report = verify_backup(backup, graph=graph, bytes_per_second=pace, progress=call.progress)
     call.emit(report, verify_text(report))
     return report.exit_code
 
@@ -89,7 +89,7 @@ def restore_verb(call: Call) -> int:
     backup, destination, pace = call.options["backup"], call.options["destination"], _pace(call)
     require_consent(call, destination, does="makes a graph of a backup", untouched="nothing was written")
     call.echo(destination)
-    report = restore_backup(backup, destination, bytes_per_second=pace, on_progress=call.progress)
+    report = restore_backup(backup, destination, bytes_per_second=pace, progress=call.progress)
     call.emit(report, restore_text(report))
     return report.exit_code
 

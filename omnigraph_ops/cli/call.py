@@ -40,7 +40,7 @@ class Call:
     progress: ShownProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = progress_for(quiet=self.quiet, json=self.json)
+        self.progress = progress_for(quiet=self.quiet)
 
     @property
     def json(self) -> bool:

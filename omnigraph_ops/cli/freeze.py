@@ -58,7 +58,7 @@ def _taken(call: Call, ttl: float) -> Freeze:
             tables=call.options["tables"],
             ttl_seconds=ttl,
             reason=call.options["reason"],
-            on_progress=call.progress,
+            progress=call.progress,
         )
 
 
@@ -124,7 +124,7 @@ def files_verb(call: Call) -> int:
             graph,
             files,
             workers=graph.settings.concurrency,
-            on_progress=lambda done, total: call.progress.at("reading", done, total, "files"),
+            progress=call.progress,
         )
     found = listed(graph, freeze.freeze_id, files)
     if form == "json" and not call.json:

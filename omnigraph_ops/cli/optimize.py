@@ -118,7 +118,7 @@ def optimize_verb(call: Call) -> int:
             graph,
             tables=call.options["tables"],
             budget=_budget(call),
-            on_progress=lambda table, text: call.progress(f"{table}: {text}"),
+            progress=call.progress,
         )
     call.emit(report, render.optimize_text(report))
     if report.failed:

@@ -46,9 +46,9 @@ def _act(call: Call) -> int:
         call.emit(listed, texts.quarantines_text(listed))
         return 0
     if said["restore"] is not None:
-        report = restore(graph, said["restore"], on_progress=call.progress)
+        report = restore(graph, said["restore"], progress=call.progress)
     elif said["confirm"]:
-        report = purge(graph, said["purge"], on_progress=call.progress)
+        report = purge(graph, said["purge"], progress=call.progress)
     else:
         call.tell("orphans --purge is destructive — rerun with --confirm")
         report = preview_quarantine(graph, said["purge"])

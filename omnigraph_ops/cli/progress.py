@@ -1,20 +1,16 @@
-"""Progress on stderr: bars on a terminal, plain lines elsewhere, nothing with `--quiet` or `--json`."""
+"""Progress on stderr: bars on a terminal, plain lines elsewhere, nothing with `--quiet`."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from omnigraph_ops.progress import Progress, Silent, Unit
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.progress import Lines, Progress, Silent, Unit, figure
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
-
-_SECONDS_BETWEEN_LINES = 5.0
 
 
 class ShownProgress(Progress, Protocol):
@@ -24,12 +20,12 @@ class ShownProgress(Progress, Protocol):
         """Take down what is still shown. Writes to stderr."""
 
 
-def progress_for(*, quiet: bool, json: bool) -> ShownProgress:
+def progress_for(*, quiet: bool) -> ShownProgress:
     """What shows the progress of this call. Reads the environment."""
     if quiet:
         return NoProgress()
     on_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return BarProgress() if on_terminal and not json else LineProgress(figures=not json)
+    return BarProgress() if on_terminal else LineProgress()
 
 
 class NoProgress(Silent):
@@ -39,30 +35,14 @@ class NoProgress(Silent):
         """Do nothing."""
 
 
-class LineProgress:
-    """A line for each sentence; figures at most every few seconds, and at the end of a piece."""
+class LineProgress(Lines):
+    """Plain lines; they stay."""
 
-    def __init__(self, *, figures: bool) -> None:
-        self._figures = figures
-        self._lock = threading.Lock()
-        self._told_at: dict[str, float] = {}
-
-    def __call__(self, text: str, /) -> None:
-        """Print the sentence. Writes to stderr."""
-        print(f"  {text}", file=sys.stderr, flush=True)
-
-    def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
-        """Print the figure if it is due. Writes to stderr."""
-        now = time.monotonic()
-        with self._lock:
-            due = now - self._told_at.setdefault(what, now) >= _SECONDS_BETWEEN_LINES
-            if not self._figures or not (due or done == total):
-                return
-            self._told_at[what] = now
-        print(f"  {what}: {_figure(done, total, unit)}", file=sys.stderr, flush=True)
+    def __init__(self) -> None:
+        super().__init__(lambda text: print(f"  {text}", file=sys.stderr, flush=True))
 
     def close(self) -> None:
-        """Lines stay."""
+        """Do nothing."""
 
 
 class BarProgress:
@@ -87,7 +67,7 @@ class BarProgress:
             bars = self._bars or self._begin()
             if what not in self._tasks:
                 self._tasks[what] = bars.add_task(what, total=total, figure="")
-            bars.update(self._tasks[what], completed=done, total=total, figure=_figure(done, total, unit))
+            bars.update(self._tasks[what], completed=done, total=total, figure=figure(done, total, unit))
             if total is not None and done >= total:
                 bars.remove_task(self._tasks.pop(what))
                 if not self._tasks:
@@ -111,10 +91,3 @@ class BarProgress:
         bars.start()
         self._bars = bars
         return bars
-
-
-def _figure(done: int, total: int | None, unit: Unit) -> str:
-    """`3 of 12 files`, `1.5 MiB of 2.0 GiB`. Pure."""
-    if unit == "bytes":
-        return human_bytes(done) + ("" if total is None else f" of {human_bytes(total)}")
-    return f"{done:,}" + ("" if total is None else f" of {total:,}") + f" {unit}"

@@ -133,7 +133,7 @@ def calibrate_verb(call: Call) -> int:
     from omnigraph_ops.calibration import threshold
 
     said = call.options
-    found = threshold.calibrate(master=said["master"], scratch=said["scratch"], on_progress=call.progress)
+    found = threshold.calibrate(master=said["master"], scratch=said["scratch"], progress=call.progress)
     call.emit(found, threshold.text(found))
     return 0
 
@@ -170,7 +170,7 @@ def text_indexer_verb(call: Call) -> int:
     from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install
 
     home = home_of(Settings.from_env().text_indexers)
-    done = install(home, on_progress=call.progress, again=call.options["again"])
+    done = install(home, progress=call.progress, again=call.options["again"])
     call.emit(
         TextIndexers(folder=str(home), releases=tuple(RELEASES), installed=done),
         f"text indexers in {home}: pylance {', '.join(RELEASES)}",
@@ -247,6 +247,6 @@ def demo_graph_verb(call: Call) -> int:
         drift_tables=said["drift"],
         seed=said["seed"],
     )
-    summary = write_demo_graph(said["graph"], spec, on_progress=call.progress)
+    summary = write_demo_graph(said["graph"], spec, progress=call.progress)
     call.say(serde.dumps(summary) if call.json else f"wrote {summary.root} (stamp {summary.stamp})")
     return 0

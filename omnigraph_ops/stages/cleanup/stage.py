@@ -48,14 +48,7 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         """Remove exactly the planned versions and forks. Destroys."""
         from omnigraph_ops.stages.cleanup.apply import cleanup_all
 
-        return cleanup_all(
-            graph,
-            plan,
-            on_progress=lambda done: tell(
-                f"{done.table_key}: "
-                + (done.error or f"{done.old_versions_removed} versions, {done.bytes_removed} bytes removed")
-            ),
-        )
+        return cleanup_all(graph, plan, progress=tell)
 
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None

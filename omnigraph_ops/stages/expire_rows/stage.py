@@ -48,7 +48,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         """Delete the planned rows that are still below the cuts. Destroys rows."""
         from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 
-        return expire_rows(graph, plan, engine=engine_of(graph, None), say=tell)
+        return expire_rows(graph, plan, engine=engine_of(graph, None), progress=tell)
 
     def check_ready(self, graph: Graph) -> None:
         from omnigraph_ops.stages.expire_rows.apply import engine_of

@@ -6,7 +6,7 @@ of its two places (on S3 perhaps in both, with the same bytes), and restoring go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
 from omnigraph_ops import serde
@@ -28,6 +28,7 @@ from omnigraph_ops.models import (
     SparedFile,
 )
 from omnigraph_ops.models.runs import FilesDone, Unit
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.inventory import (
     BULK,
     Stored,
@@ -41,7 +42,6 @@ from omnigraph_ops.storage.inventory import (
 )
 
 _RECORD = "quarantine.json"
-Say = Callable[[str], None]
 B = TypeVar("B")
 
 
@@ -86,7 +86,7 @@ def preview_quarantine(graph: Graph, quarantine_id: str) -> QuarantineReport:
     return _report(graph, record, "preview", tuple(_kept(graph, quarantine_id).values()), ())
 
 
-def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -> QuarantineReport:
+def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> QuarantineReport:
     """Bring everything back to where it was, manifests last. Writes.
 
     A file that is in its old place already stays as it is: the copy is dropped if it is the same, and kept
@@ -97,7 +97,6 @@ def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None)
         StalePlan: a dataset or branch was written anew in the old place; nothing was moved.
         RecoveryPending, LeaseHeld: somebody else is at work.
     """
-    say = on_progress or (lambda _text: None)
     record = _record(graph, quarantine_id)
     with committer_turn(graph, f"restore {quarantine_id}") as keeper:
         refuse_pending(graph)
@@ -118,12 +117,12 @@ def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None)
             good = [kept[f.path] for f in batch if f.path not in bad]
             graph.run.ended(unit, _files_done(good))
             done += good
-            say(f"restored {len(done):,} of {len(files):,} files")
+            progress.at("restoring", len(done), len(files), "files")
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "restored", done, tuple(failed))
 
 
-def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -> QuarantineReport:
+def purge(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> QuarantineReport:
     """Delete what a quarantine holds, for good. Destroys.
 
     Raises:
@@ -131,7 +130,6 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
         ClockWrong: this host and the store disagree about the time; how long it was kept is not known.
         LeaseHeld: somebody else is at work.
     """
-    say = on_progress or (lambda _text: None)
     record = _record(graph, quarantine_id)
     refuse_wrong_clock(graph.storage, "nothing was deleted")
     with committer_turn(graph, f"purge {quarantine_id}") as keeper:
@@ -149,7 +147,7 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
             good = [kept[path] for path in batch if place_of(quarantine_id, path) not in bad]
             graph.run.ended(unit, _files_done(good))
             done += good
-            say(f"deleted {len(done):,} of {len(paths):,} files")
+            progress.at("deleting", len(done), len(paths), "files")
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "purged", done, tuple(failed))
 

@@ -47,14 +47,14 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             older_than_seconds=request.older_than,
             quarantine=request.quarantine,
             listing=listing,
-            on_progress=tell,
+            progress=tell,
         )
 
     def apply(self, graph: Graph, plan: OrphansPlan, tell: Tell, *, force: bool = False) -> OrphansReport:
         """Delete the planned files that still nothing refers to, or move them to quarantine. Destroys."""
         from omnigraph_ops.stages.orphans.apply import apply_orphans
 
-        return apply_orphans(graph, plan, on_progress=tell)
+        return apply_orphans(graph, plan, progress=tell)
 
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.files or plan.folders else "no unreferenced files that are old enough"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from omnigraph_ops.graph.paths import dataset_of
@@ -33,8 +33,6 @@ _FOR_GOOD = (
 _DROPPED = (
     "- A dropped table in the list goes with its history: until then, an old version of the graph still shows it."
 )
-Say = Callable[[str], None]
-"""Takes a sentence about the progress."""
 
 
 def plan_text(plan: OrphansPlan) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.progress import Lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,7 +48,7 @@ class FreezeOperator(OmnigraphOperator):
             ttl_seconds=float(parse_duration(str(self.ttl))),
             reason=self.reason,
             owner=owner,
-            on_progress=self.log.info,
+            progress=Lines(self.log.info),
         )
         self.log.info("%s", freeze_text(freeze))
         return freeze.freeze_id
@@ -136,7 +137,7 @@ class BackupOperator(OmnigraphOperator):
             bytes_per_second=parse_bytes(str(self.max_bytes_per_second)) if self.max_bytes_per_second else None,
             access=access,
         )
-        report = backup_graph(graph, self.destination, options, on_progress=self.log.info)
+        report = backup_graph(graph, self.destination, options, progress=Lines(self.log.info))
         self.log.info("%s", backup_text(report))
         graph.run.notes(report)
         return to_xcom(report)
@@ -158,7 +159,7 @@ class VerifyBackupOperator(OmnigraphOperator):
         from omnigraph_ops.stages.backup.text import verify_text
         from omnigraph_ops.stages.backup.verify import verify_backup
 
-        report = verify_backup(self.backup["backup"], access=_access(self.graph), on_progress=self.log.info)
+        report = verify_backup(self.backup["backup"], access=_access(self.graph), progress=Lines(self.log.info))
         self.log.info("%s", verify_text(report))
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])

@@ -17,6 +17,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.lots import MOST_LOTS, lots_of
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.progress import Lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -150,7 +151,7 @@ class OptimizeTablesOperator(LotOperator):
         from omnigraph_ops.stages.recovery.recover import recover
 
         try:
-            stats = optimize_table(graph, table_key, on_progress=self.log.info)
+            stats = optimize_table(graph, table_key, progress=Lines(self.log.info))
             if stats.skipped is not SkipReason.DRIFT or not sidecar_names(graph.storage):
                 return stats
             self.log.info("%s: its HEAD is past its pin beside a recovery sidecar", table_key)
@@ -159,7 +160,7 @@ class OptimizeTablesOperator(LotOperator):
         # A worker that was killed, perhaps in an earlier try of this very task, may have left it.
         for outcome in recover(graph).outcomes:
             self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
-        return optimize_table(graph, table_key, on_progress=self.log.info)
+        return optimize_table(graph, table_key, progress=Lines(self.log.info))
 
 
 class SummarizeOptimizeOperator(OmnigraphOperator):

@@ -10,6 +10,7 @@ from omnigraph_airflow.operators.apply import ApplyApprovedOperator
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, log_files
 from omnigraph_ops.models import OrphansPlan, OrphansReport
 from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.progress import Lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,7 +47,7 @@ class PlanOrphansOperator(OmnigraphOperator):
             graph,
             older_than_seconds=parse_duration(str(self.older_than)),
             quarantine=bool(self.quarantine),
-            on_progress=self.log.info,
+            progress=Lines(self.log.info),
         )
         for line in texts.plan_text(plan).splitlines():
             self.log.info(line)
@@ -64,7 +65,7 @@ class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
     def apply(self, graph: Graph, plan: OrphansPlan, decision: Decision) -> OrphansReport:
         from omnigraph_ops.stages.orphans.apply import apply_orphans
 
-        return apply_orphans(graph, plan, on_progress=self.log.info)
+        return apply_orphans(graph, plan, progress=Lines(self.log.info))
 
     def outcome(self, report: OrphansReport) -> tuple[AuditEvent, str]:
         from omnigraph_ops.views import render

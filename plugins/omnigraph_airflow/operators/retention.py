@@ -11,6 +11,7 @@ from omnigraph_airflow.operators.ask import ApprovePlanOperator
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
 from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.progress import Lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -94,7 +95,7 @@ class ExpireRowsOperator(ApplyApprovedOperator[RowRetentionPlan, RowRetentionRep
     def apply(self, graph: Graph, plan: RowRetentionPlan, decision: Decision) -> RowRetentionReport:
         from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 
-        return expire_rows(graph, plan, engine=engine_of(graph, None), say=self.log.info)
+        return expire_rows(graph, plan, engine=engine_of(graph, None), progress=Lines(self.log.info))
 
     def outcome(self, report: RowRetentionReport) -> tuple[AuditEvent, str]:
         from omnigraph_ops.views import render
