@@ -47,7 +47,8 @@ class Lines:
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._lock = threading.Lock()
-        self._told_at: dict[str, float] = {}
+        self._pieces: dict[str, tuple[float, float]] = {}
+        """When each piece of work began, and when its last line was written."""
 
     def __call__(self, text: str, /) -> None:
         """Write the sentence."""
@@ -57,11 +58,20 @@ class Lines:
         """Write the figure if it is due."""
         now = time.monotonic()
         with self._lock:
-            due = now - self._told_at.setdefault(what, now) >= _SECONDS_BETWEEN_LINES
-            if not (due or done == total):
+            began, told = self._pieces.setdefault(what, (now, now))
+            if not (now - told >= _SECONDS_BETWEEN_LINES or done == total):
                 return
-            self._told_at[what] = now
-        self._write(f"{what}: {figure(done, total, unit)}")
+            self._pieces[what] = (began, now)
+        self._write(f"{what}: {figure(done, total, unit)}{_rate(done, total, unit, now - began)}")
+
+
+def _rate(done: int, total: int | None, unit: Unit, seconds: float) -> str:
+    """How fast it goes, and for how long it will; nothing of what took no time. Pure."""
+    if not (done and seconds >= 1):
+        return ""
+    rate = done / seconds
+    fast = f", {human_bytes(int(rate))}/s" if unit == "bytes" else ""
+    return fast if total is None or done >= total else f"{fast}, {(total - done) / rate:,.0f} s left"
 
 
 def figure(done: int, total: int | None, unit: Unit) -> str:
