@@ -50,8 +50,13 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
 
 
 def with_told(noted: RunResults, told: RunResults, uri: str) -> RunResults:
-    """What an attempt noted, with what its units tell; a table that had several units is their sum. Pure."""
-    optimized = _over(noted.optimize.tables if noted.optimize else (), told.optimize.tables if told.optimize else ())
+    """What an attempt noted, with what its units tell; a table that had several units is their sum. Pure.
+
+    A table that failed in the middle of its work has the error in its row: failures are those of no attempt.
+    """
+    rows = _over(noted.optimize.tables if noted.optimize else (), told.optimize.tables if told.optimize else ())
+    failed = {failure.table_key: failure.message for failure in noted.failures}
+    optimized = tuple(replace(row, error=row.error or failed.get(row.table_key)) for row in rows)
     forked = {(fork.table_key, fork.branch) for fork in told.forks}
     return replace(
         noted,
