@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
@@ -96,8 +96,8 @@ def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
 
     mine = attempt_of(context)
     if mine.try_number > 1:
-        close(graph, run.header.run_id, is_over=_before(mine), warn=_log.warning)
 
+        def is_over(task: TaskAttempt) -> bool:
+            return task.instance == mine.instance and task.try_number < mine.try_number
 
-def _before(mine: TaskAttempt) -> Callable[[TaskAttempt], bool]:
-    return lambda task: task.instance == mine.instance and task.try_number < mine.try_number
+        close(graph, run.header.run_id, is_over=is_over, warn=_log.warning)
