@@ -102,13 +102,12 @@ def optimize_all(
     IndexWriter.of(graph).begin(plan.productive())
     report = on_progress or (lambda _key, _text: None)
     pins = {table.table_key: table.read_version for table in plan.tables}
+    runs_on = executor or InProcessExecutor(graph.storage, graph.run.pause)
 
     def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
         work = _Work(table_key=key, room=room)
-        return _isolated(
-            graph, unit, work, executor or InProcessExecutor(graph.storage, graph.run.pause), partial(report, key)
-        )
+        return _isolated(graph, unit, work, runs_on, partial(report, key))
 
     stats = run_within(graph, plan, one, budget or Budget())
     internal = optimize_internal_last(graph, plan) if not tables else ()
