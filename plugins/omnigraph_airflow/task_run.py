@@ -69,6 +69,15 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
             _log.warning("What this task did could not be noted in the graph: %s", error)
 
 
+def run_of(graph: Graph) -> RecordedRun:
+    """The run of the task that is at work on a graph. Pure."""
+    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+
+    run = graph.run
+    assert isinstance(run, RecordedRun), "every task keeps a journal"
+    return run
+
+
 def failures_of(context: Context, table_key: str | None, error: Exception) -> Sequence[Failure]:
     """What the report says of a task that failed, or of the tables in it. Pure."""
     told: Sequence[Failure] | None = getattr(error, "failures", None)
