@@ -144,8 +144,8 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage, graph.run.pause)
-    unit = Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
+    executor = executor or InProcessExecutor(graph.storage, graph.run.pause)
+    unit = unit_of(graph, table_key)
     work = _Work(table_key=table_key, room=room)
     graph.run.begins(unit)
     try:
@@ -155,6 +155,12 @@ def optimize_table(
         raise
     graph.run.ended(unit, stats)
     return stats
+
+
+def unit_of(graph: Graph, table_key: str) -> Unit:
+    """The unit that optimizes one table from its published version on. Reads."""
+    entry = graph.published(table_key)
+    return Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
 
 
 @dataclass(slots=True, kw_only=True)
