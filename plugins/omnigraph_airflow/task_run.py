@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
@@ -69,6 +69,15 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
             _log.warning("What this task did could not be noted in the graph: %s", error)
 
 
+def run_of(graph: Graph) -> RecordedRun:
+    """The run of the task that is at work on a graph. Pure."""
+    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+
+    run = graph.run
+    assert isinstance(run, RecordedRun), "every task keeps a journal"
+    return run
+
+
 def failures_of(context: Context, table_key: str | None, error: Exception) -> Sequence[Failure]:
     """What the report says of a task that failed, or of the tables in it. Pure."""
     told: Sequence[Failure] | None = getattr(error, "failures", None)
@@ -96,8 +105,8 @@ def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
 
     mine = attempt_of(context)
     if mine.try_number > 1:
-        close(graph, run.header.run_id, is_over=_before(mine), warn=_log.warning)
 
+        def is_over(task: TaskAttempt) -> bool:
+            return task.instance == mine.instance and task.try_number < mine.try_number
 
-def _before(mine: TaskAttempt) -> Callable[[TaskAttempt], bool]:
-    return lambda task: task.instance == mine.instance and task.try_number < mine.try_number
+        close(graph, run.header.run_id, is_over=is_over, warn=_log.warning)

@@ -272,6 +272,8 @@ def test_two_processes_append_at_once_and_nothing_is_lost(storage: Storage) -> N
     assert [process.exitcode for process in both] == [0, 0]
     found = {run.run_id for run in history.read_runs(storage)}
     assert found == {f"{name}/{number}" for name in "ab" for number in range(each)}
+    # Beside another writer every compaction may lose its race; the next append that has none makes up for it.
+    _append_many(storage.root, "c", 1)
     assert len(dataset(storage.root).get_fragments()) < MAINTAINED_EVERY
 
 

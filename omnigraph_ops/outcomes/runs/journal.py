@@ -29,7 +29,7 @@ from omnigraph_ops.storage.inventory import files_in, folders_in, remove_files
 from omnigraph_ops.storage.store import Storage
 
 _INTENT, _RECORD = "intent.json", "record.json"
-_UNIT = re.compile(r".*/\d{6,}\.json")
+UNIT_FILE = re.compile(r".*/\d{6,}\.json")
 _UNREADABLE = "no work is stopped; put the folder right, or remove it"
 T = TypeVar("T")
 Warn = Callable[[str], None]
@@ -174,7 +174,7 @@ def read(storage: Storage, folder: str) -> Journal | None:
         intent = serde.from_json(RunIntent, storage.read(f"{folder}/{_INTENT}"))
     except FileNotFoundError:
         return None
-    units = (_load(storage, UnitRecord, path) for path in sorted(f.path for f in stored if _UNIT.fullmatch(f.path)))
+    units = (_load(storage, UnitRecord, path) for path in sorted(f.path for f in stored if UNIT_FILE.fullmatch(f.path)))
     return Journal(
         folder=folder,
         intent=intent,

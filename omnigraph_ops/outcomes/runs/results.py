@@ -86,14 +86,14 @@ def with_units(results: RunResults, uri: str, records: Sequence[UnitRecord]) -> 
     recovery = RecoverReport(uri=uri, outcomes=recovered, status=CheckStatus.PENDING)
     rows = RowRetentionReport(uri=uri, branch=None, digest="", tables=tuple(r.expired for _, r in did if r.expired))
     reported = results.optimize.tables if results.optimize else ()
-    optimized = _and(reported, (r.optimized for _, r in did if r.optimized))
+    optimized = rows_with(reported, (r.optimized for _, r in did if r.optimized))
     optimizes = "optimize" in stages and (results.optimize is None or optimized != reported)
     forked = {(fork.table_key, fork.branch) for fork in results.forks}
     forks = [r.fork for _, r in did if r.fork and (r.fork.table_key, r.fork.branch) not in forked]
     return replace(
         results,
         optimize=OptimizeReport.of(uri, optimized) if optimizes else results.optimize,
-        cleanup=_and(results.cleanup, (r.cleaned for _, r in did if r.cleaned)),
+        cleanup=rows_with(results.cleanup, (r.cleaned for _, r in did if r.cleaned)),
         forks=(*results.forks, *forks),
         repair=results.repair or next((r.repaired for _, r in did if r.repaired), None),
         recovery=results.recovery or (recovery if recovered else None),
@@ -104,7 +104,7 @@ def with_units(results: RunResults, uri: str, records: Sequence[UnitRecord]) -> 
     )
 
 
-def _and(reported: tuple[R, ...], told: Iterable[R]) -> tuple[R, ...]:
+def rows_with(reported: Sequence[R], told: Iterable[R]) -> tuple[R, ...]:
     """The rows of a report, and those of the tables that are not in it. Pure."""
     keys = {row.table_key for row in reported}
     return (*reported, *(row for row in told if row.table_key not in keys))

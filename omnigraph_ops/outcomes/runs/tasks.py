@@ -9,7 +9,6 @@ report that is still to come would say, and harms nothing.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -31,17 +30,15 @@ from omnigraph_ops.outcomes.runs.journal import Journal, Warn
 from omnigraph_ops.outcomes.runs.merged import merged, with_told
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, with_units
-from omnigraph_ops.outcomes.runs.settle import end_audit, results_of, turn
+from omnigraph_ops.outcomes.runs.settle import CUT_OFF, end_audit, results_of, turn
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import WORKERS, Stored, below_folder
 from omnigraph_ops.storage.store import Storage
 
 _LEFT, _RECORDED = "left.json", "recorded.json"
-_UNIT = re.compile(r".*/\d{6,}\.json")
 _KEPT_SECONDS = 30 * 86_400
 _GIVEN_UP_SECONDS = 7 * 86_400
 """Longer than a run waits for anything."""
-_CUT_OFF = "interrupted: its process ended before it was recorded"
 _NO_REPORT = "the run ended without its report"
 
 
@@ -122,7 +119,7 @@ def close(graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], 
             task = found.intent.task if found is not None else None
             if found is not None and task is not None and is_over(task) and not found.is_running:
                 results = results_of(graph, found)
-                _, detail = audit_end(results, error=_CUT_OFF, interrupted=True)
+                _, detail = audit_end(results, error=CUT_OFF, interrupted=True)
                 end_audit(graph, found, AuditEvent.INTERRUPTED, detail)
                 _put(graph, folder, TaskLeft(header=found.intent.header, task=task, results=results))
 
@@ -241,7 +238,8 @@ def _idle_seconds(files: Sequence[Stored]) -> float:
 
 def _unsettled(storage: Storage, files: Sequence[Stored]) -> UnsettledRun | None:
     """Which run the files are of, None where none of them tells. Reads."""
-    at_work, units = _idle_seconds(files) < _GIVEN_UP_SECONDS, sum(bool(_UNIT.fullmatch(f.path)) for f in files)
+    at_work = _idle_seconds(files) < _GIVEN_UP_SECONDS
+    units = sum(bool(journal.UNIT_FILE.fullmatch(f.path)) for f in files)
     damaged: InvalidInput | None = None
     for file in files:
         try:

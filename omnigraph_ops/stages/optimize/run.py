@@ -103,13 +103,12 @@ def optimize_all(
     costs = {table.table_key: table.cost_bytes for table in plan.productive()}
     meter = Meter(progress, "optimizing", sum(costs.values()), "bytes")
     pins = {table.table_key: table.read_version for table in plan.tables}
+    runs_on = executor or InProcessExecutor(graph.storage, graph.run.pause)
 
     def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
         work = _Work(table_key=key, room=room)
-        stats = _isolated(
-            graph, unit, work, executor or InProcessExecutor(graph.storage, graph.run.pause), About(progress, key)
-        )
+        stats = _isolated(graph, unit, work, runs_on, About(progress, key))
         meter.add(costs.get(key, 0))
         return stats
 
@@ -148,8 +147,8 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage, graph.run.pause)
-    unit = Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
+    executor = executor or InProcessExecutor(graph.storage, graph.run.pause)
+    unit = unit_of(graph, table_key)
     work = _Work(table_key=table_key, room=room)
     graph.run.begins(unit)
     try:
@@ -159,6 +158,12 @@ def optimize_table(
         raise
     graph.run.ended(unit, stats)
     return stats
+
+
+def unit_of(graph: Graph, table_key: str) -> Unit:
+    """The unit that optimizes one table from its published version on. Reads."""
+    entry = graph.published(table_key)
+    return Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.progress import Lines
 
@@ -41,7 +42,7 @@ class FreezeOperator(OmnigraphOperator):
         from omnigraph_ops.stages.freeze.take import freeze_graph
         from omnigraph_ops.views.freeze_text import freeze_text
 
-        owner = f"{_run(context)}/{self.task_id}"
+        owner = f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         freeze = freeze_graph(
             graph,
@@ -72,7 +73,7 @@ class UnfreezeOperator(OmnigraphOperator):
 
         # The id is an XCom, which whoever may edit the run can change to that of a freeze that others rely on.
         owners = {hold.owner for hold in freezes(graph.storage) if hold.hold_id == self.freeze_id}
-        if any(not owner.startswith(f"{_run(context)}/") for owner in owners):
+        if any(not owner.startswith(f"{run_id_of(context)}/") for owner in owners):
             raise InvalidInput(
                 f"the freeze {self.freeze_id} was not taken by this run; it was not ended; the XCom of the task that "
                 "freezes was changed, and what this run froze ends after its ttl"
@@ -166,11 +167,6 @@ class VerifyBackupOperator(OmnigraphOperator):
             raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
         graph.run.notes(report)
         return to_xcom(report)
-
-
-def _run(context: Context) -> str:
-    """How the owner of a freeze names the run that took it. Pure."""
-    return f"{context['ti'].dag_id}/{context['run_id']}"
 
 
 def _access(graph: str) -> StoreAccess:

@@ -197,8 +197,9 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         internal = optimize_internal_last(graph, plan)
         # What the tasks of the tables did they noted themselves.
         noted = {row.table_key for row in stats}
-        for row in (*(row for row in tables if row.table_key not in noted), *internal):
-            graph.run.notes(row)
+        rows = (*(row for row in tables if row.table_key not in noted), *internal)
+        if rows:
+            graph.run.notes(OptimizeReport.of(plan.uri, rows))
         return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.apply import ApplyApprovedOperator
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, skip_if_frozen
+from omnigraph_airflow.task_run import run_of
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.views import render
@@ -84,11 +85,11 @@ class ApplyRepairOperator(ApplyApprovedOperator[RepairPreview, RepairReport]):
 
     def _published(self, graph: Graph, plan: RepairPreview) -> RepairReport | None:
         """What an earlier attempt of this task published of the plan, which is all of it or nothing. Reads."""
-        from omnigraph_ops.outcomes.runs.recorded import RecordedRun
         from omnigraph_ops.outcomes.runs.tasks import read_tasks
 
-        run = graph.run
-        assert isinstance(run, RecordedRun), "every task keeps a journal"
+        run = run_of(graph)
+        if run.task is None or run.task.try_number == 1:
+            return None
         done = read_tasks(graph.storage, run.header.run_id).results(graph.uri, self.task_id).repair
         return done if done and done.digest == plan.digest and done.manifest_version is not None else None
 

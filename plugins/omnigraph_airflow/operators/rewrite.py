@@ -22,7 +22,6 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.models import TableStats
-from omnigraph_ops.models.runs import Unit
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -98,9 +97,9 @@ class SubmitRewriteOperator(SparkSubmitOperator):
 
     def _rewritten(self, context: Context, graph: Graph) -> TableStats:
         """Submit, as one unit of the task: of a submit that is cut off the graph tells what it published. Writes."""
-        entry = graph.published(self.table_key)
-        version = entry.version if entry is not None else None
-        unit = Unit(name=self.table_key, stage="optimize", table_key=self.table_key, version=version)
+        from omnigraph_ops.stages.optimize.run import unit_of
+
+        unit = unit_of(graph, self.table_key)
         graph.run.begins(unit)
         stats = self._submitted(context, graph)
         graph.run.ended(unit, stats)
