@@ -33,7 +33,7 @@ from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrig
 from omnigraph_ops.models.retention import RowRetentionPlan
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.history.record import record_of
-from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure
+from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure, outcomes_of
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
 from omnigraph_ops.outcomes.runs.settle import settle
@@ -259,8 +259,7 @@ def _digest_of(results: RunResults) -> str:
 
 def _told(results: RunResults) -> bool:
     """Whether the report of a stage with a plan is there, so that its detail says what failed. Pure."""
-    reports = (results.cleanup, results.forks, results.orphans, results.quarantine, results.row_retention)
-    return any(reports) or results.repair is not None
+    return any(outcome.detail for outcome in outcomes_of(results))
 
 
 def _to_decide(plan: object) -> tuple[str, str] | None:
