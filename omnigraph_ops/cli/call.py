@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli.options import was_given
@@ -15,13 +15,23 @@ from omnigraph_ops.storage.location import locate
 from omnigraph_ops.views.terminal import show
 
 if TYPE_CHECKING:
-    from omnigraph_ops.cli.recording import Recorder
     from omnigraph_ops.cli.signals import Signals
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.views.view import View
 
-T = TypeVar("T")
+
+class KeepsRecord(Protocol):
+    """Collects what a call did, and records it when it ends."""
+
+    def opened(self, graph: Graph) -> Graph:
+        """The graph as the run works on it. Writes for a call that writes."""
+
+    def note(self, value: object) -> None:
+        """A plan, a report or an outcome. Pure."""
+
+    def decided(self, stage: str, digest: str, *, forced: bool) -> None:
+        """`--confirm` is the approval of what is planned. Pure."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +46,7 @@ class Call:
     """Whether this call may change the graph: then it leaves a record. Set before the graph is opened."""
     printed: bool = True
     """Whether stdout took all that was printed."""
-    recorder: Recorder | None = None
+    recorder: KeepsRecord | None = None
     progress: ShownProgress = field(init=False)
 
     def __post_init__(self) -> None:

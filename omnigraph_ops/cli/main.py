@@ -49,12 +49,11 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
 
 
 def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
-    from omnigraph_ops.cli.app import COMPLETE, PROGRAM, call_of, cli, parse
+    from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
+    from omnigraph_ops.cli.parsing import call_of, parse
     from omnigraph_ops.config.reference import misspelled_settings
 
     if argv is None and COMPLETE in os.environ:
-        import omnigraph_ops.cli.verbs  # noqa: F401 - declares them
-
         cli.main(prog_name=PROGRAM, complete_var=COMPLETE)
     parsed = parse(argv)
     if isinstance(parsed, int):

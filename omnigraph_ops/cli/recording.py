@@ -26,7 +26,7 @@ from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.history.record import record_of
-from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure
+from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure, outcomes_of
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
 from omnigraph_ops.outcomes.runs.settle import settle
@@ -43,7 +43,8 @@ _SIGNALS: dict[object, str] = {128 + number: number.name for number in signal.Si
 
 def recorded(call: Call, verb: Callable[[Call], int]) -> int:
     """Run a verb; one that writes leaves its record, however it ends. Writes."""
-    recorder = call.recorder = Recorder(call)
+    recorder = Recorder(call)
+    call.recorder = recorder
     try:
         code = verb(call)
     except BaseException as error:
@@ -208,8 +209,7 @@ def _digest_of(results: RunResults) -> str:
 
 def _told(results: RunResults) -> bool:
     """Whether the report of a stage with a plan is there, so that its detail says what failed. Pure."""
-    reports = (results.cleanup, results.forks, results.orphans, results.quarantine, results.row_retention)
-    return any(reports) or results.repair is not None
+    return any(outcome.detail for outcome in outcomes_of(results))
 
 
 def _sentence(error: BaseException) -> str:

@@ -175,12 +175,9 @@ def _first(found: Sequence[str]) -> list[str]:
 
 def cleanup_text(report: CleanupReport) -> str:
     """The engine's cleanup lines, errors named. Pure."""
-    policy = RetentionPolicy(
-        keep_versions=report.keep_versions, older_than_secs=report.older_than_secs, expiry=report.expiry
-    )
     done = [t for t in report.tables if t.error is None]
     lines = [
-        f"cleanup {report.uri} ({policy_text(policy)}) — removed {sum(t.old_versions_removed for t in done)} "
+        f"cleanup {report.uri} ({policy_text(report.policy)}) — removed {sum(t.old_versions_removed for t in done)} "
         f"versions ({sum(t.bytes_removed for t in done)} bytes) across {len(done)} tables"
     ]
     lines += [f"  reclaimed orphaned fork {f.branch} of {f.table_key}" for f in report.orphaned_forks_removed]

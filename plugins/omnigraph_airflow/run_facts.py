@@ -21,6 +21,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
 from omnigraph_ops.models.history import RunDecision
+from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
 
 
@@ -71,3 +72,5 @@ class RunFacts:
     rows: RowRetentionReport | None = None
     backup: BackupReport | None = None
     verified: VerifyReport | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    """Of the stages that left no report above."""

@@ -30,6 +30,10 @@ def _tables(facts: RunFacts) -> tuple[str, ...]:
     named += [f"{f.path}: {f.reason}" for f in facts.orphans.failed] if facts.orphans else []
     named += [f"{t.table_key}: {t.error}" for t in facts.rows.failed] if facts.rows else []
     told = {f.table_key for f in facts.failures}
+    for outcome in facts.outcomes:
+        broken = [t for t in outcome.tables if t.error and t.table_key not in told]
+        named += [f"{outcome.stage} {t.table_key}: {t.error}" for t in broken]
+        named += [f"{outcome.stage}: {failure}" for failure in outcome.failures]
     tables = facts.optimize.tables if facts.optimize else ()
     return (*named, *(f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told))
 

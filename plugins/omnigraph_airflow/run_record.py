@@ -39,6 +39,7 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
         row_retention=facts.rows,
         backup=facts.backup,
         verified=facts.verified,
+        outcomes=facts.outcomes,
         decisions=decisions_of(facts),
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         attention=attention,

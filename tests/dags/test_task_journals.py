@@ -335,7 +335,7 @@ def test_what_attempts_left_is_read_once_by_a_report_and_never_by_a_retry(
 def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_SECRET", "hunter2-hunter2")
     from omnigraph_ops.errors import CorruptGraph
-    from omnigraph_ops.stages import cleanup as verbs
+    from omnigraph_ops.stages.cleanup import apply as verbs
 
     def fails(*_: Any) -> None:
         raise CorruptGraph("no access with hunter2-hunter2")

@@ -14,8 +14,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.cli.app import Parsed, call_of, parse
+from omnigraph_ops.cli.app import Parsed
 from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.parsing import call_of, parse
 from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import OpsError, StorageError

@@ -16,6 +16,7 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.optimize import amplification
+from omnigraph_ops.models.outcome import by_stage
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionReport, TableRowStats
 from omnigraph_ops.outcomes.history.results import RunResults
 from omnigraph_ops.outcomes.runs.results import TableRow, rows_with
@@ -46,6 +47,7 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
         backup=_last(a.backup for a in attempts),
         backup_left=None if any(a.backup for a in attempts) else _last(a.backup_left for a in attempts),
         verified=_last(a.verified for a in attempts),
+        outcomes=by_stage(outcome for a in attempts for outcome in a.outcomes),
     )
 
 
@@ -67,6 +69,7 @@ def with_told(noted: RunResults, told: RunResults, uri: str) -> RunResults:
         orphans=noted.orphans or told.orphans,
         row_retention=noted.row_retention or told.row_retention,
         backup_left=None if noted.backup else told.backup_left,
+        outcomes=(*noted.outcomes, *told.outcomes),
     )
 
 

@@ -90,7 +90,7 @@ def results_of(graph: Graph, found: Journal) -> RunResults:
     Raises:
         InvalidInput: a later release wrote the journal, with a stage that this one does not know.
     """
-    unknown = {record.unit.stage for record in found.units} - told.STAGES
+    unknown = {record.unit.stage for record in found.units if not told.can_tell(record.unit)}
     if unknown:
         raise InvalidInput(f"this release does not know the stage {', '.join(map(repr, sorted(unknown)))}")
     cut_off = frozenset(r.unit.table_key for r in found.units if r.result is None and r.unit.table_key)

@@ -29,7 +29,7 @@ from omnigraph_ops.outcomes.runs import journal
 from omnigraph_ops.outcomes.runs.journal import Journal, Warn
 from omnigraph_ops.outcomes.runs.merged import merged, with_told
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.results import audit_end, with_units
+from omnigraph_ops.outcomes.runs.results import audit_end, untold, with_units
 from omnigraph_ops.outcomes.runs.settle import CUT_OFF, end_audit, results_of, turn
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import WORKERS, Stored, below_folder
@@ -80,7 +80,8 @@ def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
     """
     assert run.task is not None
     run.tell_the_rest()
-    told = merged([with_units(RunResults(), graph.uri, (record,)) for record in run.records], graph.uri)
+    records = untold(run.results, run.records)
+    told = merged([with_units(RunResults(), graph.uri, (record,)) for record in records], graph.uri)
     results = replace(with_told(run.results, told, graph.uri), decisions=run.decisions)
     _put(graph, run.folder, TaskLeft(header=run.header, task=run.task, results=results, skipped=skipped))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from omnigraph_ops.durations import duration
 from omnigraph_ops.models import CleanupPlan, CleanupReport, PlannedFile
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
-from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.outcomes.of_reports import of_cleanup
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
@@ -81,34 +81,5 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return question(plan)
 
     def outcome(self, report: CleanupReport) -> Outcome:
-        removed, forks = report.versions_removed, len(report.orphaned_forks_removed)
-        failed = len(report.failed) + len(report.orphaned_forks_failed)
-        return Outcome(
-            stage=self.name,
-            detail=f"{removed} versions and {forks} forks removed, {failed} failed",
-            changed=bool(removed or forks),
-            problem=_problem(report),
-            tables=tuple(
-                TableOutcome(
-                    table_key=stats.table_key,
-                    work=Work(versions_removed=stats.old_versions_removed, bytes_reclaimed=stats.bytes_removed),
-                    changed=bool(stats.old_versions_removed),
-                    error=stats.error,
-                )
-                for stats in report.tables
-            ),
-        )
-
-
-def _problem(report: CleanupReport) -> str:
-    if report.orphaned_forks_failed:
-        return (
-            f"{len(report.orphaned_forks_failed)} orphaned fork(s) could not be removed, no live branch is affected; "
-            "run cleanup again"
-        )
-    if report.failed:
-        return (
-            f"cleanup failed for {len(report.failed)} of {len(report.tables)} table(s), nothing else is affected; "
-            "resolve what their rows say and run cleanup again"
-        )
-    return ""
+        forks = (*report.orphaned_forks_removed, *report.orphaned_forks_failed)
+        return of_cleanup(report.tables, forks, report.policy)

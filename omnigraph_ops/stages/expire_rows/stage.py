@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.outcomes.of_reports import of_rows
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.render import rows_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -68,17 +68,4 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         return question(plan)
 
     def outcome(self, report: RowRetentionReport) -> Outcome:
-        kept = [t for t in report.tables if t.error is not None or t.refused is not None]
-        return Outcome(
-            stage=self.name,
-            detail=rows_detail(report),
-            applied=not report.failed,
-            changed=bool(report.rows_removed),
-            problem=f"expire-rows left {len(kept)} of {len(report.tables)} table(s) as they were, first "
-            f"{kept[0].table_key}: {kept[0].error or kept[0].refused}"
-            if kept
-            else "",
-            tables=tuple(
-                TableOutcome(table_key=t.table_key, changed=bool(t.rows_removed), error=t.error) for t in report.tables
-            ),
-        )
+        return of_rows(report)

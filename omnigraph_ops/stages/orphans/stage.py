@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import OrphanFile, OrphansPlan, OrphansReport
-from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.outcomes.of_reports import of_orphans
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.render import orphans_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -80,21 +79,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         return question(plan)
 
     def outcome(self, report: OrphansReport) -> Outcome:
-        return Outcome(
-            stage=self.name,
-            detail=orphans_detail(report),
-            applied=not report.failed,
-            changed=bool(report.files_removed or report.folders_removed),
-            problem=f"{len(report.failed)} file(s) could not be removed, nothing that is needed was touched; run "
-            "orphans again"
-            if report.failed
-            else "",
-            work=Work(
-                files_removed=report.files_removed,
-                # Files that were only moved aside still cost their bytes.
-                bytes_reclaimed=report.bytes_removed if report.quarantine_id is None else 0,
-            ),
-        )
+        return of_orphans(report)
 
 
 def _local_file(address: str) -> Path:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models import RepairAction, RepairPreview, RepairReport
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models import RepairPreview, RepairReport
+from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.outcomes.of_reports import of_repair
 from omnigraph_ops.stages.repair.request import RepairRequest
 from omnigraph_ops.stages.repair.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, PlannedStage, Switch, TaskIds, Tell
-from omnigraph_ops.views.render import repair_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-
-_PUBLISHED = frozenset({RepairAction.HEALED, RepairAction.FORCED})
 
 
 class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
@@ -64,18 +62,4 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         return question(plan, force=force)
 
     def outcome(self, report: RepairReport) -> Outcome:
-        refused = len(report.refused)
-        return Outcome(
-            stage=self.name,
-            detail=repair_detail(report),
-            applied=report.manifest_version is not None,
-            changed=any(row.action in _PUBLISHED for row in report.tables),
-            problem=f"repair refused {refused} suspicious or unverifiable table(s), they are as they were; review the "
-            "preview and run again with --force --confirm only if publishing that drift is intended"
-            if refused
-            else "",
-            tables=tuple(
-                TableOutcome(table_key=row.table_key, changed=row.action in _PUBLISHED, error=row.error)
-                for row in report.tables
-            ),
-        )
+        return of_repair(report)

@@ -153,6 +153,7 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         rows=done.row_retention,
         backup=done.backup,
         verified=done.verified,
+        outcomes=done.outcomes,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.cli.app import Parsed, parse
+from omnigraph_ops.cli.app import Parsed
+from omnigraph_ops.cli.parsing import parse
 
 
 def parsed(*words: str) -> Parsed:
