@@ -13,8 +13,9 @@ from omnigraph_ops.outcomes.backup_places import backup_of, uri_of
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
-from omnigraph_ops.stages.backup.text import backup_text, backups_text, restore_text, verify_text
 from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.stages.backup.view import backup_view, backups_view, restore_view, verify_view
+from omnigraph_ops.views import terminal
 from omnigraph_ops.watch import Stopped
 
 _RESTORES = Consequence(does="makes a graph of a backup", untouched="nothing was written")
@@ -32,7 +33,7 @@ def backup_verb(args: argparse.Namespace) -> int:
         report = backup_graph(open_target(args), destination, options, on_progress=progress(args))
     except Stopped:
         return 1  # the record says how far it came, and the command ends as one that was interrupted
-    emit(args, report, backup_text(report))
+    emit(args, report, terminal.shown(backup_view(report)))
     return 0
 
 
@@ -41,7 +42,7 @@ def verify_verb(args: argparse.Namespace) -> int:
     echo_target(args, uri_of(*backup_of(args.backup)))
     graph = open_graph(args.graph) if args.graph is not None else None
     report = verify_backup(args.backup, graph=graph, bytes_per_second=pace, on_progress=progress(args))
-    emit(args, report, verify_text(report))
+    emit(args, report, terminal.shown(verify_view(report)))
     return report.exit_code
 
 
@@ -50,13 +51,13 @@ def restore_verb(args: argparse.Namespace) -> int:
     require_consent(args, args.destination, _RESTORES)
     echo_target(args, args.destination)
     report = restore_backup(args.backup, args.destination, bytes_per_second=pace, on_progress=progress(args))
-    emit(args, report, restore_text(report))
+    emit(args, report, terminal.shown(restore_view(report)))
     return report.exit_code
 
 
 def backups_verb(args: argparse.Namespace) -> int:
     found = list_backups(args.destination)
-    emit(args, found, backups_text(found))
+    emit(args, found, terminal.shown(backups_view(found)))
     return 0
 
 

@@ -20,7 +20,9 @@ from omnigraph_ops.models import CleanupPlan, CleanupStats, RetentionPolicy, Sna
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.cleanup.request import check_policy, too_young
-from omnigraph_ops.views import render
+from omnigraph_ops.stages.cleanup.view import plan_view, report_view
+from omnigraph_ops.views import terminal
+from omnigraph_ops.views.details import engine_policy
 
 _SMALL_KEEP = 3
 
@@ -42,7 +44,7 @@ def cleanup_verb(args: argparse.Namespace) -> int:
         plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
         recording.note(args, plan)
         report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)
-    emit(args, report, render.cleanup_text(report))
+    emit(args, report, terminal.shown(report_view(report)))
     if report.orphaned_forks_failed:
         raise OpsError(
             f"{len(report.orphaned_forks_failed)} orphaned fork(s) could not be removed, no live branch is affected; "
@@ -63,7 +65,7 @@ def _progress(table: CleanupStats) -> None:
 
 def _preview(args: argparse.Namespace, target: str, policy: RetentionPolicy, approved: CleanupPlan | None) -> int:
     print(
-        f"cleanup is destructive — rerun with --confirm. Policy for {target}: {render.policy_text(policy)}",
+        f"cleanup is destructive — rerun with --confirm. Policy for {target}: {engine_policy(policy)}",
         file=sys.stderr,
     )
     graph = open_graph(target)
@@ -72,7 +74,7 @@ def _preview(args: argparse.Namespace, target: str, policy: RetentionPolicy, app
     plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
     if args.save_plan is not None:
         write_plan(args.save_plan, plan)
-    emit(args, plan, render.cleanup_plan_text(plan))
+    emit(args, plan, terminal.shown(plan_view(plan)))
     say_how_to_apply(args, target, _terms(args, policy))
     return 0
 

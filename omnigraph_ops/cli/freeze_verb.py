@@ -20,7 +20,8 @@ from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.listing import list_holds
 from omnigraph_ops.stages.freeze.readers import hold_version, release
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, read_freeze
-from omnigraph_ops.views.freeze_text import at, files_csv, files_text, freeze_text, holds_text, unfreeze_text
+from omnigraph_ops.stages.freeze.view import files_view, freeze_view, hold_view, holds_view, unfreeze_view
+from omnigraph_ops.views import csv, terminal
 
 _REPORT_EVERY = 200
 _FREEZES = Consequence(does="keeps the graph as it is and stops its maintenance", untouched="nothing was frozen")
@@ -33,7 +34,7 @@ def freeze_verb(args: argparse.Namespace) -> int:
     fence_seconds(args)
     ttl = float(args.ttl)
     freeze = _extended(args, ttl) if args.extend is not None else _taken(args, ttl)
-    emit(args, freeze, freeze_text(freeze))
+    emit(args, freeze, terminal.shown(freeze_view(freeze)))
     return 0
 
 
@@ -44,7 +45,7 @@ def unfreeze_verb(args: argparse.Namespace) -> int:
     require_consent(args, target_of(args), _UNFREEZES)
     graph = open_target(args)
     report = unfreeze(graph, hold_id) if hold_id is not None else unfreeze_all(graph, audit_log.shell_actor())
-    emit(args, report, unfreeze_text(report))
+    emit(args, report, terminal.shown(unfreeze_view(report)))
     return 0
 
 
@@ -62,13 +63,13 @@ def files_verb(args: argparse.Namespace) -> int:
     if args.format == "json" and not args.json:
         say(args, serde.dumps(found))
     else:
-        emit(args, found, files_csv(found) if args.format == "csv" else files_text(found))
+        emit(args, found, csv.tables(files_view(found)) if args.format == "csv" else terminal.shown(files_view(found)))
     return 0
 
 
 def holds_verb(args: argparse.Namespace) -> int:
     found = list_holds(open_target(args))
-    emit(args, found, holds_text(found))
+    emit(args, found, terminal.shown(holds_view(found)))
     return 0
 
 
@@ -84,14 +85,14 @@ def hold_verb(args: argparse.Namespace) -> int:
         reason=args.reason,
         owner=audit_log.shell_actor(),
     )
-    emit(args, hold, f"hold {graph.target} — {hold.hold_id} until {at(hold.expires_at)}")
+    emit(args, hold, terminal.shown(hold_view(graph.target, hold)))
     return 0
 
 
 def release_verb(args: argparse.Namespace) -> int:
     require_consent(args, target_of(args), _RELEASES)
     report = release(open_target(args), args.hold_id)
-    emit(args, report, unfreeze_text(report))
+    emit(args, report, terminal.shown(unfreeze_view(report)))
     return 0
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.cli.output import emit
 from omnigraph_ops.config.graphs_file import GraphEntry, load_graphs
 from omnigraph_ops.config.graphs_file.schema import json_schema
 from omnigraph_ops.errors import UsageError
+from omnigraph_ops.views import terminal
+from omnigraph_ops.views.markdown import count
+from omnigraph_ops.views.view import Section, View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ def graphs_verb(args: argparse.Namespace) -> int:
     if args.file is None:
         raise UsageError("graphs needs a FILE, or --schema")
     found = GraphList(file=args.file, graphs=tuple(map(_listed, load_graphs(args.file))))
-    emit(args, found, _text(found.graphs))
+    emit(args, found, terminal.shown(_view(found)))
     return 0
 
 
@@ -75,9 +77,10 @@ def _approvals(entry: GraphEntry) -> str:
     return f"{' and '.join(standing)} standing, else {asked}" if standing else asked
 
 
-def _text(graphs: Sequence[GraphLine]) -> str:
-    rows = [("NAME", "TARGET", "SCHEDULE", "RETENTION", "APPROVALS")]
-    rows += [(g.name, g.target, g.schedule or "by hand", g.retention, g.approvals) for g in graphs]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, f"{len(graphs)} graph{'s' * (len(graphs) != 1)}, no faults"])
+def _view(found: GraphList) -> View:
+    rows = tuple((g.name, g.target, g.schedule or "by hand", g.retention, g.approvals) for g in found.graphs)
+    header = ("Name", "Target", "Schedule", "Retention", "Approvals")
+    return View(
+        title=f"graphs {found.file} — {count(len(rows), 'graph')}, no faults",
+        sections=(Section(title="Graphs", header=header, rows=rows),),
+    )

@@ -13,12 +13,10 @@ from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.history import render_csv
-from omnigraph_ops.outcomes.history.render_html import html
-from omnigraph_ops.outcomes.history.render_markdown import markdown
-from omnigraph_ops.outcomes.history.render_text import text
 from omnigraph_ops.outcomes.history.views import list_view, run_view, trend_view
 from omnigraph_ops.outcomes.runs.settle import unsettled
 from omnigraph_ops.outcomes.runs.tasks import unsettled_runs
+from omnigraph_ops.views import html, markdown, terminal
 from omnigraph_ops.views.view import View
 
 Shown = HistoryList | RunRecord | TableTrend
@@ -57,7 +55,7 @@ def _rendered(shown: Shown, form: str) -> str:
         return serde.dumps(shown)
     if form == "csv":
         return _csv(shown)
-    return {"table": text, "markdown": markdown, "html": html}[form](_view(shown))
+    return {"table": terminal.shown, "markdown": markdown.document, "html": html.page}[form](_view(shown))
 
 
 def _view(shown: Shown) -> View:

@@ -12,21 +12,22 @@ from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.health.view import health_view
 from omnigraph_ops.stages.optimize import Budget, optimize_all, plan_optimize
-from omnigraph_ops.views import render
-from omnigraph_ops.views.render_health import health_text
+from omnigraph_ops.stages.optimize.view import plan_view, report_view
+from omnigraph_ops.views import terminal
 
 
 def plan_verb(args: argparse.Namespace) -> int:
     budget = _budget(args)
     plan = plan_optimize(_open(args), tables=tuple(args.tables), budget=budget)
-    emit(args, plan, render.plan_text(plan))
+    emit(args, plan, terminal.shown(plan_view(plan)))
     return 0
 
 
 def health_verb(args: argparse.Namespace) -> int:
     report = health(open_target(args), tables=tuple(args.tables))
-    emit(args, report, health_text(report))
+    emit(args, report, terminal.shown(health_view(report)))
     return 0
 
 
@@ -42,7 +43,7 @@ def optimize_verb(args: argparse.Namespace) -> int:
         report = optimize_all(
             graph, tables=tuple(args.tables), budget=budget, on_progress=None if args.quiet else _progress
         )
-    emit(args, report, render.optimize_text(report))
+    emit(args, report, terminal.shown(report_view(report)))
     if report.failed:
         keys = ", ".join(t.table_key for t in report.failed)
         raise OpsError(

@@ -19,11 +19,12 @@ from omnigraph_ops.durations import duration, parse_duration
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.stages.orphans import texts
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
+from omnigraph_ops.stages.orphans.view import plan_view, quarantine_view, quarantines_view, report_view
 from omnigraph_ops.storage.location import locate
+from omnigraph_ops.views import terminal
 
 
 def orphans_verb(args: argparse.Namespace) -> int:
@@ -60,7 +61,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
         verify(approved, uri=graph.uri, consequence="nothing was deleted")
     if args.save_plan is not None:
         write_plan(args.save_plan, plan)
-    emit(args, plan, texts.plan_text(plan))
+    emit(args, plan, terminal.shown(plan_view(plan)))
     terms = options(older_than=duration(plan.older_than_secs), listing=args.listing)
     say_how_to_apply(args, target, [*terms, *(["--quarantine"] if plan.quarantine else [])])
     return 0
@@ -75,7 +76,7 @@ def _age(args: argparse.Namespace) -> int:
 def _apply(args: argparse.Namespace, graph: Graph, plan: OrphansPlan) -> int:
     """Apply the plan and print what came of it. Destroys."""
     report = apply_orphans(graph, plan, on_progress=progress(args))
-    emit(args, report, texts.report_text(report))
+    emit(args, report, terminal.shown(report_view(report)))
     if report.failed:
         raise OpsError(
             f"{len(report.failed)} file(s) could not be removed, nothing that is needed was touched; run orphans again"
@@ -93,7 +94,7 @@ def _quarantine(args: argparse.Namespace) -> int:
     graph = open_target(args)
     if args.quarantined:
         listed = list_quarantines(graph)
-        emit(args, listed, texts.quarantines_text(listed))
+        emit(args, listed, terminal.shown(quarantines_view(listed)))
         return 0
     if args.restore is not None:
         report = restore(graph, args.restore, on_progress=progress(args))
@@ -102,7 +103,7 @@ def _quarantine(args: argparse.Namespace) -> int:
     else:
         print("orphans --purge is destructive — rerun with --confirm", file=sys.stderr)
         report = preview_quarantine(graph, args.purge)
-    emit(args, report, texts.quarantine_text(report))
+    emit(args, report, terminal.shown(quarantine_view(report)))
     if report.failed:
         raise OpsError(f"{len(report.failed)} file(s) of the quarantine stay in it; see their reasons")
     return 0

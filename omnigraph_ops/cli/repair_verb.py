@@ -13,9 +13,11 @@ from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
-from omnigraph_ops.views import render
+from omnigraph_ops.stages.repair.view import plan_view, report_view
+from omnigraph_ops.views import terminal
 
 _NOTHING = "nothing was published"
+_NEXT = "rerun with --confirm to publish verified maintenance drift"
 _EFFECT = Consequence(does="publishes the heads of drifted tables", untouched=_NOTHING)
 
 
@@ -33,7 +35,7 @@ def repair_verb(args: argparse.Namespace) -> int:
         return _show(args, preview)
     recording.note(args, preview)
     report = apply_repair(graph, preview, force=args.force)
-    emit(args, report, render.repair_text(report))
+    emit(args, report, terminal.shown(report_view(report)))
     if report.refused:
         raise OpsError(
             f"repair refused {len(report.refused)} suspicious or unverifiable table(s); review the preview "
@@ -65,5 +67,5 @@ def _show(args: argparse.Namespace, preview: RepairPreview) -> int:
         tables=preview.rows,
         digest=preview.digest,
     )
-    emit(args, report, render.repair_text(report, narrowed_to=preview.tables))
+    emit(args, report, f"{terminal.shown(plan_view(preview))}\n{_NEXT}")
     return 0

@@ -18,10 +18,11 @@ from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, RowRetentionReport
-from omnigraph_ops.stages.expire_rows import texts
 from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.policy import parse_policies, read_policies
+from omnigraph_ops.stages.expire_rows.view import plan_view, report_view
+from omnigraph_ops.views import terminal
 
 _NOTHING = "nothing was deleted"
 
@@ -39,7 +40,7 @@ def retention_verb(args: argparse.Namespace) -> int:
             sealed.store(graph.storage, plan)
         if args.save_plan is not None:
             write_plan(args.save_plan, plan)
-        emit(args, plan, texts.plan_text(plan))
+        emit(args, plan, terminal.shown(plan_view(plan)))
         say_how_to_apply(args, target, ["--plan", plan.digest])
         return 0
     require_consent(args, target)
@@ -47,7 +48,7 @@ def retention_verb(args: argparse.Namespace) -> int:
     plan = _kept(graph, args.plan) if args.plan is not None else _planned(args, graph, policies)
     recording.note(args, plan)
     report = expire_rows(graph, plan, engine=engine_of(graph, args.engine), say=progress(args))
-    emit(args, report, texts.report_text(report))
+    emit(args, report, terminal.shown(report_view(report)))
     return _judged(report)
 
 

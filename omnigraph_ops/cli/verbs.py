@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from omnigraph_ops import serde
-from omnigraph_ops.calibration import threshold as calibrate
+from omnigraph_ops.calibration.threshold import calibrate, calibration_view
 from omnigraph_ops.cli import recording
 from omnigraph_ops.cli.address import target_of
 from omnigraph_ops.cli.backup_verb import BACKUP_VERBS
@@ -22,26 +22,27 @@ from omnigraph_ops.cli.output import emit, open_target
 from omnigraph_ops.cli.repair_verb import repair_verb
 from omnigraph_ops.cli.retention_verb import retention_verb
 from omnigraph_ops.cli.text_indexer_verb import text_indexer_verb
-from omnigraph_ops.config import reference as settings_reference
+from omnigraph_ops.config.reference import settings_report, settings_view
 from omnigraph_ops.coordination.fence import current_lock, unlock
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models import UnlockReport
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.recovery import check, recover
-from omnigraph_ops.views import render
+from omnigraph_ops.stages.recovery.view import check_view, recover_view, unlock_view
+from omnigraph_ops.views import terminal
 
 
 def check_verb(args: argparse.Namespace) -> int:
     report = check(open_target(args))
-    emit(args, report, render.check_text(report))
+    emit(args, report, terminal.shown(check_view(report)))
     return report.status.exit_code
 
 
 def recover_verb(args: argparse.Namespace) -> int:
     grace = float(args.grace) if args.grace is not None else None
     report = recover(open_target(args), grace_seconds=grace)
-    emit(args, report, render.recover_text(report))
+    emit(args, report, terminal.shown(recover_view(report)))
     return 0 if report.status.is_settled else report.status.exit_code
 
 
@@ -49,19 +50,19 @@ def audit_verb(args: argparse.Namespace) -> int:
     graph = open_target(args)
     recording.settled(graph)
     log = audit_log.AuditLog(uri=graph.uri, entries=audit_log.read(graph.storage, newest=args.newest))
-    emit(args, log, audit_log.text(log))
+    emit(args, log, terminal.shown(audit_log.audit_view(log)))
     return 0
 
 
 def calibrate_verb(args: argparse.Namespace) -> int:
-    found = calibrate.calibrate(master=args.master, scratch=args.scratch, on_progress=None if args.quiet else _progress)
-    emit(args, found, calibrate.text(found))
+    found = calibrate(master=args.master, scratch=args.scratch, on_progress=None if args.quiet else _progress)
+    emit(args, found, terminal.shown(calibration_view(found)))
     return 0
 
 
 def settings_verb(args: argparse.Namespace) -> int:
-    report = settings_reference.settings_report()
-    emit(args, report, settings_reference.text(report))
+    report = settings_report()
+    emit(args, report, terminal.shown(settings_view(report)))
     return 0
 
 
@@ -73,9 +74,8 @@ def unlock_verb(args: argparse.Namespace) -> int:
         require_consent(args, target_of(args), effect)
     graph = open_target(args)
     lock = unlock(graph, force=args.force) if args.confirm else current_lock(graph)
-    done = "removed" if args.confirm else "held; rerun with --confirm to remove it"
     report = UnlockReport(uri=graph.uri, confirm=args.confirm, locked=lock is not None)
-    emit(args, report, f"unlock {graph.uri} — " + (done if lock is not None else "no schema-apply lock"))
+    emit(args, report, terminal.shown(unlock_view(report)))
     return 0
 
 

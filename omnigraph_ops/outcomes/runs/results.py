@@ -26,7 +26,7 @@ from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history.results import RunResults, StageFailure
-from omnigraph_ops.views import render
+from omnigraph_ops.views import details
 
 _PURGED, _RESTORED = "purged", "restored"
 _FIELDS: dict[type, str] = {
@@ -129,17 +129,17 @@ def audit_end(results: RunResults, *, error: str | None, interrupted: bool) -> t
     if results.cleanup or results.forks:
         detail = _cleanup(results)
     elif results.orphans is not None:
-        detail = render.orphans_detail(results.orphans)
+        detail = details.orphans_detail(results.orphans)
     elif results.quarantine is not None:
         done = results.quarantine
         event = AuditEvent.FAILED if done.failed else event
         detail = f"quarantine {done.quarantine_id} {done.action}: {done.files} files, {len(done.failed)} failed"
     elif results.row_retention is not None:
         event = AuditEvent.FAILED if results.row_retention.failed else event
-        detail = render.rows_detail(results.row_retention)
+        detail = details.rows_detail(results.row_retention)
     elif results.repair is not None:
         event = AuditEvent.FAILED if results.repair.manifest_version is None else event
-        detail = render.repair_detail(results.repair)
+        detail = details.repair_detail(results.repair)
     elif error is not None:
         detail = "nothing was removed or published"
     if interrupted:
@@ -155,7 +155,7 @@ def _cleanup(results: RunResults) -> str:
     forks = sum(f.error is None for f in results.forks)
     done = f"{removed} versions and {forks} forks removed, {failed} failed"
     plan = results.cleanup_plan
-    return done if plan is None else f"{done}; {render.policy_text(plan.policy)}"
+    return done if plan is None else f"{done}; {details.engine_policy(plan.policy)}"
 
 
 def _orphans(uri: str, did: Sequence[tuple[Unit, UnitResult]]) -> OrphansReport | None:

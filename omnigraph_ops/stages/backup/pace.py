@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from omnigraph_ops.durations import age
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.sizes import human_bytes
-from omnigraph_ops.views.freeze_text import age_text
 
 Say = Callable[[str], None]
 _CHUNK = 4 * 1024 * 1024
@@ -87,7 +87,7 @@ class Meter:
 
     def _text(self, seconds: float) -> str:
         rate = self._done_bytes / seconds
-        left = "" if rate <= 0 else f", {age_text((self._size - self._done_bytes) / rate)} left"
+        left = "" if rate <= 0 else f", {age((self._size - self._done_bytes) / rate)} left"
         return (
             f"{self._what} {self._done_files:,} of {self._files:,} files, {human_bytes(self._done_bytes)} of "
             f"{human_bytes(self._size)}, {human_bytes(int(rate))}/s{left}"

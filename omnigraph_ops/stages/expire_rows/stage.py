@@ -9,7 +9,7 @@ from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowReten
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.render import rows_detail
+from omnigraph_ops.views.details import rows_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:

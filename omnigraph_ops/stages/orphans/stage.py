@@ -14,7 +14,7 @@ from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.render import orphans_detail
+from omnigraph_ops.views.details import orphans_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from omnigraph_ops.models.outcome import Outcome, TableOutcome
 from omnigraph_ops.stages.repair.request import RepairRequest
 from omnigraph_ops.stages.repair.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, PlannedStage, Switch, TaskIds, Tell
-from omnigraph_ops.views.render import repair_detail
+from omnigraph_ops.views.details import repair_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
