@@ -27,7 +27,7 @@ _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
 )
 def backup_verb(call: Call) -> int:
     from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
-    from omnigraph_ops.stages.backup.text import backup_text
+    from omnigraph_ops.stages.backup.view import backup_view
     from omnigraph_ops.watch import Stopped
 
     destination = call.swap("destination")
@@ -45,7 +45,7 @@ def backup_verb(call: Call) -> int:
         report = backup_graph(call.open(), destination, options, progress=call.progress)
     except Stopped:
         return 1  # the record says how far it came, and the command ends as one that was interrupted
-    call.emit(report, backup_text(report))
+    call.emit(report, backup_view(report))
     return 0
 
 
@@ -61,14 +61,14 @@ def backup_verb(call: Call) -> int:
 def verify_verb(call: Call) -> int:
     from omnigraph_ops.graph.opening import open_graph
     from omnigraph_ops.outcomes.backup_places import backup_of, uri_of
-    from omnigraph_ops.stages.backup.text import verify_text
     from omnigraph_ops.stages.backup.verify import verify_backup
+    from omnigraph_ops.stages.backup.view import verify_view
 
     backup, address, pace = call.options["backup"], call.options["graph"], _pace(call)
     call.echo(uri_of(*backup_of(backup)))
     graph = open_graph(address) if address is not None else None
     report = verify_backup(backup, graph=graph, bytes_per_second=pace, progress=call.progress)
-    call.emit(report, verify_text(report))
+    call.emit(report, verify_view(report))
     return report.exit_code
 
 
@@ -84,13 +84,13 @@ def verify_verb(call: Call) -> int:
 )
 def restore_verb(call: Call) -> int:
     from omnigraph_ops.stages.backup.restore import restore_backup
-    from omnigraph_ops.stages.backup.text import restore_text
+    from omnigraph_ops.stages.backup.view import restore_view
 
     backup, destination, pace = call.options["backup"], call.options["destination"], _pace(call)
     require_consent(call, destination, does="makes a graph of a backup", untouched="nothing was written")
     call.echo(destination)
     report = restore_backup(backup, destination, bytes_per_second=pace, progress=call.progress)
-    call.emit(report, restore_text(report))
+    call.emit(report, restore_view(report))
     return report.exit_code
 
 
@@ -103,10 +103,10 @@ def restore_verb(call: Call) -> int:
 )
 def backups_verb(call: Call) -> int:
     from omnigraph_ops.stages.backup.listing import list_backups
-    from omnigraph_ops.stages.backup.text import backups_text
+    from omnigraph_ops.stages.backup.view import backups_view
 
     found = list_backups(call.options["destination"])
-    call.emit(found, backups_text(found))
+    call.emit(found, backups_view(found))
     return 0
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from omnigraph_ops import serde
 from omnigraph_ops.cli.options import was_given
 from omnigraph_ops.cli.progress import ShownProgress, progress_for
-from omnigraph_ops.errors import InvalidInput, UsageError
+from omnigraph_ops.errors import UsageError
 from omnigraph_ops.storage.location import locate
-from omnigraph_ops.views.terminal import show
+from omnigraph_ops.views import terminal
 
 if TYPE_CHECKING:
     from omnigraph_ops.cli.signals import Signals
@@ -118,31 +118,26 @@ class Call:
         if self.recorder is not None:
             self.recorder.note(value)
 
-    def emit(self, value: object, view: View | str) -> None:
+    def emit(self, value: object, view: View) -> None:
         """Print a result on stdout, as JSON or as its view, and note it. Writes to stdout."""
         self.note(value)
         if self.json:
             self.say(serde.dumps(value))
-        elif isinstance(view, str):
-            self.say(view)
         else:
-            self._out(lambda: show(view, sys.stdout))
+            self.say(terminal.shown(view))
 
     def say(self, text: str) -> None:
         """Print on stdout; where that fails, what was done stands and only the exit code changes. Writes to stdout."""
-        self._out(lambda: print(text, flush=True))
-
-    def tell(self, text: str) -> None:
-        """Print on stderr. Writes to stderr."""
-        print(text, file=sys.stderr, flush=True)
-
-    def _out(self, write: Any) -> None:
         try:
-            write()
+            print(text, flush=True)
         except OSError as error:
             # The interpreter flushes stdout once more at its end, which would fail again.
             sys.stdout = io.StringIO()
             self._unprinted(error)
+
+    def tell(self, text: str) -> None:
+        """Print on stderr. Writes to stderr."""
+        print(text, file=sys.stderr, flush=True)
 
     def _unprinted(self, error: OSError) -> None:
         """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
@@ -164,8 +159,3 @@ class Call:
             said[name], said["graph"] = said["graph"], None
         found: str | None = said[name]
         return found
-
-
-def wrong_usage(error: InvalidInput) -> UsageError:
-    """What options are refused for together: they mean nothing. Pure."""
-    return UsageError(str(error))

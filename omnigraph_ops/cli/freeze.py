@@ -38,12 +38,12 @@ _PANEL = "Writers and readers"
     panel="Backup",
 )
 def freeze_verb(call: Call) -> int:
-    from omnigraph_ops.views.freeze_text import freeze_text
+    from omnigraph_ops.stages.freeze.view import freeze_view
 
     fence_seconds(call)
     ttl = float(call.options["ttl"])
     freeze = _extended(call, ttl) if call.options["extend"] is not None else _taken(call, ttl)
-    call.emit(freeze, freeze_text(freeze))
+    call.emit(freeze, freeze_view(freeze))
     return 0
 
 
@@ -87,7 +87,7 @@ def _consent_to_freeze(call: Call) -> None:
 def unfreeze_verb(call: Call) -> int:
     from omnigraph_ops.coordination.freeze_release import unfreeze, unfreeze_all
     from omnigraph_ops.outcomes import audit_log
-    from omnigraph_ops.views.freeze_text import unfreeze_text
+    from omnigraph_ops.stages.freeze.view import unfreeze_view
 
     hold_id = call.swap("hold_id")
     if (hold_id is None) is not bool(call.options["all_mine"]):
@@ -95,7 +95,7 @@ def unfreeze_verb(call: Call) -> int:
     require_consent(call, call.target, does="lets versions go that the freeze keeps", untouched="nothing was released")
     graph = call.open()
     report = unfreeze(graph, hold_id) if hold_id is not None else unfreeze_all(graph, audit_log.shell_actor())
-    call.emit(report, unfreeze_text(report))
+    call.emit(report, unfreeze_view(report))
     return 0
 
 
@@ -111,7 +111,8 @@ def files_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
     from omnigraph_ops.stages.freeze.files import cut_files
     from omnigraph_ops.stages.freeze.take import read_freeze
-    from omnigraph_ops.views.freeze_text import files_csv, files_text
+    from omnigraph_ops.stages.freeze.view import files_view
+    from omnigraph_ops.views import csv
 
     form = call.options["format"]
     if call.json and form == "csv":
@@ -127,10 +128,10 @@ def files_verb(call: Call) -> int:
             progress=call.progress,
         )
     found = listed(graph, freeze.freeze_id, files)
-    if form == "json" and not call.json:
-        call.say(serde.dumps(found))
+    if form == "table" or call.json:
+        call.emit(found, files_view(found))
     else:
-        call.emit(found, files_csv(found) if form == "csv" else files_text(found))
+        call.say(csv.tables(files_view(found)) if form == "csv" else serde.dumps(found))
     return 0
 
 
@@ -139,10 +140,10 @@ def files_verb(call: Call) -> int:
 )
 def holds_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.listing import list_holds
-    from omnigraph_ops.views.freeze_text import holds_text
+    from omnigraph_ops.stages.freeze.view import holds_view
 
     found = list_holds(call.open())
-    call.emit(found, holds_text(found))
+    call.emit(found, holds_view(found))
     return 0
 
 
@@ -160,7 +161,7 @@ def holds_verb(call: Call) -> int:
 def hold_verb(call: Call) -> int:
     from omnigraph_ops.outcomes import audit_log
     from omnigraph_ops.stages.freeze.readers import hold_version
-    from omnigraph_ops.views.freeze_text import at
+    from omnigraph_ops.stages.freeze.view import hold_view
 
     said = call.options
     require_consent(call, call.target, does="keeps a version from every cleanup", untouched="nothing is held")
@@ -174,7 +175,7 @@ def hold_verb(call: Call) -> int:
         reason=said["reason"],
         owner=audit_log.shell_actor(),
     )
-    call.emit(hold, f"hold {graph.target} — {hold.hold_id} until {at(hold.expires_at)}")
+    call.emit(hold, hold_view(graph.target, hold))
     return 0
 
 
@@ -187,12 +188,12 @@ def hold_verb(call: Call) -> int:
 )
 def release_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.readers import release
-    from omnigraph_ops.views.freeze_text import unfreeze_text
+    from omnigraph_ops.stages.freeze.view import unfreeze_view
 
     hold_id = call.swap("hold_id")
     if hold_id is None:
         raise UsageError("release takes the ID of a hold, as `hold` and `holds` print it; nothing was released")
     require_consent(call, call.target, does="lets versions go that the hold keeps", untouched="nothing was released")
     report = release(call.open(), hold_id)
-    call.emit(report, unfreeze_text(report))
+    call.emit(report, unfreeze_view(report))
     return 0

@@ -13,6 +13,7 @@ from omnigraph_ops.cli.planned import fence_of, fence_seconds
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.models.optimize import RewritePolicy
+from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.settings import Settings
@@ -73,20 +74,20 @@ _POLICY = together(
 )
 def health_verb(call: Call) -> int:
     from omnigraph_ops.stages.health.read import health
-    from omnigraph_ops.views.render_health import health_text
+    from omnigraph_ops.stages.health.view import health_view
 
     report = health(call.open(), tables=call.options["tables"])
-    call.emit(report, health_text(report))
+    call.emit(report, health_view(report))
     return 0
 
 
 @verb("plan", "Show what optimize would do. Writes nothing.", TABLES, _BUDGET, _POLICY, panel="Look")
 def plan_verb(call: Call) -> int:
     from omnigraph_ops.stages.optimize.run import plan_optimize
-    from omnigraph_ops.views import render
+    from omnigraph_ops.stages.optimize.view import plan_view
 
     plan = plan_optimize(call.open(_settings(call)), tables=call.options["tables"], budget=_budget(call))
-    call.emit(plan, render.plan_text(plan))
+    call.emit(plan, plan_view(plan))
     return 0
 
 
@@ -106,7 +107,7 @@ def plan_verb(call: Call) -> int:
 )
 def optimize_verb(call: Call) -> int:
     from omnigraph_ops.stages.optimize.run import optimize_all
-    from omnigraph_ops.views import render
+    from omnigraph_ops.stages.optimize.view import report_view
 
     fence_seconds(call)
     if call.options["queue"]:
@@ -120,7 +121,7 @@ def optimize_verb(call: Call) -> int:
             budget=_budget(call),
             progress=call.progress,
         )
-    call.emit(report, render.optimize_text(report))
+    call.emit(report, report_view(report))
     if report.failed:
         keys = ", ".join(t.table_key for t in report.failed)
         raise OpsError(
@@ -150,7 +151,7 @@ def _queue(call: Call) -> int:
         "auto": said["auto"] or None,
     }
     run = queue_run({name: value for name, value in wanted.items() if value is not None})
-    call.emit(run, f"queued {run.dag_run_id} of {run.dag_id} for {graph.uri} ({run.state})")
+    call.emit(run, View(title=f"queued {run.dag_run_id} of {run.dag_id} for {graph.uri} ({run.state})"))
     return 0
 
 

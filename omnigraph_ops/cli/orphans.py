@@ -31,8 +31,8 @@ def about_quarantine(call: Call) -> int | None:
 
 
 def _act(call: Call) -> int:
-    from omnigraph_ops.stages.orphans import texts
     from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
+    from omnigraph_ops.stages.orphans.view import quarantine_view, quarantines_view
 
     said, target = call.options, call.target
     call.writes = bool(said["confirm"] or said["restore"] is not None)
@@ -43,7 +43,7 @@ def _act(call: Call) -> int:
     graph = call.open()
     if said["quarantined"]:
         listed = list_quarantines(graph)
-        call.emit(listed, texts.quarantines_text(listed))
+        call.emit(listed, quarantines_view(listed))
         return 0
     if said["restore"] is not None:
         report = restore(graph, said["restore"], progress=call.progress)
@@ -52,7 +52,7 @@ def _act(call: Call) -> int:
     else:
         call.tell("orphans --purge is destructive — rerun with --confirm")
         report = preview_quarantine(graph, said["purge"])
-    call.emit(report, texts.quarantine_text(report))
+    call.emit(report, quarantine_view(report))
     if report.failed:
         raise OpsError(f"{len(report.failed)} file(s) of the quarantine stay in it; see their reasons")
     return 0

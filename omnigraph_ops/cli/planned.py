@@ -146,8 +146,7 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
         sealed.store(graph.storage, plan)
     if said["save_plan"] is not None:
         _write_plan(said["save_plan"], plan)
-    preview = stage.preview(plan)
-    call.emit(preview, stage.view(preview))
+    call.emit(stage.preview(plan), stage.view(plan))
     if call.quiet:
         return 0
     kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)

@@ -33,7 +33,7 @@ def audit_verb(call: Call) -> int:
     graph = call.open()
     recording.settled(graph)
     log = audit_log.AuditLog(uri=graph.uri, entries=audit_log.read(graph.storage, newest=call.options["newest"]))
-    call.emit(log, audit_log.text(log))
+    call.emit(log, audit_log.audit_view(log))
     return 0
 
 
@@ -91,15 +91,13 @@ def _read(call: Call, graph: Graph) -> Shown:
 
 
 def _rendered(shown: Shown, form: str) -> str:
-    from omnigraph_ops.outcomes.history.render_html import html
-    from omnigraph_ops.outcomes.history.render_markdown import markdown
-    from omnigraph_ops.outcomes.history.render_text import text
+    from omnigraph_ops.views import html, markdown, terminal
 
     if form == "json":
         return serde.dumps(shown)
     if form == "csv":
         return _csv(shown)
-    return {"table": text, "markdown": markdown, "html": html}[form](_view(shown))
+    return {"table": terminal.shown, "markdown": markdown.document, "html": html.page}[form](_view(shown))
 
 
 def _view(shown: Shown) -> View:

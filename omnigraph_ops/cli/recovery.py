@@ -19,10 +19,10 @@ from omnigraph_ops.errors import UsageError
 )
 def check_verb(call: Call) -> int:
     from omnigraph_ops.stages.recovery.check import check
-    from omnigraph_ops.views import render
+    from omnigraph_ops.stages.recovery.view import check_view
 
     report = check(call.open())
-    call.emit(report, render.check_text(report))
+    call.emit(report, check_view(report))
     return report.status.exit_code
 
 
@@ -39,12 +39,12 @@ def check_verb(call: Call) -> int:
 )
 def recover_verb(call: Call) -> int:
     from omnigraph_ops.stages.recovery.recover import recover
-    from omnigraph_ops.views import render
+    from omnigraph_ops.stages.recovery.view import recover_view
 
     call.writes = True
     grace = call.options["grace"]
     report = recover(call.open(), grace_seconds=None if grace is None else float(grace))
-    call.emit(report, render.recover_text(report))
+    call.emit(report, recover_view(report))
     return 0 if report.status.is_settled else report.status.exit_code
 
 
@@ -59,6 +59,7 @@ def recover_verb(call: Call) -> int:
 def unlock_verb(call: Call) -> int:
     from omnigraph_ops.coordination.fence import current_lock, unlock
     from omnigraph_ops.models import UnlockReport
+    from omnigraph_ops.stages.recovery.view import unlock_view
 
     confirm, force = call.options["confirm"], call.options["force"]
     if force and not confirm:
@@ -67,7 +68,6 @@ def unlock_verb(call: Call) -> int:
         require_consent(call, call.target, does="lets writers in again", untouched="the lock is where it was")
     graph = call.open()
     lock = unlock(graph, force=force) if confirm else current_lock(graph)
-    done = "removed" if confirm else "held; rerun with --confirm to remove it"
     report = UnlockReport(uri=graph.uri, confirm=confirm, locked=lock is not None)
-    call.emit(report, f"unlock {graph.uri} — " + (done if lock is not None else "no schema-apply lock"))
+    call.emit(report, unlock_view(report))
     return 0

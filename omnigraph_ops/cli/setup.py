@@ -14,6 +14,8 @@ from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli, verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import ADDRESS, COUNT, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
+from omnigraph_ops.views.markdown import count
+from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.graphs_file import GraphEntry
@@ -61,7 +63,7 @@ def graphs_verb(call: Call) -> int:
     if file is None:
         raise UsageError("graphs needs a FILE, or --schema")
     found = GraphList(file=file, graphs=tuple(map(_listed, load_graphs(file))))
-    call.emit(found, _text(found.graphs))
+    call.emit(found, _view(found))
     return 0
 
 
@@ -95,12 +97,13 @@ def _approvals(entry: GraphEntry) -> str:
     return f"{' and '.join(standing)} standing, else {asked}" if standing else asked
 
 
-def _text(graphs: tuple[GraphLine, ...]) -> str:
-    rows = [("NAME", "TARGET", "SCHEDULE", "RETENTION", "APPROVALS")]
-    rows += [(g.name, g.target, g.schedule or "by hand", g.retention, g.approvals) for g in graphs]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, f"{len(graphs)} graph{'s' * (len(graphs) != 1)}, no faults"])
+def _view(found: GraphList) -> View:
+    rows = tuple((g.name, g.target, g.schedule or "by hand", g.retention, g.approvals) for g in found.graphs)
+    header = ("Name", "Target", "Schedule", "Retention", "Approvals")
+    return View(
+        title=f"graphs {found.file} — {count(len(rows), 'graph')}, no faults",
+        sections=(Section(title="Graphs", header=header, rows=rows),),
+    )
 
 
 @verb(
@@ -113,7 +116,7 @@ def settings_verb(call: Call) -> int:
     from omnigraph_ops.config import reference
 
     report = reference.settings_report()
-    call.emit(report, reference.text(report))
+    call.emit(report, reference.settings_view(report))
     return 0
 
 
@@ -134,7 +137,7 @@ def calibrate_verb(call: Call) -> int:
 
     said = call.options
     found = threshold.calibrate(master=said["master"], scratch=said["scratch"], progress=call.progress)
-    call.emit(found, threshold.text(found))
+    call.emit(found, threshold.calibration_view(found))
     return 0
 
 
@@ -173,7 +176,7 @@ def text_indexer_verb(call: Call) -> int:
     done = install(home, progress=call.progress, again=call.options["again"])
     call.emit(
         TextIndexers(folder=str(home), releases=tuple(RELEASES), installed=done),
-        f"text indexers in {home}: pylance {', '.join(RELEASES)}",
+        View(title=f"text indexers in {home}: pylance {', '.join(RELEASES)}"),
     )
     return 0
 

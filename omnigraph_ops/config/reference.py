@@ -15,6 +15,7 @@ from pathlib import Path
 from omnigraph_ops.config.settings import PREFIX, Settings, variable_of
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.suggest import did_you_mean
+from omnigraph_ops.views.view import Section, View, filled
 
 BEGIN, END = "<!-- made by `make docs`: begin -->", "<!-- made by `make docs`: end -->"
 _OF_THE_SHELL = ("OMNIGRAPH_OPS_AIRFLOW_URL", "OMNIGRAPH_OPS_AIRFLOW_TOKEN", "OMNIGRAPH_OPS_TRACEBACK")
@@ -75,13 +76,19 @@ def markdown(report: SettingsReport) -> str:
     return "\n".join(lines)
 
 
-def text(report: SettingsReport) -> str:
-    """What is set, then what is not, for a shell. Pure."""
-    width = max(len(s.variable) for s in report.settings)
-    ordered = sorted(report.settings, key=lambda s: not s.is_set)
-    return "\n".join(
-        f"{s.variable:<{width}}  {s.value or 'none'}{'' if s.is_set else '  (default)'}\n    {s.meaning}"
-        for s in ordered
+def settings_view(report: SettingsReport) -> View:
+    """What is set, then what is not. Pure."""
+    groups = (("Set here", True), ("Defaults", False))
+    return View(
+        title=f"settings — {sum(s.is_set for s in report.settings)} of {len(report.settings)} are set",
+        sections=filled(
+            Section(
+                title=title,
+                header=("Variable", "Value", "Meaning"),
+                rows=tuple((s.variable, s.value or "none", s.meaning) for s in report.settings if s.is_set is is_set),
+            )
+            for title, is_set in groups
+        ),
     )
 
 

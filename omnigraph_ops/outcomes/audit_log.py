@@ -22,7 +22,7 @@ from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.views.readable import safe
+from omnigraph_ops.views.view import Section, View, filled
 
 _TIME_OF_ULID = 10
 """Characters of a ULID that tell its millisecond."""
@@ -159,15 +159,17 @@ def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
     return tuple(entries)
 
 
-def text(log: AuditLog) -> str:
-    """The log for a terminal, a line per entry; what could move its cursor is escaped. Pure."""
-    lines = [f"audit {log.uri} — {len(log.entries)} entries"]
-    for entry in log.entries:
-        run = f" in {entry.run}" if entry.run else ""
-        run += f", {entry.task}" if entry.task else ""
-        said = f"{entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} [{entry.digest}]"
-        lines.append(f"  {moment(entry.at_us)}  {safe(said)}")
-    return "\n".join(lines)
+def audit_view(log: AuditLog) -> View:
+    """The log, oldest entry first. Pure."""
+    rows = tuple(
+        (moment(e.at_us), e.verb, e.event.value, e.actor, e.run or "", e.task or "", e.detail, e.digest)
+        for e in log.entries
+    )
+    header = ("When", "Verb", "Event", "By", "Run", "Task", "Detail", "Digest")
+    return View(
+        title=f"audit {log.uri} — {len(log.entries)} entries",
+        sections=filled([Section(title="Entries", header=header, rows=rows)]),
+    )
 
 
 def shell_actor() -> str:

@@ -24,7 +24,7 @@ from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcome import Outcome, TableOutcome
 from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.sizes import human_bytes
-from omnigraph_ops.views.render import orphans_detail, policy_text, repair_detail, rows_detail
+from omnigraph_ops.views.details import engine_policy, orphans_detail, repair_detail, rows_detail
 
 _PUBLISHED = frozenset({RepairAction.HEALED, RepairAction.FORCED})
 _RECOVERED = frozenset({"rolled_forward", "rolled_back", "stale"})
@@ -123,7 +123,7 @@ def of_cleanup(
         )
     return Outcome(
         stage="cleanup",
-        detail=done if policy is None else f"{done}; {policy_text(policy)}",
+        detail=done if policy is None else f"{done}; {engine_policy(policy)}",
         changed=bool(removed or stuck < len(tried)),
         problem=problem,
         tables=_cleaned(stats, tried),

@@ -21,10 +21,10 @@ from omnigraph_ops.models import (
     SkipReason,
     TableStats,
 )
-from omnigraph_ops.views.approval import human_bytes, ranges
-from omnigraph_ops.views.markdown import prose
+from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.details import amplification
+from omnigraph_ops.views.markdown import prose, ranges
 from omnigraph_ops.views.markdown import table as markdown_table
-from omnigraph_ops.views.render import amplification_text
 
 _MOST_SPARED = 20
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
@@ -150,7 +150,7 @@ def _optimize(report: OptimizeReport | None) -> list[str]:
     lines = _table(header, (_optimize_cells(t) for t in work))
     lines += [f"{rest} of {len(report.tables)} tables had nothing to do."]
     lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []
-    return lines + ([f"The run {amplification_text(report)}."] if report.bytes_rewritten else [])
+    return lines + ([f"The run {amplification(report)}."] if report.bytes_rewritten else [])
 
 
 def _optimize_cells(stats: TableStats) -> tuple[str, ...]:

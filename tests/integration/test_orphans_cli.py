@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from omnigraph_ops.stages.orphans.texts import orphans_body
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -16,7 +17,6 @@ from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.orphans import texts
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.orphans.texts import orphans_body
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked

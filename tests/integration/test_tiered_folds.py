@@ -8,6 +8,7 @@ from pathlib import Path
 import lance
 import numpy as np
 import pytest
+from omnigraph_ops.views.render import plan_text
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
@@ -15,7 +16,6 @@ from omnigraph_ops.lance.tables import fragment_facts, index_facts
 from omnigraph_ops.models import OptimizeDecision, RewritePolicy, SkipReason
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.views.render import plan_text
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

@@ -13,7 +13,7 @@ from omnigraph_ops.outcomes.of_reports import of_cleanup
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.render import policy_text
+from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return too_young(of.policy)
 
     def terms(self, of: CleanupRequest | CleanupPlan) -> str:
-        return policy_text(of.policy)
+        return engine_policy(of.policy)
 
     def warnings(self, of: CleanupRequest | CleanupPlan) -> tuple[str, ...]:
         expiry = of.policy.expiry

@@ -10,7 +10,9 @@ from airflow.sdk import Param
 from omnigraph_airflow import decisions
 from omnigraph_airflow.operators.ask import ApprovePlanOperator
 from omnigraph_ops.models import CleanupPlan, OrphansPlan, RepairPreview
-from omnigraph_ops.views import approval
+from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.stages.registry import BY_NAME
+from omnigraph_ops.views.question import body
 
 FORCE = "force"
 REPAIR_FORM = {FORCE: Param(False, type="boolean", title="Also publish drift that is not verified maintenance")}
@@ -46,7 +48,14 @@ class ApproveRepairOperator(ApprovePlanOperator[RepairPreview]):
         keys = [row.table_key for row in plan.drifted]
         more = f" and {len(keys) - 3} more tables" if len(keys) > 3 else ""
         self.subject = f"Repair {', '.join(keys[:3])}{more}?"
-        self.body = approval.repair_body(plan, force=bool(self.force), answer_by=answer_by, full_plan=full_plan)
+        stage = BY_NAME[self.verb]
+        self.body = body(
+            stage.view(plan),
+            stage.question(plan, force=bool(self.force)),
+            digest=plan.digest,
+            answer_by=answer_by,
+            full_plan=full_plan,
+        )
 
     def forced(self, answers: Mapping[str, Any]) -> bool:
         """The switch as the person left it; an answer without the form keeps where it started. Pure."""
@@ -78,10 +87,18 @@ class ApproveCleanupOperator(ApprovePlanOperator[CleanupPlan]):
 
     def describe(self, plan: CleanupPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         bounds = decisions.form_bounds(self.within, confirmed=confirmed) or decisions.bounds_of(self.standing)
-        size = approval.human_bytes(plan.total_bytes)
+        size = human_bytes(plan.total_bytes)
         self.subject = f"Remove {plan.total_versions:,} old versions (about {size})?"
         note = decisions.outside(plan, bounds) if bounds else None
-        self.body = approval.cleanup_body(plan, note=note, answer_by=answer_by, full_plan=full_plan)
+        stage = BY_NAME[self.verb]
+        self.body = body(
+            stage.view(plan),
+            stage.question(plan),
+            digest=plan.digest,
+            answer_by=answer_by,
+            full_plan=full_plan,
+            note=note,
+        )
 
 
 class ApproveOrphansOperator(ApprovePlanOperator[OrphansPlan]):
@@ -106,9 +123,9 @@ class ApproveOrphansOperator(ApprovePlanOperator[OrphansPlan]):
         return decisions.removal_in_advance(plan, confirmed=bounds, by=by)
 
     def describe(self, plan: OrphansPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
-        # The whole stage is imported, not its texts alone: outside of parsing, that costs nobody.
-        from omnigraph_ops.stages.orphans.texts import orphans_body
-
-        what = f"{len(plan.files):,} unreferenced files (about {approval.human_bytes(plan.total_bytes)})"
+        what = f"{len(plan.files):,} unreferenced files (about {human_bytes(plan.total_bytes)})"
         self.subject = f"Move {what} to quarantine?" if plan.quarantine else f"Delete {what} for good?"
-        self.body = orphans_body(plan, answer_by=answer_by, full_plan=full_plan)
+        stage = BY_NAME[self.verb]
+        self.body = body(
+            stage.view(plan), stage.question(plan), digest=plan.digest, answer_by=answer_by, full_plan=full_plan
+        )

@@ -40,7 +40,8 @@ class FreezeOperator(OmnigraphOperator):
         from omnigraph_ops.coordination.freeze_release import unfreeze_all
         from omnigraph_ops.durations import parse_duration
         from omnigraph_ops.stages.freeze.take import freeze_graph
-        from omnigraph_ops.views.freeze_text import freeze_text
+        from omnigraph_ops.stages.freeze.view import freeze_view
+        from omnigraph_ops.views import terminal
 
         owner = f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
@@ -51,7 +52,7 @@ class FreezeOperator(OmnigraphOperator):
             owner=owner,
             progress=Lines(self.log.info),
         )
-        self.log.info("%s", freeze_text(freeze))
+        self.log.info("%s", terminal.text(freeze_view(freeze)))
         return freeze.freeze_id
 
 
@@ -125,7 +126,8 @@ class BackupOperator(OmnigraphOperator):
         from omnigraph_ops.sizes import parse_bytes
         from omnigraph_ops.stages.backup.listing import newest_finished
         from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
-        from omnigraph_ops.stages.backup.text import backup_text
+        from omnigraph_ops.stages.backup.view import backup_view
+        from omnigraph_ops.views import terminal
 
         if not self.destination:
             raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
@@ -139,7 +141,7 @@ class BackupOperator(OmnigraphOperator):
             access=access,
         )
         report = backup_graph(graph, self.destination, options, progress=Lines(self.log.info))
-        self.log.info("%s", backup_text(report))
+        self.log.info("%s", terminal.text(backup_view(report)))
         graph.run.notes(report)
         return to_xcom(report)
 
@@ -157,11 +159,12 @@ class VerifyBackupOperator(OmnigraphOperator):
         self.backup = backup
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.backup.text import verify_text
         from omnigraph_ops.stages.backup.verify import verify_backup
+        from omnigraph_ops.stages.backup.view import verify_view
+        from omnigraph_ops.views import terminal
 
         report = verify_backup(self.backup["backup"], access=_access(self.graph), progress=Lines(self.log.info))
-        self.log.info("%s", verify_text(report))
+        self.log.info("%s", terminal.text(verify_view(report)))
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
             raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")

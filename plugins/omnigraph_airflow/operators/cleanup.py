@@ -27,7 +27,8 @@ from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.lots import deal
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.views import render
+from omnigraph_ops.stages.cleanup.view import plan_view
+from omnigraph_ops.views import terminal
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -98,7 +99,7 @@ class PlanCleanupOperator(OmnigraphOperator):
             graph, self._policy(), tables=tuple(self.tables or ())
         )
         context["ti"].xcom_push(key=PLAN, value=keep_plan(context, graph, plan))
-        for line in render.cleanup_plan_text(plan).splitlines():
+        for line in terminal.text(plan_view(plan)).splitlines():
             self.log.info(line)
         files = [f for table in plan.tables for f in table.files]
         log_files(self.log, [*files, *(f for fork in plan.orphaned_forks for f in fork.files)])

@@ -40,8 +40,9 @@ class PlanOrphansOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.durations import parse_duration
-        from omnigraph_ops.stages.orphans import texts
         from omnigraph_ops.stages.orphans.plan import plan_orphans
+        from omnigraph_ops.stages.orphans.view import plan_view
+        from omnigraph_ops.views import terminal
 
         plan = approved_plan(graph, OrphansPlan, self.digest) or plan_orphans(
             graph,
@@ -49,7 +50,7 @@ class PlanOrphansOperator(OmnigraphOperator):
             quarantine=bool(self.quarantine),
             progress=Lines(self.log.info),
         )
-        for line in texts.plan_text(plan).splitlines():
+        for line in terminal.text(plan_view(plan)).splitlines():
             self.log.info(line)
         log_files(self.log, plan.files)
         return keep_plan(context, graph, plan)
@@ -68,6 +69,6 @@ class RemoveOrphansOperator(ApplyApprovedOperator[OrphansPlan, OrphansReport]):
         return apply_orphans(graph, plan, progress=Lines(self.log.info))
 
     def outcome(self, report: OrphansReport) -> tuple[AuditEvent, str]:
-        from omnigraph_ops.views import render
+        from omnigraph_ops.views.details import orphans_detail
 
-        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, render.orphans_detail(report)
+        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, orphans_detail(report)

@@ -11,7 +11,9 @@ from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, k
 from omnigraph_airflow.task_run import run_of
 from omnigraph_ops.models import EvidenceTier, RepairPreview, RepairReport
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.views import render
+from omnigraph_ops.stages.repair.view import plan_view
+from omnigraph_ops.views import terminal
+from omnigraph_ops.views.details import repair_detail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -55,8 +57,7 @@ class PreviewRepairOperator(OmnigraphOperator):
         preview = approved_plan(graph, RepairPreview, self.digest) or preview_repair(
             graph, tables=tuple(self.tables or ()), evidence=EvidenceTier(self.evidence)
         )
-        report = RepairReport(uri=preview.uri, confirm=False, force=False, manifest_version=None, tables=preview.rows)
-        for line in render.repair_text(report).splitlines():
+        for line in terminal.text(plan_view(preview)).splitlines():
             self.log.info(line)
         return keep_plan(context, graph, preview)
 
@@ -95,4 +96,4 @@ class ApplyRepairOperator(ApplyApprovedOperator[RepairPreview, RepairReport]):
 
     def outcome(self, report: RepairReport) -> tuple[AuditEvent, str]:
         event = AuditEvent.FAILED if report.manifest_version is None else AuditEvent.APPLIED
-        return event, render.repair_detail(report)
+        return event, repair_detail(report)

@@ -48,10 +48,11 @@ class PlanRowRetentionOperator(OmnigraphOperator):
         self.digest = digest
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.expire_rows import texts
         from omnigraph_ops.stages.expire_rows.apply import engine_of
         from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
         from omnigraph_ops.stages.expire_rows.policy import parse_policies
+        from omnigraph_ops.stages.expire_rows.view import plan_view
+        from omnigraph_ops.views import terminal
 
         plan = approved_plan(graph, RowRetentionPlan, self.digest) or plan_row_retention(
             graph,
@@ -61,7 +62,7 @@ class PlanRowRetentionOperator(OmnigraphOperator):
             branch=None if self.branch in {None, "", "main"} else str(self.branch),
             engine=engine_of(graph, None),
         )
-        for line in texts.plan_text(plan).splitlines():
+        for line in terminal.text(plan_view(plan)).splitlines():
             self.log.info(line)
         return keep_plan(context, graph, plan)
 
@@ -79,10 +80,11 @@ class ApproveRowRetentionOperator(ApprovePlanOperator[RowRetentionPlan]):
         return None
 
     def describe(self, plan: RowRetentionPlan, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
-        from omnigraph_ops.stages.expire_rows.texts import retention_body
+        from omnigraph_ops.stages.expire_rows.view import plan_view, question
+        from omnigraph_ops.views.question import body
 
         self.subject = f"Delete {plan.total_rows:,} expired rows and {plan.total_edges:,} of their edges?"
-        self.body = retention_body(plan, answer_by=answer_by, full_plan=full_plan)
+        self.body = body(plan_view(plan), question(plan), digest=plan.digest, answer_by=answer_by, full_plan=full_plan)
 
 
 class ExpireRowsOperator(ApplyApprovedOperator[RowRetentionPlan, RowRetentionReport]):
@@ -98,6 +100,6 @@ class ExpireRowsOperator(ApplyApprovedOperator[RowRetentionPlan, RowRetentionRep
         return expire_rows(graph, plan, engine=engine_of(graph, None), progress=Lines(self.log.info))
 
     def outcome(self, report: RowRetentionReport) -> tuple[AuditEvent, str]:
-        from omnigraph_ops.views import render
+        from omnigraph_ops.views.details import rows_detail
 
-        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, render.rows_detail(report)
+        return AuditEvent.FAILED if report.failed else AuditEvent.APPLIED, rows_detail(report)

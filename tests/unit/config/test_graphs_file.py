@@ -280,8 +280,8 @@ def test_the_schema_takes_the_example_and_refuses_what_the_reader_refuses() -> N
 def test_the_verb_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graphs", str(EXAMPLE)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split()[:2] == ["people", "s3://lake/graphs/people.omni"]
-    assert lines[-1] == "3 graphs, no faults"
+    assert lines[0] == f"graphs {EXAMPLE} — 3 graphs, no faults"
+    assert lines[4].split()[:2] == ["people", "s3://lake/graphs/people.omni"]
     assert main(["graphs", str(EXAMPLE), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [g["name"] for g in listed["graphs"]] == ["people", "orders", "embeddings"]

@@ -58,7 +58,8 @@ def test_only_the_table_of_a_document_changes() -> None:
 def test_the_verb_shows_what_is_set_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("OMNIGRAPH_OPS_HISTORY_DAYS", "30")
     assert main(["settings"]) == 0
-    assert capsys.readouterr().out.split()[:2] == ["OMNIGRAPH_OPS_HISTORY_DAYS", "30"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("Set here") + 2].split()[:2] == ["OMNIGRAPH_OPS_HISTORY_DAYS", "30"]
     assert main(["settings", "--json"]) == 0
     found = {s["variable"]: s for s in json.loads(capsys.readouterr().out)["settings"]}
     assert found["OMNIGRAPH_OPS_HISTORY_DAYS"]["is_set"]
