@@ -1,0 +1,114 @@
+"""A stage of the tests: it shelves a marker below `__maintenance/`, and no module of the product has heard of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.models.history import Work
+from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.requests import Option, Positive, Request
+from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.views.plan import sealed_facts
+from omnigraph_ops.views.view import Question, Section, View
+
+SHELF = "__maintenance/shelf"
+
+
+class ShelveRequest(Request):
+    """Put markers on the shelf."""
+
+    markers: Annotated[Positive, Option(metavar="N", decides=True)] = 2
+    """Put so many markers on the shelf."""
+    label: Annotated[str, Option(metavar="TEXT")] = "toy"
+    """Write this on every marker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelvePlan:
+    """Which markers will be put there."""
+
+    uri: str
+    planned_at_us: int
+    expires_at_us: int
+    markers: tuple[str, ...]
+    label: str
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelveReport:
+    """Which markers were put there."""
+
+    uri: str
+    markers: tuple[str, ...]
+
+
+class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
+    """Puts markers on a shelf."""
+
+    name = "shelve"
+    effect = Effect.DESTROYS
+    summary = "Put markers on the shelf of a graph."
+    unharmed = "nothing was shelved"
+    request = ShelveRequest
+    plan_type = ShelvePlan
+    report_type = ShelveReport
+    tasks = TaskIds(plan="plan_shelve", approve="approve_shelve", apply="shelve")
+    dag_id = "omnigraph_shelve"
+    measure = Measure(noun="markers", default=1)
+
+    def plan(self, graph: Graph, request: ShelveRequest, tell: Tell) -> ShelvePlan:
+        """Name the markers. Reads."""
+        now = now_us()
+        return sealed.seal(
+            ShelvePlan(
+                uri=graph.uri,
+                planned_at_us=now,
+                expires_at_us=sealed.expiry(now, graph.settings),
+                markers=tuple(f"marker-{number}" for number in range(request.markers)),
+                label=request.label,
+            )
+        )
+
+    def apply(self, graph: Graph, plan: ShelvePlan, tell: Tell, *, force: bool = False) -> ShelveReport:
+        """Write the markers. Writes."""
+        sealed.verify(plan, uri=graph.uri, consequence=self.unharmed)
+        unit = Unit(name="the shelf", stage=self.name, digest=plan.digest)
+        graph.run.begins(unit)
+        for number, marker in enumerate(plan.markers, start=1):
+            graph.storage.write(f"{SHELF}/{marker}", plan.label.encode())
+            tell.at("shelving", number, len(plan.markers), "files")
+        graph.run.ended(unit, None)
+        return ShelveReport(uri=graph.uri, markers=plan.markers)
+
+    def nothing_to_do(self, plan: ShelvePlan) -> str | None:
+        return None if plan.markers else "nothing to shelve"
+
+    def size(self, plan: ShelvePlan) -> tuple[int, int]:
+        return len(plan.markers), 0
+
+    def view(self, value: ShelvePlan | ShelveReport) -> View:
+        facts = sealed_facts(value) if isinstance(value, ShelvePlan) else ()
+        section = Section(title="Markers", header=("Marker",), rows=tuple((marker,) for marker in value.markers))
+        return View(title=f"shelve {value.uri} — {len(value.markers)} markers", facts=facts, sections=(section,))
+
+    def question(self, plan: ShelvePlan, *, force: bool = False) -> Question:
+        return Question(
+            subject=f"Shelve {len(plan.markers)} markers?",
+            intro=f"Markers with the label {plan.label} are put on the shelf.",
+            on_approve="the markers are written.",
+            on_reject="nothing is written.",
+        )
+
+    def outcome(self, report: ShelveReport) -> Outcome:
+        return Outcome(
+            stage=self.name,
+            detail=f"{len(report.markers)} markers shelved",
+            changed=True,
+            work=Work(files_removed=0),
+        )
