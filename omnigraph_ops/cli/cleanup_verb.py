@@ -37,7 +37,7 @@ def cleanup_verb(args: argparse.Namespace) -> int:
         return _preview(args, target, policy, approved)
     require_consent(args, target)
     graph = open_target(args)
-    with fence_of(args, graph):
+    with fence_of(args, graph) as graph:
         plan = approved or plan_cleanup(graph, policy, tables=tuple(args.tables))
         recording.note(args, plan)
         report = cleanup_all(graph, plan, on_progress=None if args.quiet else _progress)

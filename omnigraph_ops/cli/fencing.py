@@ -14,10 +14,10 @@ from omnigraph_ops.errors import UsageError
 from omnigraph_ops.graph.graph import Graph
 
 
-def fence_of(args: argparse.Namespace, graph: Graph) -> AbstractContextManager[None]:
+def fence_of(args: argparse.Namespace, graph: Graph) -> AbstractContextManager[Graph]:
     """The fence that the options ask for, or nothing. Writes the lock branch while it is entered."""
     if not args.fence:
-        return contextlib.nullcontext()
+        return contextlib.nullcontext(graph)
     seconds = fence_seconds(args)
 
     def lifted() -> None:

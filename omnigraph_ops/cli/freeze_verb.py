@@ -98,7 +98,7 @@ def release_verb(args: argparse.Namespace) -> int:
 def _taken(args: argparse.Namespace, ttl: float) -> Freeze:
     require_consent(args, target_of(args), _FREEZES)
     graph = open_target(args)
-    with fence_of(args, graph):
+    with fence_of(args, graph) as graph:
         return freeze_graph(
             graph, tables=tuple(args.tables), ttl_seconds=ttl, reason=args.reason, on_progress=progress(args)
         )

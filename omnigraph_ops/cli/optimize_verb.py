@@ -37,8 +37,8 @@ def optimize_verb(args: argparse.Namespace) -> int:
         return _queue(args, budget)
     graph = _open(args)
     if args.exclusive:
-        graph.settings = graph.settings.model_copy(update={"exclusive": True})
-    with fence_of(args, graph):
+        graph = graph.with_settings(graph.settings.model_copy(update={"exclusive": True}))
+    with fence_of(args, graph) as graph:
         report = optimize_all(
             graph, tables=tuple(args.tables), budget=budget, on_progress=None if args.quiet else _progress
         )
@@ -76,10 +76,10 @@ def _queue(args: argparse.Namespace, budget: Budget | None) -> int:
 
 def _open(args: argparse.Namespace) -> Graph:
     graph = open_target(args)
-    graph.settings = graph.settings.for_run(
+    settings = graph.settings.for_run(
         policy=args.policy, cutoff=args.cutoff, auto=args.auto, defer_index_remap=args.defer_index_remap
     )
-    return graph
+    return graph.with_settings(settings)
 
 
 def _budget(args: argparse.Namespace) -> Budget | None:

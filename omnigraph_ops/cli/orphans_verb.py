@@ -50,7 +50,7 @@ def orphans_verb(args: argparse.Namespace) -> int:
     if not args.confirm:
         print(f"orphans is destructive — rerun with --confirm. Target: {target}", file=sys.stderr)
     graph = open_target(args)
-    with fenced(graph) if args.fence else contextlib.nullcontext():
+    with fenced(graph) if args.fence else contextlib.nullcontext(graph) as graph:
         plan = approved or plan_orphans(
             graph,
             older_than_seconds=older_than,

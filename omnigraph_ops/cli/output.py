@@ -27,9 +27,7 @@ def open_target(args: argparse.Namespace) -> Graph:
     """Echo the target and open it. Reads."""
     target = target_of(args)
     echo_target(args, target)
-    graph = open_graph(target)
-    recording.opened(args, graph)
-    return graph
+    return recording.opened(args, open_graph(target))
 
 
 def progress(args: argparse.Namespace) -> Callable[[str], None] | None:

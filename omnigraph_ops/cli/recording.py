@@ -60,10 +60,10 @@ def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     return code if complete and recorder.printed else max(code, 1)
 
 
-def opened(args: argparse.Namespace, graph: Graph) -> None:
-    """Tell the recorder which graph the verb works on. Reads."""
+def opened(args: argparse.Namespace, graph: Graph) -> Graph:
+    """Tell the recorder which graph the verb works on; the graph as its run sees it. Reads."""
     recorder: Recorder = args.recorder
-    recorder.opened(graph)
+    return recorder.opened(graph)
 
 
 def note(args: argparse.Namespace, value: object) -> None:
@@ -109,15 +109,16 @@ class Recorder:
         self.printed = True
         """Whether stdout took all that was printed."""
 
-    def opened(self, graph: Graph) -> None:
+    def opened(self, graph: Graph) -> Graph:
         """The graph is open: record the runs that were cut off, then look at its versions. Writes."""
         if not self._writes or self._graph is not None:
-            return
+            return graph
         settled(graph)
         self._graph = graph
         self._results = replace(self._results, before=look(versions_now, graph))
-        self._run = graph.run = RecordedRun(graph, self._header(graph), self._results.before)
+        self._run = RecordedRun(graph, self._header(graph), self._results.before)
         self._signals.watch(self._run)
+        return graph.with_run(self._run)
 
     def note(self, value: object) -> None:
         """A plan or a report. Pure."""
