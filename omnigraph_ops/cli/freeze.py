@@ -51,8 +51,7 @@ def _taken(call: Call, ttl: float) -> Freeze:
     from omnigraph_ops.stages.freeze.take import freeze_graph
 
     _consent_to_freeze(call)
-    graph = call.open()
-    with fence_of(call, graph):
+    with fence_of(call, call.open()) as graph:
         return freeze_graph(
             graph,
             tables=call.options["tables"],

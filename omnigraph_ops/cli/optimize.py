@@ -113,8 +113,7 @@ def optimize_verb(call: Call) -> int:
     if call.options["queue"]:
         return _queue(call)
     call.writes = True
-    graph = call.open(_settings(call))
-    with fence_of(call, graph):
+    with fence_of(call, call.open(_settings(call))) as graph:
         report = optimize_all(
             graph,
             tables=call.options["tables"],

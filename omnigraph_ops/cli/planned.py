@@ -91,12 +91,11 @@ def _run(call: Call, stage: AnyPlanned) -> int:
         what = "" if terms is None else stage.terms(terms)
         about = f"Policy for {target}: {what}" if what else f"Target: {target}"
         call.tell(f"{stage.name} is destructive — rerun with --confirm. {about}")
-    graph = call.open(_settings(call))
-    with fence_of(call, graph):
+    with fence_of(call, call.open(_settings(call))) as graph:
         plan = _plan(call, stage, graph, approved, request)
         if said["confirm"]:
             return _apply(call, stage, graph, plan)
-    return _show(call, stage, graph, plan, request)
+        return _show(call, stage, graph, plan, request)
 
 
 def _settings(call: Call) -> Any:
@@ -198,10 +197,10 @@ def _write_plan(path: str, plan: object) -> None:
         raise InvalidInput(f"cannot write the plan {path}: {error.strerror}; nothing else was done") from None
 
 
-def fence_of(call: Call, graph: Graph) -> AbstractContextManager[None]:
-    """The fence that the options ask for, or nothing. Writes the lock branch while it is entered."""
+def fence_of(call: Call, graph: Graph) -> AbstractContextManager[Graph]:
+    """The graph behind the fence that the options ask for, or as it is. Writes the lock branch while entered."""
     if not call.options.get("fence"):
-        return contextlib.nullcontext()
+        return contextlib.nullcontext(graph)
     from omnigraph_ops.coordination.fence import fenced
 
     seconds = fence_seconds(call)

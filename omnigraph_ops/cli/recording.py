@@ -71,9 +71,9 @@ class Recorder:
         settled(graph)
         self._graph = graph
         self._results = replace(self._results, before=look(versions_now, graph))
-        self._run = graph.run = RecordedRun(graph, self._header(graph), self._results.before)
+        self._run = RecordedRun(graph, self._header(graph), self._results.before)
         self._signals.watch(self._run)
-        return graph
+        return graph.with_run(self._run)
 
     def note(self, value: object) -> None:
         """A plan, a report or an outcome. Pure."""

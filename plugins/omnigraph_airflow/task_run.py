@@ -13,7 +13,6 @@ from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_record import header_of
 from omnigraph_airflow.stages import STAGES
 from omnigraph_ops.models.runs import TaskAttempt
-from omnigraph_ops.watch import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,9 +32,10 @@ class StageSkipped(AirflowSkipException):
 
 
 @contextlib.contextmanager
-def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator[RecordedRun]:
+def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator[Graph]:
     """Let a task speak to a journal of its own in the block, after telling what its earlier attempts did. Writes.
 
+    Yields the graph as this run sees it.
     A journal that cannot be ended stops nothing: the graph tells later what the task did.
 
     Args:
@@ -46,11 +46,11 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
     from omnigraph_ops.outcomes.runs.tasks import leave
 
     header = header_of(context, graph.target, stages=stages_of(context), stamp=graph.stamp)
-    run = graph.run = RecordedRun(graph, header, Snapshot(), attempt_of(context))
+    run = RecordedRun(graph, header, Snapshot(), attempt_of(context))
     _close_earlier(context, graph, run)
     skipped = ""
     try:
-        yield run
+        yield graph.with_run(run)
     except StageSkipped as skip:
         skipped = str(skip)
         raise
@@ -61,7 +61,6 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
             run.notes(StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id))
         raise
     finally:
-        graph.run = Run()
         try:
             leave(graph, run, skipped=skipped)
         except Exception as error:

@@ -380,8 +380,8 @@ def test_a_reader_that_announces_its_version_keeps_it(demo_graph: DemoGraph, sta
 
 def test_behind_the_fence_all_branches_are_of_one_instant(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
-    with fenced(graph, at_most_seconds=60):
-        freeze = freeze_graph(graph)
+    with fenced(graph, at_most_seconds=60) as behind_fence:
+        freeze = freeze_graph(behind_fence)
     assert freeze.cut.one_instant
     assert not any(b.branch == SCHEMA_APPLY_LOCK for b in freeze.cut.branches)
     assert check(graph).schema_apply_lock is False

@@ -189,8 +189,8 @@ def test_before_anything_began_a_signal_ends_it_there(
 
 def test_what_waits_for_a_lease_ends_when_the_run_stops(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
-    waiting = open_graph(graph.uri)
-    run = waiting.run = RecordedRun(waiting, header(), Snapshot())
+    run = RecordedRun(graph, header(), Snapshot())
+    waiting = open_graph(graph.uri).with_run(run)
     threading.Timer(0.3, run.stop).start()
     with committer_turn(graph, "somebody else"), pytest.raises(Stopped), committer_turn(waiting, "me"):
         pass

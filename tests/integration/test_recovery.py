@@ -144,7 +144,7 @@ def test_our_own_crash_is_finished_at_once_when_its_lease_is_dead(graph: Graph) 
 def test_our_own_run_is_left_alone_while_its_lease_lives(graph: Graph) -> None:
     kill_at(graph, lambda g: optimize_table(g, TABLE), "merge_insert", BEFORE)
     # The killed run left its lease behind, expired: somebody alive holds it now.
-    graph.settings = graph.settings.model_copy(update={"lease_wait_seconds": 0})
+    graph = graph.with_settings(graph.settings.model_copy(update={"lease_wait_seconds": 0}))
     with committer_lease(graph.storage, purpose="at work", ttl_seconds=30, wait_seconds=1):
         (outcome,) = recover(graph, grace_seconds=0).outcomes
     assert outcome.action == "deferred"

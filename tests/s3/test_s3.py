@@ -41,8 +41,8 @@ def test_optimize_and_cleanup_on_s3(s3_graph: Make, stamp: int) -> None:
     uri = s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=3, rows=20, deletes=2))
     graph = open_graph(uri, Settings(exclusive=True))
     rows = row_sets(graph)
-    with fenced(graph):
-        assert not optimize_all(graph).failed
+    with fenced(graph) as behind_fence:
+        assert not optimize_all(behind_fence).failed
     assert row_sets(graph) == rows
     assert not plan_optimize(graph).productive()
     assert check(graph).status is CheckStatus.CLEAN

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tenacity import RetryCallState, RetryError
+from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.frozen import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -269,15 +269,22 @@ def expiring_table(
 
 def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, progress: Progress) -> None:
     """Delete a branch of ours; one that stays is swept by the next run, and never fails this one. Destroys."""
-    for _ in range(ATTEMPTS):
-        try:
-            if name not in graph.branches():
-                return
-            with committer_turn(graph, f"drop {name}"):
-                engine.delete_branch(root, name)
-        except OpsError as error:
-            progress(f"branch {name} is still there: {error}")
-            time.sleep(_PAUSE_SECONDS)
+    again = Retrying(
+        retry=retry_if_exception_type(OpsError),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_fixed(_PAUSE_SECONDS),
+        after=lambda state: progress(f"branch {name} is still there: {state.outcome and state.outcome.exception()}"),
+    )
+    with contextlib.suppress(RetryError):
+        again(_drop, graph, engine, root, name)
+
+
+def _drop(graph: Graph, engine: EngineCli, root: str, name: str) -> None:
+    if name in graph.branches():
+        with committer_turn(graph, f"drop {name}"):
+            engine.delete_branch(root, name)
+    if name in graph.branches():
+        raise EngineFailure("the engine deleted it without effect")
 
 
 def sweep_branches(graph: Graph, engine: EngineCli, progress: Progress) -> None:

@@ -64,8 +64,8 @@ class OmnigraphOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Run the stage."""
         with failures_told(context, self._subject()), airflow_errors():
-            graph = OmnigraphHook(self.graph).get_conn()
-            with journaled(context, graph, self._subject()), airflow_errors():
+            opened = OmnigraphHook(self.graph).get_conn()
+            with journaled(context, opened, self._subject()) as graph, airflow_errors():
                 return self.run_stage(graph, context)
 
     def _subject(self) -> str | None:

@@ -11,7 +11,7 @@ from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, to_xcom
 from omnigraph_airflow.operators.lots import LotOperator
-from omnigraph_airflow.run_options import apply_policy, budget_from, left_alone
+from omnigraph_airflow.run_options import budget_from, left_alone, under_policy
 from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
@@ -67,7 +67,7 @@ class PlanOptimizeOperator(OmnigraphOperator):
         from omnigraph_ops.stages.optimize import plan_optimize
 
         threshold = None if self.spark_threshold is None else int(self.spark_threshold)
-        apply_policy(graph, self.policy, self.cutoff, self.auto)
+        graph = under_policy(graph, self.policy, self.cutoff, self.auto)
         budget = budget_from(self.max_bytes, self.max_tables, self.deadline)
         plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=budget)
         for table in plan.tables:
@@ -138,8 +138,7 @@ class OptimizeTablesOperator(LotOperator):
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         stats = left_alone(graph, table_key, self.not_after, say=self.log.info)
         if stats is None:
-            apply_policy(graph, self.policy, self.cutoff, self.auto)
-            stats = self._optimize(graph, table_key)
+            stats = self._optimize(under_policy(graph, self.policy, self.cutoff, self.auto), table_key)
             self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
         graph.run.notes(stats)
         return to_xcom(stats)

@@ -88,8 +88,8 @@ class SubmitRewriteOperator(SparkSubmitOperator):
 
     def _submit_and_read(self, context: Context) -> TableStats:
         hook = OmnigraphHook(self.graph)
-        graph, self._address = hook.get_conn(), hook.address()
-        with journaled(context, graph, self.table_key), airflow_errors():
+        opened, self._address = hook.get_conn(), hook.address()
+        with journaled(context, opened, self.table_key) as graph, airflow_errors():
             stats = left_alone(graph, self.table_key, self.not_after, say=self.log.info)
             stats = stats or self._rewritten(context, graph)
             graph.run.notes(stats)
