@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine, working_holder
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import FENCE_PATH
 from omnigraph_ops.coordination.store_clock import clock_problem
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, RecoveryPending
+from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.run_context import HeldFence
@@ -47,6 +47,9 @@ class FenceNote:
     pid: int = 0
     machine: str = ""
     """Where `pid` means something."""
+
+
+_NOTES = Records(FenceNote)
 
 
 @contextlib.contextmanager
@@ -133,10 +136,7 @@ def current_lock(graph: Graph) -> BranchRef | None:
 
 def read_note(graph: Graph) -> FenceNote | None:
     """Our record of the fence, None when there is none. Reads."""
-    try:
-        return serde.from_json(FenceNote, graph.storage.read(FENCE_PATH))
-    except (FileNotFoundError, InvalidInput):
-        return None
+    return _NOTES.read(graph.storage, FENCE_PATH)
 
 
 def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
@@ -164,7 +164,7 @@ def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
         machine=this_machine(),
     )
     try:
-        graph.storage.write(FENCE_PATH, serde.dumps(note).encode())
+        _NOTES.write(graph.storage, FENCE_PATH, note)
     except BaseException:
         with contextlib.suppress(OpsError):
             _release(graph, note)

@@ -6,7 +6,6 @@ atomic put on any store and sort by time. Deleting the folder loses history and 
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import socket
 from collections.abc import Sequence
@@ -14,10 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypedDict
 
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.durations import moment
-from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
@@ -62,6 +61,9 @@ class AuditEntry:
     """The run, as the history names it; the Airflow run for what a DAG did."""
     task: str | None = None
     """Of what a DAG did, the attempt of the task, so that each start has its end."""
+
+
+_ENTRIES = Records(AuditEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ def append(
     entry = AuditEntry(
         at_us=at_us, verb=verb, event=event, actor=actor, digest=digest, detail=detail, run=run, task=task
     )
-    storage.write(f"{AUDIT_DIR}/{new_ulid(at_us)}.json", serde.dumps(entry).encode())
+    _ENTRIES.write(storage, f"{AUDIT_DIR}/{new_ulid(at_us)}.json", entry)
     return entry
 
 
@@ -152,11 +154,8 @@ def read(storage: Storage, *, newest: int | None = None) -> tuple[AuditEntry, ..
 
 
 def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
-    entries = []
-    for name in names:
-        with contextlib.suppress(FileNotFoundError, InvalidInput):
-            entries.append(serde.from_json(AuditEntry, storage.read(f"{AUDIT_DIR}/{name}")))
-    return tuple(entries)
+    entries = (_ENTRIES.read(storage, f"{AUDIT_DIR}/{name}") for name in names)
+    return tuple(entry for entry in entries if entry is not None)
 
 
 def audit_view(log: AuditLog) -> View:

@@ -61,6 +61,8 @@ R = TypeVar("R", bound=TableRow)
 def with_value(results: RunResults, value: object) -> RunResults:
     """The results with one more plan, report, row or outcome; what is no part of a record is left out. Pure."""
     results = _with(results, value)
+    if not results.outcomes:
+        return results
     told = {outcome.stage for outcome in reported(results)}
     return replace(results, outcomes=tuple(o for o in results.outcomes if o.stage not in told))
 
@@ -97,9 +99,9 @@ def with_units(results: RunResults, uri: str, records: Sequence[UnitRecord]) -> 
     recovered = tuple(r.recovered for _, r in did if r.recovered)
     recovery = RecoverReport(uri=uri, outcomes=recovered, status=CheckStatus.PENDING)
     rows = RowRetentionReport(uri=uri, branch=None, digest="", tables=tuple(r.expired for _, r in did if r.expired))
-    reported = results.optimize.tables if results.optimize else ()
-    optimized = rows_with(reported, (r.optimized for _, r in did if r.optimized))
-    optimizes = "optimize" in stages and (results.optimize is None or optimized != reported)
+    noted = results.optimize.tables if results.optimize else ()
+    optimized = rows_with(noted, (r.optimized for _, r in did if r.optimized))
+    optimizes = "optimize" in stages and (results.optimize is None or optimized != noted)
     forked = {(fork.table_key, fork.branch) for fork in results.forks}
     forks = [r.fork for _, r in did if r.fork and (r.fork.table_key, r.fork.branch) not in forked]
     return replace(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records, refuse
 from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph.graph import Graph
@@ -55,6 +55,11 @@ class TaskLeft:
     """Why its stage was not even planned, as a sentence."""
 
 
+_LEFTS = Records(TaskLeft, unreadable=refuse)
+_MARKS = Records(RunHeader)
+"""Only that it is there counts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskJournals:
     """The attempts of a DAG run's tasks, oldest first."""
@@ -94,7 +99,7 @@ def read_tasks(storage: Storage, run_id: str, *, warn: Warn = journal.silent) ->
     def one(folder: str) -> None:
         with journal.isolated(folder, warn):
             is_over = _LEFT in names[folder]
-            found[folder] = _left_in(storage, folder) if is_over else journal.read(storage, folder)
+            found[folder] = _LEFTS.read(storage, f"{folder}/{_LEFT}") if is_over else journal.read(storage, folder)
 
     # A wide graph has hundreds, and a store of objects takes its time for each.
     in_parallel(one, list(names), workers=WORKERS)
@@ -127,7 +132,7 @@ def close(graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], 
 
 def mark_recorded(storage: Storage, header: RunHeader) -> None:
     """Note that the history has the record of a run. Writes."""
-    storage.write(f"{journal.tasks_of(header.run_id)}/{_RECORDED}", serde.dumps(header).encode())
+    _MARKS.write(storage, f"{journal.tasks_of(header.run_id)}/{_RECORDED}", header)
 
 
 def settle_runs(
@@ -229,10 +234,6 @@ def _files(storage: Storage, folder: str, warn: Warn) -> Iterable[Stored]:
     return below_folder(storage, folder)
 
 
-def _left_in(storage: Storage, folder: str) -> TaskLeft:
-    return serde.from_json(TaskLeft, storage.read(f"{folder}/{_LEFT}"))
-
-
 def _idle_seconds(files: Sequence[Stored]) -> float:
     return time.time() - max(file.modified_at for file in files)
 
@@ -259,11 +260,12 @@ def _header_in(storage: Storage, file: Stored) -> RunHeader | None:
     """Which run one file is of, None where it does not tell. Reads."""
     folder, _, name = file.path.rpartition("/")
     if name == _LEFT:
-        return _left_in(storage, folder).header
+        left = _LEFTS.read(storage, file.path)
+        return left.header if left is not None else None
     found = journal.read(storage, folder)
     return found.intent.header if found is not None else None
 
 
 def _put(graph: Graph, folder: str, left: TaskLeft) -> None:
-    text = redacted(serde.dumps(left), credentials_of(graph))
-    graph.storage.write(f"{folder}/{_LEFT}", text.encode())
+    secrets = credentials_of(graph)
+    _LEFTS.write(graph.storage, f"{folder}/{_LEFT}", left, clean=lambda text: redacted(text, secrets))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
-from omnigraph_ops import serde
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.records import Records, refuse
 from omnigraph_ops.coordination.state import QUARANTINE_DIR
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
@@ -42,6 +42,7 @@ from omnigraph_ops.storage.inventory import (
 )
 
 _RECORD = "quarantine.json"
+_RECORDS = Records(QuarantineRecord, unreadable=refuse)
 B = TypeVar("B")
 
 
@@ -50,7 +51,7 @@ def begin(graph: Graph, plan: OrphansPlan) -> str:
     record = QuarantineRecord(
         quarantine_id=new_ulid(), uri=graph.uri, digest=plan.digest, created_at_us=now_us(), files=plan.files
     )
-    graph.storage.write(place_of(record.quarantine_id, _RECORD), serde.dumps(record).encode())
+    _RECORDS.write(graph.storage, place_of(record.quarantine_id, _RECORD), record)
     return record.quarantine_id
 
 
@@ -176,10 +177,9 @@ def _files_done(files: Sequence[Stored]) -> FilesDone:
 
 def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:
     path = place_of(quarantine_id, _RECORD)
-    try:
-        record = serde.from_json(QuarantineRecord, graph.storage.read(path))
-    except FileNotFoundError:
-        raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined") from None
+    record = _RECORDS.read(graph.storage, path)
+    if record is None:
+        raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined")
     if not all(is_plain(f.path) for f in record.files):
         raise InvalidInput(f"{path} names a file outside of the graph; nothing was moved")
     return record
