@@ -25,7 +25,7 @@ def backup_view(report: BackupReport) -> View:
         ("Copied", f"{_tally(report.copied)} in {report.seconds:.1f} s ({rate}/s)"),
     ]
     if report.linked.files:
-        facts.append((f"Taken from {report.incremental_from}", _tally(report.linked)))
+        facts.append(("Taken over", f"{_tally(report.linked)} from {report.incremental_from}"))
     if report.resumed:
         facts.append(("There already", f"{_tally(report.kept)}, from an attempt that did not end"))
     return View(title=f"backup {report.uri} — {_tally(report.total)}", facts=tuple(facts))

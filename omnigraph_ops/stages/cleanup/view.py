@@ -41,7 +41,11 @@ def plan_view(plan: CleanupPlan) -> View:
     return View(
         title=f"cleanup plan {plan.uri} ({engine_policy(plan.policy)}) — {plan.total_versions} versions, "
         f"{plan.total_files} files, {human_bytes(plan.total_bytes)} across {len(plan.tables)} tables",
-        facts=(("Policy", policy_text(plan.policy)), *sealed_facts(plan)),
+        facts=(
+            ("Removes", _total(plan)),
+            ("Policy", policy_text(plan.policy)),
+            *sealed_facts(plan),
+        ),
         sections=filled(
             [
                 Section(title="Tables", header=header, rows=tuple(_cleanup_cells(t) for t in tables)),
@@ -60,6 +64,12 @@ def plan_view(plan: CleanupPlan) -> View:
             ]
         ),
     )
+
+
+def _total(plan: CleanupPlan) -> str:
+    versions, files = count(plan.total_versions, "old version"), count(plan.total_files, "file")
+    forks = f", {count(len(plan.orphaned_forks), 'orphaned fork')}" if plan.orphaned_forks else ""
+    return f"{versions}{forks} and {files} (about {human_bytes(plan.total_bytes)})"
 
 
 def _cleanup_cells(table: TableCleanupPlan) -> tuple[str, ...]:
@@ -110,7 +120,7 @@ def report_view(report: CleanupReport) -> View:
                     ),
                 ),
                 Section(
-                    title="Failed, tried again by the next cleanup",
+                    title=f"{len(report.failed)} table(s) failed and will be retried on the next cleanup",
                     header=("Table", "Why"),
                     rows=tuple((t.table_key, t.error or "") for t in report.failed),
                 ),
@@ -132,11 +142,9 @@ def report_view(report: CleanupReport) -> View:
 def question(plan: CleanupPlan) -> Question:
     """What a person is asked about a cleanup. Pure."""
     size = human_bytes(plan.total_bytes)
-    forks = f" and {count(len(plan.orphaned_forks), 'orphaned fork')}" if plan.orphaned_forks else ""
     return Question(
         subject=f"Remove {plan.total_versions:,} old versions (about {size})?",
-        intro=f"Cleanup of {plan.uri} removes {count(plan.total_versions, 'old version')} and "
-        f"{count(plan.total_files, 'file')} (about {size}){forks}.",
+        intro=f"Cleanup of {plan.uri} removes {_total(plan)}.",
         on_approve="exactly these versions and files are removed. They cannot be brought back. A version that became "
         "protected since is kept; if other files than these would go, nothing of that table is removed.",
         on_reject="nothing is removed.",

@@ -31,7 +31,11 @@ def plan_view(plan: RowRetentionPlan) -> View:
     return View(
         title=f"expire-rows {plan.uri}{where} — {count(plan.total_rows, 'row')}, {count(plan.total_edges, 'edge')} "
         f"go, at most {100 * plan.max_share:g}% of a table",
-        facts=(("Branch", plan.branch or "main"), *sealed_facts(plan)),
+        facts=(
+            ("Deletes", f"{count(plan.total_rows, 'row')} and {plan.total_edges:,} of their edges"),
+            ("Branch", plan.branch or "main"),
+            *sealed_facts(plan),
+        ),
         sections=filled(
             [
                 Section(title="Tables", header=header, rows=tuple(_row_cells(t) for t in plan.tables)),

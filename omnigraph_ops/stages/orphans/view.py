@@ -30,10 +30,13 @@ def plan_view(plan: OrphansPlan) -> View:
     kept = tuple((g.path, g.kind.value, counted(g.files), human_bytes(g.bytes), g.kept) for g in plan.groups if g.kept)
     return View(
         title=f"orphans plan {plan.uri} (older than {human_seconds(plan.older_than_secs)}, {_fate(plan)}) — "
-        f"{count(len(plan.files), 'file')}, {human_bytes(plan.total_bytes)} and "
-        f"{count(len(plan.folders), 'empty folder')} of {count(plan.listed_files, 'file')}, "
-        f"{human_bytes(plan.listed_bytes)} stored",
-        facts=sealed_facts(plan),
+        f"{_total(plan)}",
+        facts=(
+            ("Moves to quarantine" if plan.quarantine else "Deletes for good", _total(plan)),
+            ("Only older than", human_seconds(plan.older_than_secs)),
+            ("Looked at", f"{count(plan.listed_files, 'file')}, {human_bytes(plan.listed_bytes)}"),
+            *sealed_facts(plan),
+        ),
         sections=filled(
             [
                 Section(title="Goes", header=("Where", "What", "Files", "About"), rows=_places(plan), most=_MOST_ROWS),
@@ -58,6 +61,11 @@ def plan_view(plan: OrphansPlan) -> View:
 
 def _fate(plan: OrphansPlan) -> str:
     return "to be moved to quarantine" if plan.quarantine else "to be deleted for good"
+
+
+def _total(plan: OrphansPlan) -> str:
+    files, folders = count(len(plan.files), "file"), count(len(plan.folders), "empty folder")
+    return f"{files} (about {human_bytes(plan.total_bytes)}) and {folders}"
 
 
 def _places(plan: OrphansPlan) -> tuple[tuple[str, ...], ...]:
@@ -135,16 +143,14 @@ def _reasons(title: str, files: Sequence[SparedFile]) -> Section:
 
 def question(plan: OrphansPlan) -> Question:
     """What a person is asked about orphans. Pure."""
-    files, size = count(len(plan.files), "file"), human_bytes(plan.total_bytes)
-    what = f"{len(plan.files):,} unreferenced files (about {size})"
+    what = f"{len(plan.files):,} unreferenced files (about {human_bytes(plan.total_bytes)})"
     aside = "moved to quarantine; omnigraph-ops orphans --restore brings them back"
     fate = aside if plan.quarantine else "deleted for good. They cannot be brought back"
     dropped = any(g.kept is None and g.kind is OrphanKind.DROPPED_TABLE for g in plan.groups)
     return Question(
         subject=f"Move {what} to quarantine?" if plan.quarantine else f"Delete {what} for good?",
-        intro=f"Orphans of {plan.uri}: {files} (about {size}) and {count(len(plan.folders), 'empty folder')} that no "
-        "version of any dataset, branch or tag refers to, all older than "
-        f"{human_seconds(plan.older_than_secs)}, {_fate(plan)}.",
+        intro=f"Orphans of {plan.uri}: {_total(plan)} that no version of any dataset, branch or tag refers to, all "
+        f"older than {human_seconds(plan.older_than_secs)}, {_fate(plan)}.",
         on_approve=f"exactly these files are {fate}. A file that changed or is needed since stays.",
         on_reject="nothing is removed.",
         notes=("A dropped table in the list goes with its history; until then, an old version of the graph shows it.",)

@@ -16,8 +16,8 @@ def check_view(report: CheckReport) -> View:
     drift = tuple(
         (
             d.table_key,
-            f"{d.manifest_version} → {d.lance_head_version} drift",
-            "covered by a sidecar" if d.covered else "uncovered",
+            f"{d.manifest_version} → {d.lance_head_version}",
+            "drift, covered by a sidecar" if d.covered else "drift, uncovered",
         )
         for d in report.drift
     )
@@ -29,7 +29,7 @@ def check_view(report: CheckReport) -> View:
             [
                 Section(title="Sidecars", header=("Path", "Writer", "Tables", "State", "Detail"), rows=sidecars),
                 Section(title="Schema", header=("What", "Meaning"), rows=tuple(schema)),
-                Section(title="Drifted tables", header=("Table", "Version", "Sidecar"), rows=drift),
+                Section(title="Drifted tables", header=("Table", "Published → newest", "State"), rows=drift),
                 Section(title="Next", lines=report.advice),
             ]
         ),

@@ -40,11 +40,16 @@ def plan_view(plan: RepairPreview) -> View:
     # What needs a person most comes first: it must not be what a long list leaves out.
     verified = Classification.VERIFIED_MAINTENANCE
     drifted = sorted(plan.drifted, key=lambda row: (row.classification is verified, row.table_key))
-    narrowed = (("Only looked at", some(plan.tables, _MOST_NAMES)),) if plan.tables else ()
+    others = [row.table_key for row in plan.rows if row.classification is Classification.NO_DRIFT]
+    named = (("Only looked at", plan.tables), ("No drift", others))
     header = ("Table", "Published → newest", "On Approve", "Classification", "Operations", "Rows", "Content")
     return View(
         title=f"repair {plan.uri} — preview mode, {len(plan.rows)} tables",
-        facts=(("Drifted", _totals(drifted)), *narrowed, *sealed_facts(plan)),
+        facts=(
+            ("Drifted", _totals(drifted)),
+            *((name, some(keys, _MOST_NAMES)) for name, keys in named if keys),
+            *sealed_facts(plan),
+        ),
         sections=filled(
             [
                 Section(title="Drifted tables", header=header, rows=tuple(map(_drift_cells, drifted))),

@@ -85,7 +85,7 @@ def test_a_plan_shows_refused_untouched_and_forks() -> None:
     assert cells(shown, "| `node:Company`")[1] == "refused: drift_needs_repair"
     assert "**Nothing to remove**\n\n- edge:Knows" in shown
     assert "| `node:Person` | old | 1 | 512 B |" in shown
-    assert "4 old versions and 3 files (about 3.0 MiB) and 1 orphaned fork" in shown
+    assert "removes 4 old versions, 1 orphaned fork and 3 files (about 3.0 MiB)" in shown
     assert "| `node:Person` | kept | tag 't' keeps it |" in shown
     assert "keep the newest 3 and keep what is younger than 7 days" in shown
     assert "more than the 1 approved in advance" in shown
@@ -141,7 +141,7 @@ def test_a_report_has_the_engines_title_and_names_errors() -> None:
         "cleanup /g (keep 10 versions, remove anything older than 604800s) — removed 3 versions (120 bytes) "
         "across 2 tables"
     )
-    failed = lines.index("Failed, tried again by the next cleanup")
+    failed = lines.index("2 table(s) failed and will be retried on the next cleanup")
     assert [line.split() for line in lines[failed + 2 : failed + 4]] == [["node:C", "drift"], ["node:D", "gone"]]
     assert lines[-1].split() == ["node:A", "old"]
 

@@ -44,7 +44,7 @@ def test_check_lists_every_obstacle_and_what_to_do() -> None:
     assert [section.rows or section.lines for section in view.sections] == [
         (("__recovery/01.json", "Load", "?", "needs_review", "a Load"),),
         (("_schema.pg.staging", "schema staging file"), ("__schema_apply_lock__", "writers are kept away")),
-        (("node:A", "1 → 2 drift", "uncovered"),),
+        (("node:A", "1 → 2", "drift, uncovered"),),
         ("do this",),
     ]
 
