@@ -40,7 +40,7 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     assert [found for page in site.rglob("*.html") for found in re.findall(loads, page.read_text("utf-8"))] == []
 
 
-@pytest.mark.parametrize(("path", "text"), reference.made(), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(("path", "text"), list(reference.made()), ids=lambda value: getattr(value, "name", ""))
 def test_what_is_generated_is_current(path: Path, text: str) -> None:
     assert path.read_text("utf-8") == text, "run make docs"
 
