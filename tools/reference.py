@@ -19,8 +19,10 @@ from typing import Any
 
 import yaml
 
+from omnigraph_ops.config.graphs_file.overrides import variable_of
 from omnigraph_ops.config.graphs_file.schema import json_schema
 from omnigraph_ops.config.reference import settings_report
+from tools.meanings import FIELDS, KEYS, METRICS
 from tools.source import Field, Kind, classes, dictionary_keys
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,70 +66,6 @@ OUTPUTS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """What each verb prints with `--json`: when, and as which class."""
 
-METRICS = {
-    "run_seconds": "how long the run took",
-    "tables_succeeded": "tables to which a stage did something",
-    "tables_failed": "tables that failed",
-    "tables_nothing_to_do": "tables to which nothing was done",
-    "tables_interrupted": "tables at work when the run was ended",
-    "rows": "rows of the graph after the run",
-    "fragments": "fragments after the run",
-    "versions": "versions that are stored after the run",
-    "data_bytes": "bytes of the newest versions",
-    "dead_bytes": "stored bytes that no newest version uses",
-    "deleted_share": "rows that are deleted and still stored, 0 to 1",
-    "unindexed_share": "rows that the worst index does not cover, 0 to 1",
-    "health_score": "health of the graph, 0 to 100",
-    "write_amplification": "bytes rewritten per byte loaded since the last run",
-    "runs_succeeded": "runs that did something and had no failure",
-    "runs_failed": "runs with a failure",
-    "runs_interrupted": "runs that ended before they were done",
-    "runs_unapproved": "runs of which a question was rejected or not answered",
-    "runs_nothing_to_do": "runs that found nothing to do",
-    "bytes_rewritten": "data and index bytes that were written",
-    "bytes_reclaimed": "bytes that cleanup and orphans deleted",
-    "versions_removed": "versions that cleanup removed",
-    "files_removed": "files that orphans removed",
-    "preempted": "commits that another writer overtook",
-}
-
-
-FIELDS = {
-    "uri": "address of the graph",
-    "stamp": "generation of the graph's format, 3 or 6; 0 for plain Lance",
-    "graph_version": "version of the graph manifest; 0 for plain Lance",
-    "table_key": "the table, as in `node:Person`",
-    "table_path": "folder of the dataset, relative to the graph",
-    "manifest_version": "published version of the table",
-    "lance_head_version": "newest version of the dataset",
-    "planned_at_us": "when the plan was made, in microseconds since 1970",
-    "digest": "fingerprint of the plan; an approval is bound to it",
-    "error": "why it failed; null when it did not",
-    "confirm": "whether the call was made with `--confirm`",
-    "force": "whether the call was made with `--force`",
-    "rows": "number of rows",
-    "fragments": "number of fragments",
-    "data_bytes": "bytes of the newest version",
-    "started_at_us": "in microseconds since 1970",
-    "ended_at_us": "in microseconds since 1970",
-}
-"""What fields mean that many classes have and none explains."""
-
-KEYS = {
-    "owner": "Owner of the DAG, as the UI shows it.",
-    "tags": "Tags of the DAG.",
-    "description": "Description of the DAG.",
-    "retention": "Which old versions a cleanup removes.",
-    "approvals": "Who is asked, and what is approved in advance.",
-    "optimize": "How optimize works on this graph.",
-    "budget": "Bounds of one night.",
-    "window": "When a run may begin.",
-    "alerts": "Who is told about failures and delays.",
-    "max_versions": "A larger plan is asked about.",
-    "max_bytes": "A larger plan is asked about.",
-}
-"""What keys of a graphs file mean that the model does not explain."""
-
 
 def settings_table() -> str:
     """Return a row for each variable of the environment: default and meaning."""
@@ -144,6 +82,8 @@ def graphs_tables() -> str:
     entry = blocks.pop("GraphEntry")
     del blocks["Defaults"]
     tables = ["## Keys of a graph\n", _keys(entry)]
+    for schema_name, schema in blocks["SettingsOverrides"]["properties"].items():
+        schema["description"] = f"Instead of `{variable_of(schema_name)}`."
     for name, block in blocks.items():
         if block.get("properties"):
             tables.append(f"\n## {name}\n\n{_sentence(block)}\n")
@@ -154,7 +94,7 @@ def graphs_tables() -> str:
 def _keys(block: dict[str, Any]) -> str:
     needed = set(block.get("required", ()))
     lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
-    for key, schema in block["properties"].items():
+    for key, schema in sorted(block["properties"].items(), key=lambda item: item[0] not in needed):
         default = "required" if key in needed else f"`{json.dumps(_said(schema.get('default')))}`"
         meaning = _sentence(schema) or KEYS.get(key, "")
         lines.append(f"| `{key}` | {_value(schema)} | {default} | {meaning} |")
@@ -179,7 +119,8 @@ def _value(schema: dict[str, Any]) -> str:
         return f"`{schema['const']}`"
     if schema.get("type") == "array":
         return f"list of {_value(schema['items'])}"
-    return str(schema.get("type", "any"))
+    kind = schema.get("type", "any")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
 def _linked(name: str) -> str:
@@ -221,15 +162,25 @@ def _names(field: Field) -> list[str]:
 
 
 def _fields(kind: Kind, known: dict[str, Kind]) -> str:
+    meanings = {field.name: _cell(_meaning(kind, field, known)) for field in kind.fields}
     if kind.is_enum:
-        rows = [f"| `{field.name}` | {_cell(field.doc)} |" for field in kind.fields]
+        rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()]
         return "\n".join(["| value | meaning |", "|---|---|", *rows])
-    rows = [f"| `{f.name}` | {_type(f.type, known)} | {_cell(f.doc or FIELDS.get(f.name, ''))} |" for f in kind.fields]
+    rows = [f"| `{f.name}` | {_type(f.type, known)} | {meanings[f.name]} |" for f in kind.fields]
     return "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
+
+
+def _meaning(kind: Kind, field: Field, known: dict[str, Kind]) -> str:
+    """Return the text under a field, else what its class is, else what such fields mean everywhere."""
+    if own := field.doc or FIELDS.get(f"{kind.name}.{field.name}"):
+        return own
+    parts = [known[name].doc for name in _names(field) if name in known]
+    return parts[0].partition("\n\n")[0] if parts else FIELDS.get(field.name, "")
 
 
 def _type(text: str, known: dict[str, Kind]) -> str:
     """Return an annotation as JSON has it: a tuple is a list, None is null."""
+    text = re.sub(r"tuple\[(\w+), (\w+)\]", r"pair of \1 and \2", text)
     text = re.sub(r"tuple\[([^\[\]]+), \.\.\.\]", r"list of \1", text)
     text = re.sub(r"(?:dict|Mapping)\[str, ([^\[\]]+)\]", r"object of \1", text)
     words = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null", "|": "or"}
