@@ -3,7 +3,7 @@
 spark-submit --master MASTER rewrite_table.py --graph URI --table KEY [--result-uri PATH]
 
 It may be submitted again after any failure: what a killed driver armed is finished first, and what its
-workers finished is not executed again (docs/spark.md).
+workers finished is not executed again (docs/how-to/spark.md).
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def driver_variables(address: Address | None, hook: SparkSubmitHook) -> dict[str
     """What a submit may hand to its driver; a secret only where it stays in an environment. Pure.
 
     On YARN and Kubernetes the provider makes arguments of these variables, and a standalone cluster takes
-    none at all: there the driver's machine has the credentials (docs/graphs.md).
+    none at all: there the driver's machine has the credentials (docs/how-to/many-graphs.md).
     """
     if address is None:
         return {}

@@ -25,8 +25,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[3]
-EXAMPLE = ROOT / "docs" / "graphs.example.yaml"
-SCHEMA = ROOT / "docs" / "graphs.schema.json"
+EXAMPLE = ROOT / "docs" / "reference" / "graphs.example.yaml"
+SCHEMA = ROOT / "docs" / "reference" / "graphs.schema.json"
 Write = Callable[[str], Path]
 
 
@@ -261,7 +261,7 @@ def test_hours_of_the_day() -> None:
 
 def test_the_published_schema_is_the_generated_one() -> None:
     assert json.loads(SCHEMA.read_text(encoding="utf-8")) == json_schema(), (
-        "omnigraph-ops graphs --schema > docs/graphs.schema.json"
+        "omnigraph-ops graphs --schema > docs/reference/graphs.schema.json"
     )
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from omnigraph_ops.cli.main import main
-from omnigraph_ops.config.reference import BEGIN, END, Setting, markdown, misspelled_settings, replaced, settings_report
+from omnigraph_ops.config.reference import Setting, misspelled_settings, settings_report
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 
@@ -47,12 +47,6 @@ def test_what_somebody_set_is_told_from_a_default() -> None:
 def test_a_malformed_value_is_refused() -> None:
     with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_CUTOFF"):
         settings_report({"OMNIGRAPH_OPS_CUTOFF": "many"})
-
-
-def test_only_the_table_of_a_document_changes() -> None:
-    report = settings_report({})
-    old = f"before\n{BEGIN}\n| stale |\n{END}\nafter\n"
-    assert replaced(old, report) == f"before\n{BEGIN}\n{markdown(report)}\n{END}\nafter\n"
 
 
 def test_the_verb_shows_what_is_set_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
