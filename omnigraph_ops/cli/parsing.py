@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from omnigraph_ops.cli.app import PROGRAM, Parsed, cli
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.errors import UsageError
+
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 
 
 def parse(argv: Sequence[str] | None) -> Parsed | int:
@@ -41,7 +44,7 @@ def parse(argv: Sequence[str] | None) -> Parsed | int:
 def _message(error: click.ClickException) -> str:
     """What is wrong with a command line, after the option or argument that it is about. Pure."""
     if isinstance(error, MissingParameter) or not isinstance(error, click.BadParameter) or error.param is None:
-        return error.format_message().rstrip(".")
+        return _EXTRA.sub(r"too many arguments: \1", error.format_message().rstrip("."))
     return f"{max(error.param.opts, key=len)}: {error.message}"
 
 

@@ -146,14 +146,21 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
     if said["save_plan"] is not None:
         _write_plan(said["save_plan"], plan)
     call.emit(stage.preview(plan), stage.view(plan))
-    if call.quiet:
-        return 0
+    if not call.quiet:
+        if why := stage.nothing_to_do(plan):
+            call.tell(why)
+        call.tell(_how_to_apply(call, stage, graph, plan, request))
+    return 0
+
+
+def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) -> str:
+    """The command that carries out what was previewed. Pure."""
+    said = call.options
     kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
     words = ["--plan", kept] if kept is not None else words_of(request)
     also = [f"--{name.replace('_', '-')}" for name in ("allow_young", "fence") if said.get(name)]
     command = shlex.join(["omnigraph-ops", stage.name, graph.uri, *words, *also, "--confirm"])
-    call.tell(f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}")
-    return 0
+    return f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}"
 
 
 def _check_options(call: Call, stage: AnyPlanned) -> None:

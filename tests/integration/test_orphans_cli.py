@@ -55,7 +55,7 @@ def test_without_confirm_it_prints_the_plan_and_deletes_nothing(graph: Graph, cl
 def test_confirm_deletes_reports_and_records(graph: Graph, cli: Cli) -> None:
     done = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"], done.json["failed"]) == (0, 8, [])
-    assert "deleted 8 of 8 files" in done.err
+    assert "deleting: 8 of 8 files" in done.err
     entries = [(e.verb, e.event, e.digest) for e in audit_log.read(graph.storage)]
     assert entries == [("orphans", event, done.json["digest"]) for event in ("started", "applied")]
     again = cli("orphans --older-than 7d --confirm --json", graph.uri)
