@@ -21,6 +21,7 @@ def maintained_asset(name: str) -> Asset:
 def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str) -> dict[str, Any]:
     """What the event says: the graph's version, and what the run did. The keys are documented. Reads the graph."""
     tables = facts.optimize.tables if facts.optimize else ()
+    work = [done for outcome in facts.outcomes for done in (outcome.work, *(table.work for table in outcome.tables))]
     return {
         "run_id": run_id,
         **_version(graph),
@@ -29,8 +30,8 @@ def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str
         "fragments_removed": sum(t.fragments_removed for t in tables),
         "fragments_added": sum(t.fragments_added for t in tables),
         "bytes_rewritten": sum(t.bytes_rewritten for t in tables),
-        "versions_removed": sum(s.old_versions_removed for s in facts.cleanup),
-        "bytes_reclaimed": sum(s.bytes_removed for s in facts.cleanup),
+        "versions_removed": sum(done.versions_removed for done in work),
+        "bytes_reclaimed": sum(done.bytes_reclaimed for done in work),
     }
 
 

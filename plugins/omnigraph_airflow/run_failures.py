@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from omnigraph_airflow.run_facts import Failure, RunFacts
+from omnigraph_ops.stages.registry import BY_NAME
 
 _BAD_STATES = ("failed", "upstream_failed")
 
@@ -26,12 +29,20 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
 
 def _tables(facts: RunFacts) -> tuple[str, ...]:
     named = [_sentence(f) for f in facts.failures if f.table_key is not None]
-    named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
-    named += [f"{f.path}: {f.reason}" for f in facts.orphans.failed] if facts.orphans else []
-    named += [f"{t.table_key}: {t.error}" for t in facts.rows.failed] if facts.rows else []
+    sentences = [f.message for f in facts.failures]
+    named += [f"{what}: {why}" for what, why in _of_stages(facts) if not any(why in said for said in sentences)]
     told = {f.table_key for f in facts.failures}
     tables = facts.optimize.tables if facts.optimize else ()
     return (*named, *(f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told))
+
+
+def _of_stages(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    """What the stages say that failed: what, and why. Pure."""
+    for stage in BY_NAME.values():
+        if stage.name in facts.reports:
+            yield from stage.failures(facts.reports[stage.name])
+        elif (outcome := facts.outcome_of(stage)) is not None:
+            yield from ((table.table_key, table.error) for table in outcome.tables if table.error is not None)
 
 
 def _sentence(failure: Failure) -> str:

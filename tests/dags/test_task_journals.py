@@ -18,6 +18,7 @@ from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs, unsettled_runs
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.storage.store import Storage
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
@@ -44,16 +45,15 @@ class Cleanup:
     """A run that somebody approved, up to the task that removes."""
 
     def __init__(self, graph: Graph) -> None:
-        from omnigraph_airflow.operators.cleanup import CleanupTablesOperator
-        from omnigraph_airflow.stages import BY_NAME
+        from omnigraph_airflow.operators.apply import ApplyPartsOperator
 
         self.graph, self.run = graph, DagRun(root=Path(graph.uri))
         self.plan: CleanupPlan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
-        kept = self.run.approve(graph, BY_NAME["cleanup"], self.plan)
+        kept = self.run.approve(graph, planned("cleanup").tasks, self.plan)
         lot = [table.table_key for table in self.plan.tables if table.versions]
         self.operator = (
-            CleanupTablesOperator,
-            {"task_id": "cleanup_table", "lot": lot, "plan": kept, "approval": "approve_cleanup"},
+            ApplyPartsOperator,
+            {"task_id": "cleanup_table", "stage": "cleanup", "lot": lot, "plan": kept, "approval": "approve_cleanup"},
         )
 
     def here(self) -> None:
@@ -334,7 +334,7 @@ def test_what_attempts_left_is_read_once_by_a_report_and_never_by_a_retry(
 def test_no_secret_is_left(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_SECRET", "hunter2-hunter2")
     from omnigraph_ops.errors import CorruptGraph
-    from omnigraph_ops.stages import cleanup as verbs
+    from omnigraph_ops.stages.cleanup import apply as verbs
 
     def fails(*_: Any) -> None:
         raise CorruptGraph("no access with hunter2-hunter2")

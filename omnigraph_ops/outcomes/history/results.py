@@ -20,6 +20,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.backup import BackupLeft, BackupReport, VerifyReport
 from omnigraph_ops.models.history import Measured, RunDecision
+from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.retention import RowRetentionReport
 
 DONE_BY_REPAIR = frozenset({RepairAction.HEALED, RepairAction.FORCED})
@@ -73,6 +74,8 @@ class RunResults:
     """What reading that backup again found."""
     backup_left: BackupLeft | None = None
     """What lies in the place of a backup that did not get to its report."""
+    outcomes: tuple[Outcome, ...] = ()
+    """What came of each stage, or of each part of one, as the stage itself says."""
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     attention: tuple[str, ...] = ()
@@ -94,5 +97,6 @@ class RunResults:
         moved = self.quarantine is not None and bool(self.quarantine.files)
         recovered = self.recovery is not None and any(o.action in DONE_BY_RECOVER for o in self.recovery.outcomes)
         expired = self.row_retention is not None and bool(self.row_retention.rows_removed)
-        changed = bool(self.optimized) or repaired or cleaned or swept or moved or recovered or expired
+        told = any(outcome.changed for outcome in self.outcomes)
+        changed = told or bool(self.optimized) or repaired or cleaned or swept or moved or recovered or expired
         return changed or self.backup is not None

@@ -46,6 +46,7 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
         backup=_last(a.backup for a in attempts),
         backup_left=None if any(a.backup for a in attempts) else _last(a.backup_left for a in attempts),
         verified=_last(a.verified for a in attempts),
+        outcomes=tuple(outcome for a in attempts for outcome in a.outcomes),
     )
 
 

@@ -22,6 +22,7 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult
 from omnigraph_ops.outcomes.audit_log import AuditEvent
@@ -61,6 +62,9 @@ def with_value(results: RunResults, value: object) -> RunResults:
         case CleanupReport():
             forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
             return replace(results, cleanup=value.tables, forks=forks)
+        case Outcome():
+            others = (outcome for outcome in results.outcomes if outcome.stage != value.stage)
+            return replace(results, outcomes=(*others, value))
         case StageFailure():
             return replace(results, failures=(*results.failures, value))
         case CleanupStats():

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models import CleanupPlan, CleanupReport, PlannedFile
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupReport,
+    CleanupStats,
+    DriftFinding,
+    OrphanedFork,
+    PlannedFile,
+)
 from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcome import Outcome, TableOutcome
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PartedStage, TaskIds, Tell
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.outcomes.history.results import RunResults
+
+ORPHANED_FORKS = "orphaned forks"
+"""The part of a plan that is about no table."""
 
 
-class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
+class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     """Removes old versions and orphaned forks."""
 
     name = "cleanup"
@@ -31,6 +42,12 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     dag_id = "omnigraph_cleanup"
     measure = Measure(noun="versions", default=1000)
     fences = True
+    form = (
+        FormField(name="keep", title="Keep newest versions", default=10),
+        FormField(name="older_than", title="Remove only older than", default="7d"),
+        FormField(name="expiry", title="Snapshot expiry"),
+    )
+    button = "Clean up versions"
 
     def plan(self, graph: Graph, request: CleanupRequest, tell: Tell) -> CleanupPlan:
         """Which versions go, and what holds the others. Reads."""
@@ -50,6 +67,36 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
                 + (done.error or f"{done.old_versions_removed} versions, {done.bytes_removed} bytes removed")
             ),
         )
+
+    def parts(self, plan: CleanupPlan) -> list[str]:
+        """The tables with versions to remove, and the orphaned forks of all tables as one. Pure."""
+        tables = [table.table_key for table in plan.tables if table.versions]
+        return [*tables, ORPHANED_FORKS] if plan.orphaned_forks else tables
+
+    def apply_part(self, graph: Graph, plan: CleanupPlan, part: str) -> CleanupReport:
+        """Remove the planned versions of one table, or the planned forks. Destroys."""
+        from omnigraph_ops.stages.cleanup.apply import cleanup_table, remove_orphaned_forks
+
+        if part == ORPHANED_FORKS:
+            return _report((), remove_orphaned_forks(graph, plan), graph.uri)
+        return _report((cleanup_table(graph, plan, part),), (), graph.uri)
+
+    def joined(self, reports: Sequence[CleanupReport]) -> CleanupReport:
+        tables = [table for report in reports for table in report.tables]
+        forks = [f for r in reports for f in (*r.orphaned_forks_removed, *r.orphaned_forks_failed)]
+        return _report(tables, forks, reports[0].uri)
+
+    def report_in(self, results: RunResults) -> CleanupReport | None:
+        """Every part has left rows of its own. Pure."""
+        return _report(results.cleanup, results.forks) if results.cleanup or results.forks else None
+
+    def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
+        return [f"{table.table_key} was not cleaned: {table.refused}" for table in plan.tables if table.refused]
+
+    def failures(self, report: CleanupReport) -> list[tuple[str, str]]:
+        forks = [(f"fork {fork.branch} of {fork.table_key}", fork.error) for fork in report.orphaned_forks_failed]
+        rows = [(table.table_key, table.error) for table in report.tables]
+        return [(what, why) for what, why in (*rows, *forks) if why is not None]
 
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
@@ -88,6 +135,19 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
                 for stats in report.tables
             ),
         )
+
+
+def _report(tables: Sequence[CleanupStats], forks: Sequence[OrphanedFork], uri: str = "") -> CleanupReport:
+    """The report of some parts. Pure."""
+    return CleanupReport(
+        uri=uri,
+        keep_versions=None,
+        older_than_secs=None,
+        tables=tuple(tables),
+        versions_removed=sum(table.old_versions_removed for table in tables),
+        orphaned_forks_removed=tuple(fork for fork in forks if fork.error is None),
+        orphaned_forks_failed=tuple(fork for fork in forks if fork.error is not None),
+    )
 
 
 def _problem(report: CleanupReport) -> str:

@@ -9,6 +9,7 @@ from omnigraph_airflow.run_report import build
 
 from omnigraph_ops.models import (
     Classification,
+    CleanupReport,
     CleanupStats,
     DriftFinding,
     OptimizeDecision,
@@ -118,7 +119,8 @@ def test_a_task_that_never_ran_because_of_another_fails_the_run() -> None:
 
 def test_a_table_that_cleanup_could_not_do_fails_the_run() -> None:
     stats = CleanupStats(table_key="node:A", error="permission denied")
-    assert build(RunFacts(graph="/g", cleanup=(stats,))).failed == ("node:A: permission denied",)
+    report = CleanupReport(uri="/g", keep_versions=1, older_than_secs=None, tables=(stats,))
+    assert build(RunFacts(graph="/g", reports={"cleanup": report})).failed == ("node:A: permission denied",)
 
 
 def test_rejected_drift_needs_attention() -> None:
@@ -126,7 +128,7 @@ def test_rejected_drift_needs_attention() -> None:
         chosen_options=("Reject",), digest="sha256:1", decided_by="ada", decided_at_us=1_767_323_045_000_000
     )
     still = DriftFinding(table_key="node:B", manifest_version=5, lance_head_version=6, covered=False, recoverable=False)
-    report = build(RunFacts(graph="/g", preview=PREVIEW, decisions={"repair": decision}, drift=(still,)))
+    report = build(RunFacts(graph="/g", plans={"repair": PREVIEW}, decisions={"repair": decision}, drift=(still,)))
     assert report.attention == ("node:B is drifted (5 → 6, verified_maintenance)",)
     assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown
 
@@ -147,11 +149,11 @@ def test_what_is_drifted_is_told_from_the_graph_and_not_from_the_preview(
 ) -> None:
     """A repair that failed because its drift was gone leaves none."""
     failed = {"apply_repair": "failed"}
-    assert build(RunFacts(graph="/g", preview=PREVIEW, states=failed, drift=now)).attention == attention
+    assert build(RunFacts(graph="/g", plans={"repair": PREVIEW}, states=failed, drift=now)).attention == attention
 
 
 def test_a_preview_that_nobody_was_asked_about_names_its_digest() -> None:
-    assert "The digest of the plan is `sha256:1`." in build(RunFacts(graph="/g", preview=PREVIEW)).markdown
+    assert "The digest of the plan is `sha256:1`." in build(RunFacts(graph="/g", plans={"repair": PREVIEW})).markdown
 
 
 def test_names_from_a_graph_are_only_text_in_the_report() -> None:
@@ -184,5 +186,5 @@ def test_a_plan_without_expired_rows_asked_nobody() -> None:
         tables=(),
         digest="sha256:1",
     )
-    report = build(RunFacts(graph="/g", stages=frozenset({"expire-rows"}), row_plan=plan))
-    assert report.markdown.endswith("## Expire-rows\nNothing to remove.")
+    report = build(RunFacts(graph="/g", stages=frozenset({"expire-rows"}), plans={"expire-rows": plan}))
+    assert report.markdown.endswith("## Expire-rows\nNo rows that are older than the policies and inside the bounds.")
