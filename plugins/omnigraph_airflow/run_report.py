@@ -6,7 +6,7 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from omnigraph_airflow.decisions import Decision, refusal
@@ -156,19 +156,23 @@ def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
     if outcome is None:
         left = [f"- {prose(name)}: {prose(value)}" for name, value in stage.view(plan).facts if value != plan.digest]
         return [*lines, "", "Nothing was done. The plan:", "", *left]
-    lines += ["", f"{prose(outcome.detail[0].upper() + outcome.detail[1:])}."]
-    return lines if report is None else [*lines, *_contents(stage.view(report))]
+    lines += ["", *(f"{prose(said[0].upper() + said[1:])}." for said in (outcome.detail, outcome.problem) if said)]
+    if report is None:
+        return lines
+    touched = frozenset(table.table_key for table in outcome.tables if table.changed or table.error)
+    return [*lines, *_contents(stage.view(report), touched)]
 
 
-def _contents(view: View) -> Iterator[str]:
-    """The facts and the first rows of each section. Pure."""
+def _contents(view: View, first: Collection[str]) -> Iterator[str]:
+    """The facts and the first rows of each section, before all others those of some tables. Pure."""
     yield from (f"- {prose(name)}: {prose(value)}" for name, value in view.facts)
     for section in view.sections:
         number = max(len(section.lines), len(section.rows))
         more = f", the first {_MOST_ROWS} of {number:,}" if number > _MOST_ROWS else ""
         yield from ("", f"{prose(section.title)}{more}:", "")
         yield from (f"- {prose(line)}" for line in section.lines[:_MOST_ROWS])
-        yield from _table(section.header, section.rows[:_MOST_ROWS])
+        rows = sorted(section.rows, key=lambda row: row[0] not in first)
+        yield from _table(section.header, rows[:_MOST_ROWS])
 
 
 def _decision(decision: Decision | None, digest: str) -> str:

@@ -17,6 +17,7 @@ from omnigraph_ops.models import (
     OptimizeReport,
     RepairAction,
     RepairPreview,
+    RepairReport,
     RepairRow,
     SkipReason,
     TablePlan,
@@ -188,3 +189,34 @@ def test_a_plan_without_expired_rows_asked_nobody() -> None:
     )
     report = build(RunFacts(graph="/g", stages=frozenset({"expire-rows"}), plans={"expire-rows": plan}))
     assert report.markdown.endswith("## Expire-rows\nNo rows that are older than the policies and inside the bounds.")
+
+
+def test_a_stage_that_was_carried_out_says_who_decided_what_came_of_it_and_which_tables_first() -> None:
+    rows = tuple(
+        RepairRow(
+            table_key=f"node:T{number}",
+            manifest_version=5,
+            lance_head_version=6,
+            classification=Classification.VERIFIED_MAINTENANCE if number == 99 else Classification.NO_DRIFT,
+            action=RepairAction.HEALED if number == 99 else RepairAction.NO_OP,
+        )
+        for number in range(100)
+    )
+    done = RepairReport(uri="/g", confirm=True, force=False, manifest_version=7, tables=rows, digest="sha256:1")
+    decision = Decision(chosen_options=("Approve",), digest="sha256:1", decided_by="ada")
+    facts = RunFacts(
+        graph="/g", plans={"repair": PREVIEW}, reports={"repair": done}, decisions={"repair": decision}, drift=()
+    )
+    report = build(facts)
+    assert (report.outcome, report.attention) == ("succeeded", ())
+    section = report.markdown.split("## Repair\n")[1].split("\n## ")[0]
+    assert section.startswith("Approve by ada, digest `sha256:1`.\n\n1 ")
+    assert "Tables, the first 50 of 100:" in section
+    (first, *others) = [line for line in section.splitlines() if line.startswith("| node:")]
+    assert first.startswith("| node:T99 | healed | verified_maintenance | 5 → 6 |")
+    assert len(others) == 49
+
+
+def test_a_plan_that_nobody_carried_out_is_in_the_report() -> None:
+    report = build(RunFacts(graph="/g", plans={"repair": PREVIEW}))
+    assert "Nothing was done. The plan:\n\n- Drifted: 1 of 1 tables" in report.markdown
