@@ -78,8 +78,10 @@ test-stack: $(STAMP) $(DRIVERS) $(VERSITYGW) $(COMPOSE_SPEC) ## docker-compose.y
 		|| { echo "PostgreSQL was not found; install it (Debian: apt-get install postgresql) and run again" >&2; exit 1; }
 	@OMNIGRAPH_TEST_STACK=1 OMNIGRAPH_TEST_S3=versitygw $(BIN)/python -m pytest tests -m "stack or s3" -n $(JOBS) --dist loadgroup
 
-docs: $(STAMP) ## the settings reference, made anew from the code
-	@$(BIN)/python -m omnigraph_ops.config.reference docs/settings.md
+docs: $(STAMP) ## the generated pages, made anew from the code, and the site of all pages in site/
+	@$(BIN)/python -m tools.reference
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html"
 
 test-ui: $(STAMP) ## the page in a real Chromium; PICTURES=docs/img renews those of the documentation
 	@command -v chromium || command -v google-chrome \
@@ -106,7 +108,7 @@ lock: $(STAMP) ## pin requirements.txt anew from pyproject.toml
 	@echo "requirements.txt: $$(wc -l < requirements.txt) packages"
 
 clean: ## remove .venv, the demo's state and caches
-	@rm -rf $(VENV) .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .demo site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VERSITYGW):

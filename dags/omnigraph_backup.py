@@ -9,7 +9,7 @@
 | `report` | what happened; red when anything failed | reads, writes the history |
 
 Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups DEST` lists what is there, and
-`omnigraph-ops restore BACKUP PLACE` makes a graph of one. See `docs/backup.md`.
+`omnigraph-ops restore BACKUP PLACE` makes a graph of one. See `docs/how-to/backup.md`.
 """
 
 from __future__ import annotations

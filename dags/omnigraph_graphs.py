@@ -1,7 +1,8 @@
 """# A nightly DAG for every graph of the graphs file
 
-`OMNIGRAPH_GRAPHS_FILE`, else the Airflow Variable `omnigraph_graphs_file`, names the file (`docs/graphs.md`). Without
-one there are no DAGs here. A graph that the file describes with a fault has none; `omnigraph_graphs_check.py` says why.
+`OMNIGRAPH_GRAPHS_FILE`, else the Airflow Variable `omnigraph_graphs_file`, names the file
+(`docs/how-to/many-graphs.md`). Without one there are no DAGs here. A graph that the file describes with a fault has
+none; `omnigraph_graphs_check.py` says why.
 """
 
 from __future__ import annotations

@@ -47,6 +47,13 @@ def duration(seconds: int) -> str:
     return f"{seconds // _UNITS[unit]}{unit}"
 
 
+def age(seconds: float) -> str:
+    """A time span in its largest unit, rounded down: `3 d`. Pure."""
+    whole = max(int(seconds), 0)
+    unit, size = next(((u, s) for u, s in (("d", 86_400), ("h", 3600), ("min", 60)) if whole >= s), ("s", 1))
+    return f"{whole // size} {unit}"
+
+
 def moment(microseconds: int) -> str:
     """A moment in UTC, to the second. Pure."""
     try:

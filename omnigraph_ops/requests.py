@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from enum import Enum
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from omnigraph_ops.durations import DURATION, duration, parse_duration
 from omnigraph_ops.errors import InvalidInput
@@ -65,6 +75,8 @@ Seconds = Annotated[
 """A duration with its unit, as in `7d`."""
 Bytes = Annotated[int, Field(ge=0), _by(parse_bytes), WithJsonSchema({"type": "string", "pattern": SIZE})]
 """A size, as in `20GiB`."""
+Count = Annotated[int, Field(ge=0, lt=2**32)]
+Positive = Annotated[int, Field(ge=1, lt=2**32)]
 Tables = Annotated[tuple[str, ...], Option(name="table", metavar="KEY")]
 """Table keys; none: all tables."""
 
@@ -78,18 +90,42 @@ class RequestField:
     option: Option
 
     @property
-    def nested(self) -> type[Request] | None:
-        """The request inside the request, None for a plain value. Pure."""
-        for kind in (self.info.annotation, *get_args(self.info.annotation)):
-            if isinstance(kind, type) and issubclass(kind, Request):
-                return kind
-        return None
+    def kinds(self) -> tuple[Any, ...]:
+        """What the annotation is made of, without None. Pure."""
+        found: tuple[Any, ...] = (self.info.annotation,)
+        while any(get_args(kind) for kind in found):
+            found = tuple(part for kind in found for part in (get_args(kind) or (kind,)))
+        return tuple(kind for kind in found if kind not in {type(None), Ellipsis})
 
     @property
-    def optional(self) -> bool:
-        """Whether nothing may be said. Pure."""
-        annotation = self.info.annotation
-        return get_origin(annotation) in {Union, UnionType} and type(None) in get_args(annotation)
+    def nested(self) -> type[Request] | None:
+        """The request inside the request, None for a plain value. Pure."""
+        return next((kind for kind in self.kinds if isinstance(kind, type) and issubclass(kind, Request)), None)
+
+    @property
+    def enum(self) -> type[Enum] | None:
+        """The words that it may be, None when it may be anything. Pure."""
+        return next((kind for kind in self.kinds if isinstance(kind, type) and issubclass(kind, Enum)), None)
+
+    @property
+    def many(self) -> bool:
+        """Whether it is a list. Pure."""
+        return get_origin(self.info.annotation) is tuple
+
+    @property
+    def plain_default(self) -> Any:
+        """The default as JSON has it: `7d`. Pure."""
+        default = self.info.get_default(call_default_factory=True)
+        if default is PydanticUndefined or default is None:
+            return None
+        kind: Any = Annotated[self.info.annotation, None, *self.info.metadata]
+        return TypeAdapter(kind).dump_python(default, mode="json")
+
+    @property
+    def default_text(self) -> str:
+        """The default for a person, empty when there is none. Pure."""
+        plain = self.plain_default
+        return "" if plain is None or plain is False or plain == [] else str(plain)
 
     @property
     def help(self) -> str:
@@ -110,5 +146,25 @@ def build(request: type[Q], values: dict[str, Any], spelled: Callable[[str], str
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
+        message = _sentence(first["type"], first["input"], first.get("ctx", {}), first["msg"])
         raise InvalidInput(f"{spelled(where)}: {message}" if where else message) from None
+
+
+def _sentence(kind: str, said: Any, bounds: dict[str, Any], otherwise: str) -> str:
+    """What is wrong with a value, in words that need no Python. Pure."""
+    match kind:
+        case "int_parsing" | "int_parsing_size" | "int_type" | "int_from_float":
+            return f"{said!r} is not a whole number"
+        case "greater_than_equal":
+            return f"{said!r} is not a whole number of at least {bounds['ge']}"
+        case "greater_than":
+            return f"{said!r} is not above {bounds['gt']}"
+        case "less_than_equal":
+            return f"{said!r} is above {bounds['le']}"
+        case "less_than":
+            return f"{said!r} is not a whole number below {bounds['lt']}"
+        case "float_parsing":
+            return f"{said!r} is not a number"
+        case "missing":
+            return "is missing"
+    return otherwise.removeprefix("Value error, ")

@@ -33,7 +33,7 @@ CHANGES = {
     "": ("s3:ListBucketMultipartUploads",),
     "/*": ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"),
 }
-"""What every stage together takes beside it (docs/security.md says which needs less)."""
+"""What every stage together takes beside it (docs/reference/rights.md says which needs less)."""
 
 
 def credentials(role: str) -> tuple[str, str]:

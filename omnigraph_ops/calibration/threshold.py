@@ -5,11 +5,12 @@ Each way costs a fixed time plus time per byte; the threshold is where the two l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph_ops.calibration.runs import Sample, in_process, scratch_folder, spark_submit, submitted, write_table
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.views.view import Section, View
 
 ROWS = 6_000
 """Rows per fragment, 3.5 MB: the large table has 230 MB of them."""
@@ -18,8 +19,6 @@ _TASKS = (1, 16)
 _NOISE = 0.1
 """Spark is not called faster per byte for less than this: two runs of the same rewrite differ by as much."""
 _NEVER = 2**63 - 1
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,7 @@ def calibrate(
     master: str = "local[*]",
     scratch: str | None = None,
     rows: int = ROWS,
-    on_progress: Say | None = None,
+    progress: Progress = SILENT,
 ) -> Calibration:
     """Rewrite generated tables both ways and compare. Writes and removes files in the scratch folder.
 
@@ -58,13 +57,12 @@ def calibrate(
         NotInstalled: Spark is not installed in this environment.
         OpsError: a submit failed; what it said is in the message.
     """
-    say = on_progress or (lambda _text: None)
     spark_submit()  # before the minute that the tables take
     with scratch_folder(scratch) as folder:
         small, large = (write_table(folder / f"tasks-{tasks}", rows=rows, tasks=tasks) for tasks in _TASKS)
-        say(f"in process, {human_bytes(small.bytes)} and {human_bytes(large.bytes)}")
+        progress(f"in process, {human_bytes(small.bytes)} and {human_bytes(large.bytes)}")
         here = line(in_process(small), in_process(large))
-        say(f"on {master}, the same")
+        progress(f"on {master}, the same")
         there = line(*submitted(small, large, master))
     return Calibration(master=master, in_process=here, spark=there, threshold_bytes=crossing(here, there))
 
@@ -85,16 +83,18 @@ def crossing(in_process: Line, spark: Line) -> int | None:
     return int(head_start / gain) if gain * in_process.bytes_per_second > _NOISE else None
 
 
-def text(found: Calibration) -> str:
+def calibration_view(found: Calibration) -> View:
     """The result and what to set. Pure."""
-    width = max(len("in process"), len(found.master))
-    lines = [
-        f"{name:<{width}}  {one.fixed_seconds:6.2f} s to start, then {human_bytes(int(one.bytes_per_second))}/s"
-        for name, one in (("in process", found.in_process), (found.master, found.spark))
-    ]
-    if found.threshold_bytes is None:
-        lines.append("Spark rewrites no faster per byte here, so it pays at no size. To keep every rewrite in process:")
-    else:
-        lines.append(f"Spark pays from {human_bytes(found.threshold_bytes)} on. To send it those rewrites:")
+    pays = "at no size: Spark rewrites no faster per byte here"
+    if found.threshold_bytes is not None:
+        pays = f"from {human_bytes(found.threshold_bytes)} on"
     bound = _NEVER if found.threshold_bytes is None else found.threshold_bytes
-    return "\n".join([*lines, f"OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={bound}"])
+    rows = tuple(
+        (name, f"{one.fixed_seconds:.2f} s", f"{human_bytes(int(one.bytes_per_second))}/s")
+        for name, one in (("in process", found.in_process), (found.master, found.spark))
+    )
+    return View(
+        title="calibrate — the same rewrites in process and on Spark",
+        facts=(("Spark pays", pays), ("Set", f"OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={bound}")),
+        sections=(Section(title="Measured", header=("Where", "To start", "Then"), rows=rows),),
+    )

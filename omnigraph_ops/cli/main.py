@@ -27,18 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None, signals: Signals) -> int:
     try:
-        from omnigraph_ops.cli.parser import build_parser
-        from omnigraph_ops.config.reference import misspelled_settings
-
-        arguments = build_parser().parse_args(argv)
-        for line in misspelled_settings():
-            print(f"warning: {line}", file=sys.stderr)
-        # Stages import Lance, which takes a second: not for `--help` and usage errors.
-        from omnigraph_ops.cli.recording import recorded
-        from omnigraph_ops.cli.verbs import VERBS
-
-        signals.imported()
-        code = recorded(arguments, VERBS[arguments.verb], signals)
+        code = _parsed_and_run(argv, signals)
     except OpsError as error:
         print(f"Error: {error}", file=sys.stderr)
         code = error.exit_code
@@ -57,6 +46,29 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
         print("Interrupted; what was done is recorded; run the same command again for the rest", file=sys.stderr)
         return signals.code
     return code
+
+
+def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
+    from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
+    from omnigraph_ops.cli.parsing import call_of, parse
+    from omnigraph_ops.config.reference import misspelled_settings
+
+    if argv is None and COMPLETE in os.environ:
+        cli.main(prog_name=PROGRAM, complete_var=COMPLETE)
+    parsed = parse(argv)
+    if isinstance(parsed, int):
+        return parsed
+    for line in misspelled_settings():
+        print(f"warning: {line}", file=sys.stderr)
+    # Stages import Lance, which takes a second: not for `--help` and usage errors.
+    from omnigraph_ops.cli.recording import recorded
+
+    signals.imported()
+    call = call_of(parsed, signals)
+    try:
+        return recorded(call, parsed.run)
+    finally:
+        call.close()
 
 
 _PENDING = "run `omnigraph-ops check` to see whether anything is pending"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 from omnigraph_ops import __version__
-from omnigraph_ops.cli.signals import Signals
+from omnigraph_ops.cli.call import Call
 from omnigraph_ops.coordination.lease import process_name
 from omnigraph_ops.errors import (
     ApprovalMissing,
@@ -24,16 +23,10 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import new_ulid, now_us
-from omnigraph_ops.models import (
-    CleanupPlan,
-    OrphansPlan,
-    RepairPreview,
-)
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
-from omnigraph_ops.models.retention import RowRetentionPlan
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.history.record import record_of
-from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure
+from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure, outcomes_of
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
 from omnigraph_ops.outcomes.runs.settle import settle
@@ -48,81 +41,55 @@ _SIGNALS: dict[object, str] = {128 + number: number.name for number in signal.Si
 """By the exit code of whoever was ended by one."""
 
 
-def recorded(args: argparse.Namespace, verb: Callable[[argparse.Namespace], int], signals: Signals) -> int:
+def recorded(call: Call, verb: Callable[[Call], int]) -> int:
     """Run a verb; one that writes leaves its record, however it ends. Writes."""
-    recorder = args.recorder = Recorder(args, signals)
+    recorder = Recorder(call)
+    call.recorder = recorder
     try:
-        code = verb(args)
+        code = verb(call)
     except BaseException as error:
         recorder.finish(error)
         raise
     complete = recorder.finish(None)
-    return code if complete and recorder.printed else max(code, 1)
-
-
-def opened(args: argparse.Namespace, graph: Graph) -> None:
-    """Tell the recorder which graph the verb works on. Reads."""
-    recorder: Recorder = args.recorder
-    recorder.opened(graph)
-
-
-def note(args: argparse.Namespace, value: object) -> None:
-    """Hand the recorder a plan or a report of the verb. Pure."""
-    recorder: Recorder = args.recorder
-    recorder.note(value)
-
-
-def unprinted(args: argparse.Namespace, error: OSError) -> None:
-    """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
-    recorder: Recorder = args.recorder
-    recorder.printed = False
-    if writes(args) or not isinstance(error, BrokenPipeError):
-        print(
-            f"Error: the report could not be printed: {error.strerror or error}; what was done stands and is "
-            "recorded as usual; `omnigraph-ops history` shows it",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-def writes(args: argparse.Namespace) -> bool:
-    """Whether this call may change anything: previews and plans leave no record. Pure."""
-    if args.verb == "optimize":
-        return not args.queue
-    if args.verb == "orphans":
-        return bool(args.confirm or args.restore is not None)
-    if args.verb in {"repair", "cleanup", "expire-rows"}:
-        return bool(args.confirm)
-    return args.verb in {"recover", "backup"}
+    return code if complete and call.printed else max(code, 1)
 
 
 class Recorder:
     """Collects what a verb did, and records it when it ends."""
 
-    def __init__(self, args: argparse.Namespace, signals: Signals) -> None:
-        self._args, self._signals = args, signals
-        self._writes = writes(args)
+    def __init__(self, call: Call) -> None:
+        self._call, self._signals = call, call.signals
         self._started_at_us = now_us()
         self._graph: Graph | None = None
         self._run: RecordedRun | None = None
         self._results = RunResults()
-        self.printed = True
-        """Whether stdout took all that was printed."""
 
-    def opened(self, graph: Graph) -> None:
-        """The graph is open: record the runs that were cut off, then look at its versions. Writes."""
-        if not self._writes or self._graph is not None:
-            return
+    def opened(self, graph: Graph) -> Graph:
+        """The graph as this run works on it: runs that were cut off are recorded, its versions looked at. Writes."""
+        if not self._call.writes or self._graph is not None:
+            return graph
         settled(graph)
         self._graph = graph
         self._results = replace(self._results, before=look(versions_now, graph))
-        self._run = graph.run = RecordedRun(graph, self._header(graph), self._results.before)
+        self._run = RecordedRun(graph, self._header(graph), self._results.before)
         self._signals.watch(self._run)
+        return graph.with_run(self._run)
 
     def note(self, value: object) -> None:
-        """A plan or a report. Pure."""
+        """A plan, a report or an outcome. Pure."""
         self._results = with_value(self._results, value)
-        self._results = replace(self._results, decisions=self._results.decisions + self._decision(value))
+
+    def decided(self, stage: str, digest: str, *, forced: bool) -> None:
+        """`--confirm` is the approval of what is planned. Pure."""
+        decision = RunDecision(
+            stage=stage,
+            answer=Answer.APPROVED,
+            by=audit_log.shell_actor(),
+            digest=digest,
+            at_us=self._started_at_us,
+            forced=forced,
+        )
+        self._results = replace(self._results, decisions=(*self._results.decisions, decision))
         if self._run is not None:
             self._run.decisions = self._results.decisions
 
@@ -169,7 +136,7 @@ class Recorder:
     def _ended(self, error: BaseException | None) -> RunResults:
         if not isinstance(error, Exception):
             return self._results
-        failure = StageFailure(message=_sentence(error), stage=self._args.verb)
+        failure = StageFailure(message=_sentence(error), stage=self._call.verb)
         return replace(self._results, failures=(failure,))
 
     def _why(self, error: BaseException | None) -> str:
@@ -215,29 +182,12 @@ class Recorder:
         return RunHeader(
             run_id=f"{RunOrigin.CLI}/{process_name()}/{new_ulid(self._started_at_us)}",
             origin=RunOrigin.CLI,
-            verb=self._args.verb,
+            verb=self._call.verb,
             triggered_by=audit_log.shell_actor(),
             started_at_us=self._started_at_us,
             graph=graph.target,
             stamp=graph.stamp,
             tool_version=__version__,
-        )
-
-    def _decision(self, plan: object) -> tuple[RunDecision, ...]:
-        """`--confirm` is the approval of what is planned. Pure."""
-        decided = _to_decide(plan)
-        if decided is None:
-            return ()
-        stage, digest = decided
-        return (
-            RunDecision(
-                stage=stage,
-                answer=Answer.APPROVED,
-                by=audit_log.shell_actor(),
-                digest=digest,
-                at_us=self._started_at_us,
-                forced=bool(getattr(self._args, "force", False)),
-            ),
         )
 
 
@@ -259,22 +209,7 @@ def _digest_of(results: RunResults) -> str:
 
 def _told(results: RunResults) -> bool:
     """Whether the report of a stage with a plan is there, so that its detail says what failed. Pure."""
-    reports = (results.cleanup, results.forks, results.orphans, results.quarantine, results.row_retention)
-    return any(reports) or results.repair is not None
-
-
-def _to_decide(plan: object) -> tuple[str, str] | None:
-    """Stage and digest of a plan; None for what is no plan, or one that does nothing and needs no decision. Pure."""
-    match plan:
-        case RepairPreview() if plan.drifted:
-            return "repair", plan.digest
-        case CleanupPlan() if not plan.is_empty:
-            return "cleanup", plan.digest
-        case OrphansPlan() if plan.files or plan.folders:
-            return "orphans", plan.digest
-        case RowRetentionPlan() if plan.total_rows:
-            return "expire-rows", plan.digest
-    return None
+    return any(outcome.detail for outcome in outcomes_of(results))
 
 
 def _sentence(error: BaseException) -> str:

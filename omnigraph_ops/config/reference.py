@@ -1,25 +1,18 @@
-"""The reference of the settings, made from `Settings` itself: what each is called, what it is by default, what it does.
-
-`python -m omnigraph_ops.config.reference docs/settings.md` writes the table between the file's markers anew.
-"""
+"""Every setting with its variable, its default, its meaning and its value in an environment, from `Settings` itself."""
 
 from __future__ import annotations
 
 import os
-import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from omnigraph_ops.config.settings import PREFIX, Settings, variable_of
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.suggest import did_you_mean
+from omnigraph_ops.views.view import Section, View, filled
 
-BEGIN, END = "<!-- made by `make docs`: begin -->", "<!-- made by `make docs`: end -->"
 _OF_THE_SHELL = ("OMNIGRAPH_OPS_AIRFLOW_URL", "OMNIGRAPH_OPS_AIRFLOW_TOKEN", "OMNIGRAPH_OPS_TRACEBACK")
 """Variables that only the shell reads; no run depends on them."""
-_PAGE = re.compile(r"docs/(\w[\w-]*\.md)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,30 +59,20 @@ def misspelled_settings(environment: Mapping[str, str] | None = None) -> tuple[s
     )
 
 
-def markdown(report: SettingsReport) -> str:
-    """The reference as a table. Pure."""
-    lines = ["| variable | default | meaning |", "|---|---|---|"]
-    for setting in report.settings:
-        meaning = _PAGE.sub(r"[\1](\1)", setting.meaning)
-        lines.append(f"| `{setting.variable}` | {setting.default} | {meaning} |")
-    return "\n".join(lines)
-
-
-def text(report: SettingsReport) -> str:
-    """What is set, then what is not, for a shell. Pure."""
-    width = max(len(s.variable) for s in report.settings)
-    ordered = sorted(report.settings, key=lambda s: not s.is_set)
-    return "\n".join(
-        f"{s.variable:<{width}}  {s.value or 'none'}{'' if s.is_set else '  (default)'}\n    {s.meaning}"
-        for s in ordered
+def settings_view(report: SettingsReport) -> View:
+    """What is set, then what is not. Pure."""
+    groups = (("Set here", True), ("Defaults", False))
+    return View(
+        title=f"settings — {sum(s.is_set for s in report.settings)} of {len(report.settings)} are set",
+        sections=filled(
+            Section(
+                title=title,
+                header=("Variable", "Value", "Meaning"),
+                rows=tuple((s.variable, s.value or "none", s.meaning) for s in report.settings if s.is_set is is_set),
+            )
+            for title, is_set in groups
+        ),
     )
-
-
-def replaced(document: str, report: SettingsReport) -> str:
-    """The document with the table between its markers made anew. Pure."""
-    before, _, rest = document.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n{markdown(report)}\n{END}{after}"
 
 
 def _described() -> Iterator[tuple[str, str, str]]:
@@ -109,15 +92,3 @@ def _text(name: str, value: object) -> str:
     if name.endswith("_bytes") and isinstance(value, int):
         return f"{value} ({human_bytes(value)})"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the table of each named document anew. Writes."""
-    for name in sys.argv[1:] if argv is None else argv:
-        path = Path(name)
-        path.write_text(replaced(path.read_text("utf-8"), settings_report({})), "utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

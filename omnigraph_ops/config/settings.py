@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     """Fragment groups per commit of a rewrite, 0 for all in one; a smaller batch bounds the driver's memory and what a
     conflict costs, and each batch has a window of its own."""
     policy: Annotated[RewritePolicy, _WORD] = RewritePolicy.CONVERGE
-    """Which fragments a rewrite wants, `converge` or `tiered`; see docs/budgets.md."""
+    """Which fragments a rewrite wants, `converge` or `tiered`; see docs/explanation/maintenance-cost.md."""
     tier_fan_in: Annotated[int, Field(ge=2)] = 4
     """`tiered`: how many neighbours of one size become one fragment."""
     tier_unindexed_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -101,10 +101,10 @@ class Settings(BaseSettings):
     auto: bool = False
     """Only tables that are past a threshold; an option of the run."""
     defer_index_remap: bool = False
-    """Plain Lance without stable row ids: a rewrite leaves index files as they are; see docs/plain-lance.md."""
+    """Plain Lance without stable row ids: a rewrite leaves index files as they are; see docs/how-to/plain-lance.md."""
     binary_copy: Annotated[BinaryCopy, _WORD] = BinaryCopy.AUTO
     """Whether a rewrite copies encoded pages where no row is deleted and no column is a blob: `auto`, where they are
-    large, `always` or `never`; see docs/spark.md."""
+    large, `always` or `never`; see docs/how-to/spark.md."""
     max_concurrent_rewrites: NonNegativeInt = 0
     """Compaction tasks of a graph at once, in whatever process they run, 0 for no bound."""
     max_rewrite_bytes_per_second: NonNegativeInt = 0
@@ -123,13 +123,13 @@ class Settings(BaseSettings):
     plan_ttl_seconds: PositiveFloat = 86_400.0
     """How long a plan may wait for its approval and be applied."""
     history_days: _AtLeastOne = 400
-    """How long the record of a run stays in the history; see docs/history.md."""
+    """How long the record of a run stays in the history; see docs/reference/history.md."""
     exclusive: bool = False
     """Nobody else publishes during the run, so internal tables may be compacted."""
     engine_root: str | None = None
     """How the engine spells the graph's root, as its sidecars must; by default the absolute path."""
     engine: str | None = None
-    """Path of the engine's binary, which deletes expired rows of graphs; see docs/row-retention.md."""
+    """Path of the engine's binary, which deletes expired rows of graphs; see docs/how-to/row-retention.md."""
     engine_timeout_seconds: PositiveFloat = 600.0
     """How long one command of the engine may take before it is stopped."""
     text_indexers: str | None = None

@@ -13,15 +13,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine, working_holder
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import FENCE_PATH
 from omnigraph_ops.coordination.store_clock import clock_problem
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, RecoveryPending
+from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.run_context import HeldFence
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.lance.gateway import BranchRef
@@ -48,6 +49,9 @@ class FenceNote:
     """Where `pid` means something."""
 
 
+_NOTES = Records(FenceNote)
+
+
 @contextlib.contextmanager
 def fenced(
     graph: Graph,
@@ -55,8 +59,10 @@ def fenced(
     drain_seconds: float = 10.0,
     at_most_seconds: float | None = None,
     on_lift: Callable[[], None] | None = None,
-) -> Iterator[None]:
+) -> Iterator[Graph]:
     """Keep engine writers away for the block, so that it is alone; released in every outcome. Writes the lock branch.
+
+    Yields the graph behind the fence: only through it the fence is known for ours, and the run for alone.
 
     Args:
         at_most_seconds: lift the fence after so long; the block goes on beside writers, no longer alone.
@@ -67,20 +73,17 @@ def fenced(
     """
     drop_stale_fence(graph)
     note = _raise(graph, at_most_seconds)
-    graph.own_fence = note.identifier
-    alone = graph.settings.exclusive
-    graph.settings = graph.settings.model_copy(update={"exclusive": True})
-    lifting = threading.Timer(at_most_seconds or 0, _lift, (graph, note, alone, on_lift))
+    fence = HeldFence(note.identifier)
+    lifting = threading.Timer(at_most_seconds or 0, _lift, (graph, note, fence, on_lift))
     lifting.daemon = True
     try:
         if at_most_seconds is not None:
             lifting.start()
         _drain(graph, drain_seconds)
-        yield
+        yield graph.under(replace(graph.run_context, fence=fence))
     finally:
         lifting.cancel()
-        graph.own_fence = None
-        graph.settings = graph.settings.model_copy(update={"exclusive": alone})
+        fence.take_down()
         _release(graph, note)
 
 
@@ -97,7 +100,7 @@ def stale_fence(graph: Graph) -> FenceNote | None:
     """Our fence whose process was killed on this machine, or that is overdue; None: there is no such one. Reads."""
     note = read_note(graph)
     lock = current_lock(graph) if note is not None else None
-    if note is None or lock is None or note.identifier != lock.identifier or graph.own_fence == lock.identifier:
+    if note is None or lock is None or note.identifier != lock.identifier or graph.is_own_fence(lock):
         return None
     overdue = note.until is not None and time.time() > note.until + _OVERDUE_SECONDS
     if is_running(note.machine, note.pid) and (not overdue or clock_problem(graph.storage) is not None):
@@ -133,10 +136,7 @@ def current_lock(graph: Graph) -> BranchRef | None:
 
 def read_note(graph: Graph) -> FenceNote | None:
     """Our record of the fence, None when there is none. Reads."""
-    try:
-        return serde.from_json(FenceNote, graph.storage.read(FENCE_PATH))
-    except (FileNotFoundError, InvalidInput):
-        return None
+    return _NOTES.read(graph.storage, FENCE_PATH)
 
 
 def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
@@ -164,7 +164,7 @@ def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
         machine=this_machine(),
     )
     try:
-        graph.storage.write(FENCE_PATH, serde.dumps(note).encode())
+        _NOTES.write(graph.storage, FENCE_PATH, note)
     except BaseException:
         with contextlib.suppress(OpsError):
             _release(graph, note)
@@ -188,9 +188,9 @@ def _drain(graph: Graph, seconds: float) -> None:
         graph.run.pause(_POLL_SECONDS)
 
 
-def _lift(graph: Graph, note: FenceNote, alone: bool, on_lift: Callable[[], None] | None) -> None:
+def _lift(graph: Graph, note: FenceNote, fence: HeldFence, on_lift: Callable[[], None] | None) -> None:
     """Let the writers go on; never in the middle of what needs to be alone, which looks again under its lease."""
-    graph.settings = graph.settings.model_copy(update={"exclusive": alone})
+    fence.take_down()
     # The block's own end tries again, and after a kill whoever comes by.
     with contextlib.suppress(OpsError):
         while _compacts_internal_tables(graph):

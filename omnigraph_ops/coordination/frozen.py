@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable
 
 from omnigraph_ops.coordination.holds import Hold, freezes, is_active
+from omnigraph_ops.durations import age, moment
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.views.freeze_text import age_text, at
 
 
 def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
@@ -49,8 +49,8 @@ def frozen_text(target: str, hold: Hold) -> str:
     tables = hold.freeze.tables if hold.freeze is not None else ()
     what = f"{', '.join(tables)} of {target}" if tables else target
     why = f" ({hold.reason})" if hold.reason else ""
-    age = age_text(time.time() - hold.created_at)
     return (
-        f"{what} is frozen by {hold.owner}{why} since {age}, until {at(hold.expires_at)}; nothing was written; "
+        f"{what} is frozen by {hold.owner}{why} since {age(time.time() - hold.created_at)}, "
+        f"until {moment(int(hold.expires_at * 1e6))}; nothing was written; "
         f"`omnigraph-ops unfreeze {target} {hold.hold_id}` ends it"
     )

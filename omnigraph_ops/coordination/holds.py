@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.ids import is_ulid, new_ulid
@@ -82,6 +82,18 @@ class Hold:
         return f"{self.kind} hold {self.hold_id} of {self.owner}: {self.reason}"
 
 
+def _unknown(path: str, error: InvalidInput) -> None:
+    raise CorruptGraph(
+        f"{path} cannot be read, so what it protects is unknown: {error}; nothing was deleted; "
+        "restore the file, or delete it when you know that nobody needs the hold"
+    ) from None
+
+
+_HOLDS = Records(Hold, unreadable=_unknown)
+_READABLE = Records(Hold)
+"""For what protects nothing by it."""
+
+
 def place_hold(
     storage: Storage,
     versions: Sequence[HeldVersion],
@@ -113,12 +125,12 @@ def place_hold(
 
 def write_hold(storage: Storage, hold: Hold) -> None:
     """Put a hold, in place of the one of that id if there is one. Writes."""
-    storage.write(hold_path(hold.hold_id), serde.dumps(hold).encode())
+    _HOLDS.write(storage, hold_path(hold.hold_id), hold)
 
 
 def read_hold(storage: Storage, hold_id: str) -> Hold | None:
     """One hold, whether it counts or not; None when there is none, `CorruptGraph` for a damaged one. Reads."""
-    return _read(storage, hold_path(hold_id).rpartition("/")[2])
+    return _HOLDS.read(storage, hold_path(hold_id))
 
 
 def release_hold(storage: Storage, hold_id: str) -> None:
@@ -144,27 +156,21 @@ def active_holds(storage: Storage) -> tuple[Hold, ...]:
     Raises:
         CorruptGraph: a hold cannot be read, so what it protects is unknown.
     """
-    found = [hold for name in _names(storage) if (hold := _read(storage, name)) is not None and is_active(hold)]
+    found = [hold for _, hold in _HOLDS.all(storage, HOLDS_DIR) if is_active(hold)]
     return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
 
 
 def freezes(storage: Storage) -> tuple[Hold, ...]:
     """Every freeze that has a record, ended or not, oldest first; damaged records are left out. Reads."""
-    found = []
-    for name in _names(storage):
-        with contextlib.suppress(CorruptGraph):
-            hold = _read(storage, name)
-            found += [hold] if hold is not None and hold.freeze is not None else []
+    found = [hold for _, hold in _READABLE.all(storage, HOLDS_DIR) if hold.freeze is not None]
     return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
 
 
 def sweep_holds(storage: Storage) -> None:
     """Drop holds that no longer count; one that cannot be read stays for a person. Destroys dead holds."""
-    for name in _names(storage):
-        with contextlib.suppress(CorruptGraph):
-            hold = _read(storage, name)
-            if hold is not None and hold.freeze is None and not is_active(hold):
-                storage.delete(f"{HOLDS_DIR}/{name}")
+    for path, hold in _READABLE.all(storage, HOLDS_DIR):
+        if hold.freeze is None and not is_active(hold):
+            storage.delete(path)
 
 
 def is_active(hold: Hold) -> bool:
@@ -177,20 +183,3 @@ def hold_path(hold_id: str) -> str:
     if not is_ulid(hold_id):
         raise InvalidInput(f"{hold_id!r} is not the id of a hold")
     return f"{HOLDS_DIR}/{hold_id}.json"
-
-
-def _names(storage: Storage) -> list[str]:
-    return [name for name in storage.list(HOLDS_DIR) if name.endswith(".json")]
-
-
-def _read(storage: Storage, name: str) -> Hold | None:
-    path = f"{HOLDS_DIR}/{name}"
-    try:
-        return serde.from_json(Hold, storage.read(path))
-    except FileNotFoundError:
-        return None
-    except InvalidInput as error:
-        raise CorruptGraph(
-            f"{path} cannot be read, so what it protects is unknown: {error}; nothing was deleted; "
-            "restore the file, or delete it when you know that nobody needs the hold"
-        ) from None

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import OPERATIONS_DIR
-from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.storage.store import Storage
 
 
@@ -27,17 +26,17 @@ class Operation:
     """The number of the committer lease under which it was armed."""
 
 
+_OPERATIONS = Records(Operation)
+
+
 def record(storage: Storage, operation: Operation) -> None:
     """Note an operation before its sidecar is armed. Writes under `__maintenance/`."""
-    storage.write(_path(operation.operation_id), serde.dumps(operation).encode())
+    _OPERATIONS.write(storage, _path(operation.operation_id), operation)
 
 
 def lookup(storage: Storage, operation_id: str) -> Operation | None:
     """Our record of an operation, None when it is not ours (or the record is lost). Reads."""
-    try:
-        return serde.from_json(Operation, storage.read(_path(operation_id)))
-    except (FileNotFoundError, InvalidInput):
-        return None
+    return _OPERATIONS.read(storage, _path(operation_id))
 
 
 def forget(storage: Storage, operation_id: str) -> None:
@@ -47,9 +46,9 @@ def forget(storage: Storage, operation_id: str) -> None:
 
 def sweep(storage: Storage, pending: frozenset[str]) -> None:
     """Drop records of operations that have no sidecar any more: they finished or never armed. Destroys records."""
-    for name in storage.list(OPERATIONS_DIR):
-        if name.endswith(".json") and name not in pending:
-            storage.delete(f"{OPERATIONS_DIR}/{name}")
+    for path in _OPERATIONS.paths(storage, OPERATIONS_DIR):
+        if path.rpartition("/")[2] not in pending:
+            storage.delete(path)
 
 
 def _path(operation_id: str) -> str:

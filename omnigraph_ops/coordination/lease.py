@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records, refuse
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
@@ -58,6 +58,9 @@ class Lease:
     released: bool = False
     note: str = ""
     """What a holder leaves for the next one; each passes on what it does not change."""
+
+
+_LEASES = Records(Lease, unreadable=refuse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,7 @@ class LeaseKeeper:
             self._renewed_at = began
 
     def _write(self, lease: Lease) -> None:
-        self._storage.write(_file_of(self._place.path, lease.number), serde.dumps(lease).encode())
+        _LEASES.write(self._storage, _file_of(self._place.path, lease.number), lease)
 
     def _refuse_taken_over(self) -> None:
         if not self._is_ours():
@@ -215,11 +218,11 @@ def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
         if number == 0:
             return None
         try:
-            lease = serde.from_json(Lease, storage.read(_file_of(path, number)))
-        except FileNotFoundError:
-            continue  # its successor removed it meanwhile
+            lease = _LEASES.read(storage, _file_of(path, number))
         except InvalidInput:
             break
+        if lease is None:
+            continue  # its successor removed it meanwhile
         # A time that is no number never compares equal, not even to itself: such a file is unreadable too.
         if not math.isfinite(lease.ttl_seconds):
             break
@@ -331,7 +334,7 @@ def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before:
         machine=this_machine(),
     )
     began = _clock()
-    if not storage.create(_file_of(place.path, lease.number), serde.dumps(lease).encode()):
+    if not _LEASES.create(storage, _file_of(place.path, lease.number), lease):
         return None
     numbers = _numbers(storage, place.path)
     if max(numbers, default=0) > lease.number:

@@ -62,7 +62,7 @@ class Patience:
 
     def __init__(self, graph: Graph) -> None:
         self._graph, self._busy = graph, list(_BUSY_SECONDS)
-        self._left = 0.0 if graph.settings.exclusive else _LONGEST_PAUSE_SECONDS
+        self._left = 0.0 if graph.is_alone() else _LONGEST_PAUSE_SECONDS
 
     def beside_writer(self) -> float | None:
         """Seconds to wait for a writer to end its window, None when it had its time. Counts."""

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops import serde
 from omnigraph_ops.coordination.holds import HeldVersion
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import REMOVALS_DIR
-from omnigraph_ops.errors import InvalidInput, StalePlan
+from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.storage.store import Storage
 
@@ -44,6 +44,9 @@ class Removal:
         return same_chain and (self.versions is None or held.version in self.versions)
 
 
+_REMOVALS = Records(Removal)
+
+
 @contextlib.contextmanager
 def announced(
     storage: Storage, table_path: str, *, branch: str | None, versions: Sequence[int] | None
@@ -59,7 +62,7 @@ def announced(
         announced_at=time.time(),
     )
     path = f"{REMOVALS_DIR}/{new_ulid()}.json"
-    storage.write(path, serde.dumps(removal).encode())
+    _REMOVALS.write(storage, path, removal)
     try:
         yield
     finally:
@@ -68,10 +71,9 @@ def announced(
 
 def refuse_removed(storage: Storage, versions: Sequence[HeldVersion]) -> None:
     """Raise `StalePlan` when a cleanup is removing one of these versions; ask after the hold is placed. Reads."""
-    for name in _names(storage):
-        removal = _read(storage, name)
-        taken = [held for held in versions if removal is not None and _is_active(removal) and removal.takes(held)]
-        if removal is not None and taken:
+    for _, removal in _REMOVALS.all(storage, REMOVALS_DIR):
+        taken = [held for held in versions if _is_active(removal) and removal.takes(held)]
+        if taken:
             raise StalePlan(
                 f"version {taken[0].version} of {taken[0].table_path} is being removed by a cleanup ({removal.owner}); "
                 "nothing is held; hold a newer version, or try again when that cleanup has ended"
@@ -80,22 +82,10 @@ def refuse_removed(storage: Storage, versions: Sequence[HeldVersion]) -> None:
 
 def sweep_removals(storage: Storage) -> None:
     """Drop the announcements of processes that are gone. Destroys them."""
-    for name in _names(storage):
-        removal = _read(storage, name)
-        if removal is not None and not _is_active(removal):
-            storage.delete(f"{REMOVALS_DIR}/{name}")
+    for path, removal in _REMOVALS.all(storage, REMOVALS_DIR):
+        if not _is_active(removal):
+            storage.delete(path)
 
 
 def _is_active(removal: Removal) -> bool:
     return is_running(removal.machine, removal.pid) and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS
-
-
-def _names(storage: Storage) -> list[str]:
-    return [name for name in storage.list(REMOVALS_DIR) if name.endswith(".json")]
-
-
-def _read(storage: Storage, name: str) -> Removal | None:
-    try:
-        return serde.from_json(Removal, storage.read(f"{REMOVALS_DIR}/{name}"))
-    except (FileNotFoundError, InvalidInput):
-        return None

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.coordination.store_clock import MOST_SECONDS_APART, clock_problem
 from omnigraph_ops.durations import moment
@@ -59,6 +60,9 @@ class _Expiry:
     expires_at_us: int
 
 
+_EXPIRIES = Records(_Expiry)
+
+
 def seal(plan: P) -> P:
     """The plan with the digest of all its other fields. Pure."""
     return replace(plan, digest=serde.digest(replace(plan, digest="")))  # type: ignore[type-var]
@@ -99,7 +103,7 @@ def store(storage: Storage, plan: Sealable) -> PlanRef:
     """Keep a plan in the graph and return its name; drops long expired ones. Writes."""
     path = plan_path(plan.digest)
     sweep(storage, PLANS_DIR)
-    storage.write(path, serde.dumps(plan).encode())
+    Records(type(plan)).write(storage, path, plan)
     return PlanRef(uri=plan.uri, digest=plan.digest, path=path, expires_at_us=plan.expires_at_us)
 
 
@@ -110,15 +114,16 @@ def load(storage: Storage, cls: type[P], digest: str) -> P:
         StalePlan: it is gone, damaged or not the one the digest names; nothing was done.
     """
     path = plan_path(digest)
-    try:
-        plan = serde.from_json(cls, storage.read(path))
-    except FileNotFoundError:
-        raise StalePlan(f"the plan {digest} is no longer kept in {PLANS_DIR}; nothing was done; plan again") from None
-    except InvalidInput as error:
-        raise StalePlan(f"{path} is damaged, or from another release ({error}); nothing was done; plan again") from None
+    plan = Records(cls, unreadable=_damaged).read(storage, path)
+    if plan is None:
+        raise StalePlan(f"the plan {digest} is no longer kept in {PLANS_DIR}; nothing was done; plan again")
     if plan.digest != digest:
         raise StalePlan(f"{path} holds another plan; nothing was done; plan again")
     return plan
+
+
+def _damaged(path: str, error: InvalidInput) -> None:
+    raise StalePlan(f"{path} is damaged, or from another release ({error}); nothing was done; plan again") from None
 
 
 def plan_path(digest: str) -> str:
@@ -132,9 +137,8 @@ def sweep(storage: Storage, folder: str) -> None:
     """Drop the files of a folder that expired long ago; one that cannot be read stays for a person. Destroys files."""
     for name in storage.list(folder):
         path = f"{folder}/{name}"
-        try:
-            kept = serde.from_json(_Expiry, storage.read(path))
-        except (FileNotFoundError, InvalidInput):
+        kept = _EXPIRIES.read(storage, path)
+        if kept is None:
             continue
         if now_us() > kept.expires_at_us + _KEPT_AFTER_EXPIRY_US and clock_problem(storage) is None:
             storage.delete(path)

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import THROTTLE_DIR
-from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
+from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.storage.store import Storage
 
 Pause = Callable[[float], None]
@@ -73,6 +73,9 @@ class Ledger:
     next_start: float
 
 
+_LEDGERS = Records(Ledger)
+
+
 def next_start(ledger: Ledger, now: float, size: int, bytes_per_second: int) -> tuple[float, Ledger]:
     """When a task of `size` bytes may start, and the ledger after it. Pure."""
     start = max(now, min(ledger.next_start, now + _LONGEST_WAIT_SECONDS))
@@ -105,7 +108,7 @@ def slow_down(storage: Storage, seconds: float = _SLOW_DOWN_SECONDS) -> None:
     """Keep the next admission of anybody away for a while. Writes."""
     with _locked(storage):
         ahead = max(_read(storage).next_start, time.time() + seconds)
-        _write(storage, Ledger(next_start=ahead))
+        _LEDGERS.write(storage, _LEDGER, Ledger(next_start=ahead))
 
 
 def asks_to_slow_down(error: BaseException) -> bool:
@@ -141,7 +144,7 @@ def _book(storage: Storage, size: int, bytes_per_second: int, pause: Pause | Non
     """Take the next place in the ledger; the moment at which it begins. Writes."""
     with _locked(storage, pause):
         start, after = next_start(_read(storage), time.time(), size, bytes_per_second)
-        _write(storage, after)
+        _LEDGERS.write(storage, _LEDGER, after)
     return start
 
 
@@ -160,12 +163,5 @@ def _locked(storage: Storage, pause: Pause | None = None) -> Iterator[None]:
 
 def _read(storage: Storage) -> Ledger:
     """The ledger; one that is missing or damaged says that nobody waits. Reads."""
-    try:
-        ledger = serde.from_json(Ledger, storage.read(_LEDGER))
-    except (FileNotFoundError, InvalidInput):
-        return Ledger(next_start=0.0)
-    return ledger if math.isfinite(ledger.next_start) else Ledger(next_start=0.0)
-
-
-def _write(storage: Storage, ledger: Ledger) -> None:
-    storage.write(_LEDGER, serde.dumps(ledger).encode())
+    ledger = _LEDGERS.read(storage, _LEDGER)
+    return ledger if ledger is not None and math.isfinite(ledger.next_start) else Ledger(next_start=0.0)

@@ -13,6 +13,7 @@ from omnigraph_ops.demo.schema import DemoType
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.lance.text_index_process import process_of
 from omnigraph_ops.lance.text_indexer import home_of, is_installed
+from omnigraph_ops.progress import SILENT
 
 Dataset = Any
 """A `lance.LanceDataset`; the package publishes no types."""
@@ -64,7 +65,7 @@ def build_indexes(dataset: Dataset, declared: DemoType, text_release: str) -> No
         if kind == "INVERTED" and is_installed(home, text_release):
             request = {"kind": "build", "column": column, "name": f"{column}_idx"}
             place = {"uri": dataset.uri, "version": None, "storage_options": None}
-            process_of(home / text_release).ask(f"build index on {column}", {**place, **request}, lambda _text: None)
+            process_of(home / text_release).ask(f"build index on {column}", {**place, **request}, SILENT)
             dataset.checkout_latest()
         elif kind != "IVF_FLAT":
             dataset.create_scalar_index(column, kind, replace=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_s
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.ids import encode_ulid
 from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.location import locate
 
 _DOMAIN_MS = 1_795_000_000_000
@@ -27,9 +27,7 @@ TEXT_RELEASES = {3: "8.0.1", 6: "10.0.0"}
 """Which pylance takes words apart as the engine of a stamp does."""
 
 
-def write_demo_graph(
-    root: str | os.PathLike[str], spec: DemoSpec, *, on_progress: Callable[[str], None] | None = None
-) -> DemoSummary:
+def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: Progress = SILENT) -> DemoSummary:
     """Write a graph of either stamp that the real engine opens, loads into and optimizes. Writes.
 
     Raises:
@@ -53,7 +51,7 @@ def write_demo_graph(
         spec=spec,
         tables=built.tables,
         publisher=publisher,
-        say=on_progress or (lambda _message: None),
+        progress=progress,
     )
     return history.write()
 
@@ -83,7 +81,7 @@ class _History:
     spec: DemoSpec
     tables: tuple[DemoTable, ...]
     publisher: Publisher
-    say: Callable[[str], None]
+    progress: Progress
 
     def write(self) -> DemoSummary:
         """Every event, then what main publishes. Writes."""
@@ -103,14 +101,14 @@ class _History:
         return summary
 
     def _create(self) -> None:
-        self.say(f"creating {len(self.tables)} empty tables")
+        self.progress(f"creating {len(self.tables)} empty tables")
         empty = [tables.create_table(self.root, table, self.spec.stamp) for table in self.tables]
         self.publisher.create(
             tuple(table_version(table, dataset) for table, dataset in zip(self.tables, empty, strict=True))
         )
 
     def _load(self, load: int) -> None:
-        self.say(f"load {load + 1} of {self.spec.loads}")
+        self.progress(f"load {load + 1} of {self.spec.loads}")
         self.publisher.publish(tuple(self._load_table(table, load) for table in self.tables))
 
     def _load_table(self, table: DemoTable, load: int) -> TableVersion:
@@ -126,7 +124,7 @@ class _History:
             self.publisher.create_branch(name)
         written = tuple(f"review/hires-{n + 1}" for n in range(self.spec.written_branches))
         for number, name in enumerate(written):
-            self.say(f"writing on branch {name}")
+            self.progress(f"writing on branch {name}")
             self.publisher.create_branch(name)
             self._write_on_branch(name, number)
         return lazy + written
@@ -142,7 +140,7 @@ class _History:
     def _update(self) -> None:
         if not self.spec.updates:
             return
-        self.say(f"updating {self.spec.updates} people")
+        self.progress(f"updating {self.spec.updates} people")
         table = self._table(_WRITTEN_TABLE)
         tables.merge(tables.open_table(self.root, table), updated_rows(table.type, self.spec))
         self.publisher.publish((table_version(table, tables.open_table(self.root, table)),))
@@ -150,7 +148,7 @@ class _History:
     def _delete(self) -> None:
         if not self.spec.deletes:
             return
-        self.say(f"deleting {self.spec.deletes} rows per node table")
+        self.progress(f"deleting {self.spec.deletes} rows per node table")
         nodes = [table for table in self.tables if table.type.ends is None]
         edges = [table for table in self.tables if table.type.ends is not None]
         ids = [(table, deleted_ids(table.type, self.spec)) for table in nodes]
@@ -165,7 +163,7 @@ class _History:
 
     def _drift(self) -> None:
         for key in self.spec.drift_tables:
-            self.say(f"moving {key} past its pin by {self.spec.drift_kind}")
+            self.progress(f"moving {key} past its pin by {self.spec.drift_kind}")
             dataset = tables.open_table(self.root, self._table(key))
             tables.move_past_pin(dataset, key, self.spec.drift_kind)
 

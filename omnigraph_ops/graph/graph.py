@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Self
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.catalog import Catalog
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, version_path
+from omnigraph_ops.graph.run_context import RunContext
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.errors import lance_errors
@@ -18,18 +21,41 @@ from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Run
 
 
+# Compared by identity, and without a repr: what it is reached with holds secrets.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Graph:
-    """One graph at one place. Every read is fresh; nothing is cached but the accepted catalog."""
+    """One graph at one place, as one run sees it. Every read is fresh; nothing is cached but the accepted catalog."""
 
-    def __init__(self, context: GraphContext, stamp_format: StampFormat, settings: Settings) -> None:
-        self.context = context
-        self.format = stamp_format
-        self.settings = settings
-        self.own_fence: tuple[tuple[int, str], ...] | None = None
-        """Identifier of a schema-apply lock that this process holds as its fence."""
-        self.run = Run()
+    context: GraphContext
+    format: StampFormat
+    catalog: Catalog
+    run_context: RunContext
+
+    def under(self, run_context: RunContext) -> Self:
+        """The same open graph as another run sees it; this one stays as it is. Pure."""
+        return replace(self, run_context=run_context)
+
+    def with_settings(self, settings: Settings) -> Self:
+        """The same open graph under other settings, of the same run. Pure."""
+        return self.under(replace(self.run_context, settings=settings))
+
+    def with_run(self, run: Run) -> Self:
+        """The same open graph, worked on by that run. Pure."""
+        return self.under(replace(self.run_context, run=run))
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the run; whether it is alone says `is_alone`."""
+        return self.run_context.settings
+
+    @property
+    def run(self) -> Run:
         """The run that works on it, which stages tell of their units and ask whether to stop."""
-        self.catalog: Catalog = stamp_format.read_catalog(context.storage)
+        return self.run_context.run
+
+    def is_alone(self) -> bool:
+        """Whether nobody else publishes right now; ask each time, a fence may be lifted meanwhile. Reads the fence."""
+        return self.run_context.exclusive
 
     @property
     def uri(self) -> str:
@@ -103,9 +129,13 @@ class Graph:
 
     def is_locked(self) -> bool:
         """Whether a schema apply, or somebody else's fence, keeps writers away. Reads."""
-        return any(
-            b.name.lstrip("/") == SCHEMA_APPLY_LOCK and b.identifier != self.own_fence for b in self.lance_branches()
-        )
+        locks = (b for b in self.lance_branches() if b.name.lstrip("/") == SCHEMA_APPLY_LOCK)
+        return any(not self.is_own_fence(lock) for lock in locks)
+
+    def is_own_fence(self, lock: BranchRef) -> bool:
+        """Whether a schema-apply lock is the fence of this run, up or about to be removed. Pure."""
+        fence = self.run_context.fence
+        return fence is not None and fence.identifier == lock.identifier
 
     def table_uri(self, entry: TableEntry) -> str:
         return self.context.location.uri(entry.path)

@@ -7,6 +7,7 @@ from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, STAMP_KEY
 from omnigraph_ops.graph.plain import open_plain
+from omnigraph_ops.graph.run_context import RunContext
 from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
@@ -34,7 +35,9 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     context = GraphContext(location=location, storage=storage, lance=lance, access=access)
     stamp = _read_stamp(context)
     if stamp is not None:
-        return Graph(context, _FORMATS[stamp](), settings or Settings.from_env())
+        stamp_format, run_context = _FORMATS[stamp](), RunContext(settings=settings or Settings.from_env())
+        catalog = stamp_format.read_catalog(storage)
+        return Graph(context=context, format=stamp_format, catalog=catalog, run_context=run_context)
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
         raise NotAGraph(f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}")

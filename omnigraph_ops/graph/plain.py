@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import NotAGraph, StalePlan
@@ -18,6 +18,7 @@ from omnigraph_ops.graph.clones import reads_files_of
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
 from omnigraph_ops.graph.plain_format import PlainCatalog, PlainFormat, spec_of_schema, table_key_of
+from omnigraph_ops.graph.run_context import RunContext
 from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
@@ -41,18 +42,17 @@ class PlainGateway(LanceGateway):
         return False
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PlainGraph(Graph):
     """A folder of datasets, or one of them. Every state is a fresh look at their HEADs."""
 
-    def __init__(self, context: GraphContext, settings: Settings, only: str | None) -> None:
-        self._only = only
-        """The one dataset that was addressed, None for all of the folder."""
-        self._specs = PlainCatalog.empty()
-        super().__init__(context, PlainFormat(self._specs), settings)
+    catalog: PlainCatalog
+    only: str | None
+    """The one dataset that was addressed, None for all of the folder."""
 
     @property
     def target(self) -> str:
-        return self.uri if self._only is None else self.context.location.uri(self._only)
+        return self.uri if self.only is None else self.context.location.uri(self.only)
 
     def state(self, branch: str | None = None) -> BranchState:
         """Every dataset at its HEAD. Reads."""
@@ -102,7 +102,7 @@ class PlainGraph(Graph):
         return max(times, default=None)
 
     def stored(self) -> Iterator[Stored]:
-        return super().stored() if self._only is None else below_folder(self.storage, self._only)
+        return super().stored() if self.only is None else below_folder(self.storage, self.only)
 
     def cloned(self, table_path: str) -> str | None:
         """As far as neighbours in the folder go: clones elsewhere are not known to anybody. Reads."""
@@ -115,10 +115,10 @@ class PlainGraph(Graph):
 
     def is_gone(self, table_path: str) -> bool:
         # A run on one dataset cannot tell about its neighbours, which it does not look at.
-        return self._only is None and not is_dataset(self.storage, table_path)
+        return self.only is None and not is_dataset(self.storage, table_path)
 
     def _paths(self) -> tuple[str, ...]:
-        return (self._only,) if self._only is not None else self._folders()
+        return (self.only,) if self.only is not None else self._folders()
 
     def _folders(self) -> tuple[str, ...]:
         return tuple(p for p in folders_in(self.storage, "") if p.endswith(_SUFFIX))
@@ -137,9 +137,9 @@ class PlainGraph(Graph):
             versions = _versions(self.storage, path)
             if not versions:
                 return None
-            self._specs.note(spec_of_schema(key, path, None))
+            self.catalog.note(spec_of_schema(key, path, None))
             return _at(key, path, max(versions))
-        self._specs.note(spec_of_schema(key, path, head.schema))
+        self.catalog.note(spec_of_schema(key, path, head.schema))
         return _at(key, path, int(head.version))
 
 
@@ -166,7 +166,8 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
         only = None
     lance = PlainGateway(context.lance.storage_options)
     plain = GraphContext(location=location, storage=storage, lance=lance, access=context.access)
-    return PlainGraph(plain, settings, only)
+    catalog, run_context = PlainCatalog.empty(), RunContext(settings=settings)
+    return PlainGraph(context=plain, format=PlainFormat(catalog), catalog=catalog, run_context=run_context, only=only)
 
 
 def is_dataset(storage: Storage, path: str) -> bool:

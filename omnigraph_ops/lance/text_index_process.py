@@ -8,11 +8,12 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omnigraph_ops.lance.errors import LanceFailure, classify
+from omnigraph_ops.progress import SILENT, About, Progress
 from omnigraph_ops.storage.faults import reason_of
 
 _CHILD = Path(__file__).with_name("text_index_child.py")
@@ -55,7 +56,7 @@ class TextIndexProcess:
         with self._readiness:
             if self._is_ready:
                 return
-            said = self._wait(0, _START_SECONDS, lambda _text: None) if 0 in self._answers else {}
+            said = self._wait(0, _START_SECONDS, SILENT) if 0 in self._answers else {}
             self._is_ready = said.get("release") == self.release
         if not self._is_ready:
             self.stop()
@@ -64,7 +65,7 @@ class TextIndexProcess:
                 "no row was changed; run `omnigraph-ops install-text-indexer --again`"
             )
 
-    def ask(self, action: str, request: Mapping[str, object], progress: Callable[[str], None]) -> int:
+    def ask(self, action: str, request: Mapping[str, object], progress: Progress) -> int:
         """Let the child do one request; the version of the dataset afterwards. Writes.
 
         Raises:
@@ -80,7 +81,7 @@ class TextIndexProcess:
                 self._child.stdin.flush()
             except OSError:
                 self._answers[number].put({"error": self._ended()})
-        said = self._wait(number, _LONGEST_SECONDS, lambda text: progress(f"{action}: {text}"))
+        said = self._wait(number, _LONGEST_SECONDS, About(progress, action))
         if "error" in said:
             failure = LanceFailure(str(said["error"]))
             raise classify(failure)(f"cannot {action}: {reason_of(failure)}")
@@ -91,7 +92,7 @@ class TextIndexProcess:
         self._child.kill()
         self._child.wait()
 
-    def _wait(self, number: int, seconds: float, progress: Callable[[str], None]) -> dict[str, Any]:
+    def _wait(self, number: int, seconds: float, progress: Progress) -> dict[str, Any]:
         waited = 0.0
         try:
             while waited < seconds:

@@ -13,10 +13,10 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from omnigraph_ops.errors import OpsError
+from omnigraph_ops.progress import SILENT, Progress
 
 COMMAND = "omnigraph-ops install-text-indexer"
 RELEASES: dict[str, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ def is_installed(home: Path, release: str) -> bool:
     ).is_file()
 
 
-def install(home: Path, *, on_progress: Callable[[str], None] | None = None, again: bool = False) -> tuple[str, ...]:
+def install(home: Path, *, progress: Progress = SILENT, again: bool = False) -> tuple[str, ...]:
     """Install every release that is not there yet; which were installed. Writes below `home`.
 
     Args:
@@ -62,12 +62,12 @@ def install(home: Path, *, on_progress: Callable[[str], None] | None = None, aga
     Raises:
         OpsError: pip failed or the release does not start; what was installed before is as it was.
     """
-    done, say = [], on_progress or (lambda _text: None)
+    done = []
     for release, hashes in RELEASES.items():
         if is_installed(home, release) and not again:
-            say(f"pylance {release} is installed in {home / release}")
+            progress(f"pylance {release} is installed in {home / release}")
             continue
-        say(f"installing pylance {release} into {home / release}")
+        progress(f"installing pylance {release} into {home / release}")
         _install(home, release, hashes)
         done.append(release)
     return tuple(done)

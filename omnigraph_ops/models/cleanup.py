@@ -159,3 +159,10 @@ class CleanupReport:
     @property
     def failed(self) -> tuple[CleanupStats, ...]:
         return tuple(t for t in self.tables if t.error is not None)
+
+    @property
+    def policy(self) -> RetentionPolicy:
+        """What it went by, as far as the report tells: not whether also between pins. Pure."""
+        return RetentionPolicy(
+            keep_versions=self.keep_versions, older_than_secs=self.older_than_secs, expiry=self.expiry
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.models.optimize import UnitWindow
+from omnigraph_ops.models.optimize import UnitWindow, amplification
 
 
 class RunOutcome(StrEnum):
@@ -92,6 +93,25 @@ class Work:
     """Bytes rewritten per byte ingested."""
     preempted: int | None = None
     """How often another writer was first and the work was planned again; None when that is not known."""
+
+    @classmethod
+    def of(cls, parts: Iterable[Work]) -> Work:
+        """All of it as one; what no part can tell stays unknown. Pure."""
+        works = tuple(parts)
+        told = [w for w in works if w.bytes_ingested is not None]
+        ingested = sum(w.bytes_ingested or 0 for w in told) if told else None
+        preempted = [w.preempted for w in works if w.preempted is not None]
+        return cls(
+            fragments_removed=sum(w.fragments_removed for w in works),
+            fragments_added=sum(w.fragments_added for w in works),
+            versions_removed=sum(w.versions_removed for w in works),
+            files_removed=sum(w.files_removed for w in works),
+            bytes_rewritten=sum(w.bytes_rewritten for w in works),
+            bytes_ingested=ingested,
+            bytes_reclaimed=sum(w.bytes_reclaimed for w in works),
+            write_amplification=amplification(sum(w.bytes_rewritten for w in told), ingested),
+            preempted=sum(preempted) if preempted else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, PlannedFile
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.optimize import TableStats
+from omnigraph_ops.models.outcome import TableOutcome
 from omnigraph_ops.models.recovery import RecoveryOutcome
 from omnigraph_ops.models.repair import RepairReport
 from omnigraph_ops.models.retention import TableRowPlan, TableRowStats
@@ -20,6 +21,9 @@ class Unit:
     name: str
     """Of no other unit of the run; what a person reads."""
     stage: str
+    told_by: str = ""
+    """How the graph tells its effects, for a stage without a way of its own: by the `version` of its table, or by its
+    `files`."""
     digest: str = ""
     """Of the plan that allows it; empty for what nobody has to approve."""
     table_key: str = ""
@@ -53,9 +57,17 @@ class FilesDone:
 
 
 UnitValue = (
-    TableStats | CleanupStats | OrphanedFork | FilesDone | RepairReport | RecoveryOutcome | TableRowStats | BackupLeft
+    TableStats
+    | CleanupStats
+    | OrphanedFork
+    | FilesDone
+    | RepairReport
+    | RecoveryOutcome
+    | TableRowStats
+    | BackupLeft
+    | TableOutcome
 )
-"""What came of a unit, in the words of its stage."""
+"""What came of a unit, in the words of its stage, or in those that every stage shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +82,8 @@ class UnitResult:
     recovered: RecoveryOutcome | None = None
     expired: TableRowStats | None = None
     backed_up: BackupLeft | None = None
+    done: TableOutcome | None = None
+    """Its key is empty where the unit was about no table."""
 
     @classmethod
     def of(cls, value: UnitValue | None) -> UnitResult:
@@ -86,6 +100,7 @@ _FIELDS: dict[type, str] = {
     RecoveryOutcome: "recovered",
     TableRowStats: "expired",
     BackupLeft: "backed_up",
+    TableOutcome: "done",
 }
 
 

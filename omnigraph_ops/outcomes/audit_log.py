@@ -6,7 +6,6 @@ atomic put on any store and sort by time. Deleting the folder loses history and 
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import socket
 from collections.abc import Sequence
@@ -14,15 +13,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypedDict
 
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.durations import moment
-from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.storage.store import Storage
-from omnigraph_ops.views.readable import safe
+from omnigraph_ops.views.view import Section, View, filled
 
 _TIME_OF_ULID = 10
 """Characters of a ULID that tell its millisecond."""
@@ -62,6 +61,9 @@ class AuditEntry:
     """The run, as the history names it; the Airflow run for what a DAG did."""
     task: str | None = None
     """Of what a DAG did, the attempt of the task, so that each start has its end."""
+
+
+_ENTRIES = Records(AuditEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ def append(
     entry = AuditEntry(
         at_us=at_us, verb=verb, event=event, actor=actor, digest=digest, detail=detail, run=run, task=task
     )
-    storage.write(f"{AUDIT_DIR}/{new_ulid(at_us)}.json", serde.dumps(entry).encode())
+    _ENTRIES.write(storage, f"{AUDIT_DIR}/{new_ulid(at_us)}.json", entry)
     return entry
 
 
@@ -152,22 +154,21 @@ def read(storage: Storage, *, newest: int | None = None) -> tuple[AuditEntry, ..
 
 
 def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
-    entries = []
-    for name in names:
-        with contextlib.suppress(FileNotFoundError, InvalidInput):
-            entries.append(serde.from_json(AuditEntry, storage.read(f"{AUDIT_DIR}/{name}")))
-    return tuple(entries)
+    entries = (_ENTRIES.read(storage, f"{AUDIT_DIR}/{name}") for name in names)
+    return tuple(entry for entry in entries if entry is not None)
 
 
-def text(log: AuditLog) -> str:
-    """The log for a terminal, a line per entry; what could move its cursor is escaped. Pure."""
-    lines = [f"audit {log.uri} — {len(log.entries)} entries"]
-    for entry in log.entries:
-        run = f" in {entry.run}" if entry.run else ""
-        run += f", {entry.task}" if entry.task else ""
-        said = f"{entry.verb:<8} {entry.event:<11} {entry.actor}{run}: {entry.detail} [{entry.digest}]"
-        lines.append(f"  {moment(entry.at_us)}  {safe(said)}")
-    return "\n".join(lines)
+def audit_view(log: AuditLog) -> View:
+    """The log, oldest entry first. Pure."""
+    rows = tuple(
+        (moment(e.at_us), e.verb, e.event.value, e.actor, e.run or "", e.task or "", e.detail, e.digest)
+        for e in log.entries
+    )
+    header = ("When", "Verb", "Event", "By", "Run", "Task", "Detail", "Digest")
+    return View(
+        title=f"audit {log.uri} — {len(log.entries)} entries",
+        sections=filled([Section(title="Entries", header=header, rows=rows)]),
+    )
 
 
 def shell_actor() -> str:

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.models.backup import BackupLeft, BackupRecord, BackupStart, Tally
 from omnigraph_ops.outcomes.backup_places import RECORD, STARTED, present_files, uri_of
 from omnigraph_ops.storage.store import Storage
 
+_STARTS = Records(BackupStart)
+
 
 def write_record(destination: Storage, record: BackupRecord) -> BackupRecord:
     """Seal and write the record, which finishes the backup. Writes."""
     sealed = replace(record, digest=serde.digest(replace(record, digest="")))
-    destination.write(f"{record.backup_id}/{RECORD}", serde.dumps(sealed).encode())
+    Records(BackupRecord).write(destination, f"{record.backup_id}/{RECORD}", sealed)
     return sealed
 
 
@@ -27,12 +30,13 @@ def read_record(destination: Storage, backup_id: str) -> BackupRecord:
         CorruptGraph: its record was damaged or altered.
     """
     where = uri_of(destination, backup_id)
-    try:
-        record = serde.from_json(BackupRecord, destination.read(f"{backup_id}/{RECORD}"))
-    except FileNotFoundError:
-        raise InvalidInput(_why_none(destination, backup_id)) from None
-    except InvalidInput as error:
+
+    def damaged(_path: str, error: InvalidInput) -> None:
         raise CorruptGraph(f"{where}/{RECORD} is damaged ({error}); the backup cannot be trusted") from None
+
+    record = Records(BackupRecord, unreadable=damaged).read(destination, f"{backup_id}/{RECORD}")
+    if record is None:
+        raise InvalidInput(_why_none(destination, backup_id))
     if serde.digest(replace(record, digest="")) != record.digest or record.backup_id != backup_id:
         raise CorruptGraph(f"{where}/{RECORD} was altered after it was sealed; the backup cannot be trusted")
     outside = next((p for p in _paths(record) if {"", ".", ".."}.intersection(p.split("/"))), None)
@@ -48,15 +52,12 @@ def is_finished(destination: Storage, backup_id: str) -> bool:
 
 def write_start(destination: Storage, start: BackupStart) -> None:
     """Say that a backup is being made. Writes."""
-    destination.write(f"{start.backup_id}/{STARTED}", serde.dumps(start).encode())
+    _STARTS.write(destination, f"{start.backup_id}/{STARTED}", start)
 
 
 def read_start(destination: Storage, backup_id: str) -> BackupStart | None:
     """How a backup was begun; None when nothing readable says so. Reads."""
-    try:
-        return serde.from_json(BackupStart, destination.read(f"{backup_id}/{STARTED}"))
-    except (FileNotFoundError, InvalidInput):
-        return None
+    return _STARTS.read(destination, f"{backup_id}/{STARTED}")
 
 
 def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:

@@ -3,7 +3,7 @@
 spark-submit --master MASTER rewrite_table.py --graph URI --table KEY [--result-uri PATH]
 
 It may be submitted again after any failure: what a killed driver armed is finished first, and what its
-workers finished is not executed again (docs/spark.md).
+workers finished is not executed again (docs/how-to/spark.md).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -21,9 +22,10 @@ from omnigraph_ops.errors import OpsError, StorageError, TransientError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import RewritePolicy, TableStats
+from omnigraph_ops.progress import About, Lines
 from omnigraph_ops.spark.executor import SparkExecutor
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage
@@ -55,7 +57,7 @@ def _optimize(spark: SparkSession, arguments: argparse.Namespace) -> TableStats:
         graph,
         table_key,
         executor=SparkExecutor(spark.sparkContext),
-        on_progress=lambda text: print(f"{table_key}: {text}", flush=True),
+        progress=About(Lines(partial(print, flush=True)), table_key),
     )
 
 

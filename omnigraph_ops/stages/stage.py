@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Q, Request
 from omnigraph_ops.views.view import Question, View
 
@@ -23,8 +24,7 @@ else:
     P = TypeVar("P")
 R = TypeVar("R")
 """The report of a stage."""
-Tell = Callable[[str], None]
-"""Takes a sentence about the progress."""
+Tell = Progress
 
 
 class Effect(StrEnum):
@@ -125,6 +125,12 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     """What the page about its DAG says beside the tasks, as Markdown."""
     button: ClassVar[str] = ""
     """What leads to its form on the page of a graph; empty: nothing does, because the form has to be filled in."""
+    age: ClassVar[str] = ""
+    """Below which age `--allow-young` is needed, as in `1h`; empty: there is no such age."""
+    uses_engine: ClassVar[bool] = False
+    """Whether the engine's own binary does the work, which `--engine` may name."""
+    keeps_previews: ClassVar[bool] = False
+    """Whether a preview is kept in the graph, so that `--plan DIGEST` finds it."""
 
     @abstractmethod
     def plan(self, graph: Graph, request: Q, tell: Tell) -> P:
@@ -169,9 +175,10 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         """
         return ()
 
-    def failures(self, report: R) -> Sequence[tuple[str, str]]:
-        """What failed, and why: a table, a file. Any of it makes a run fail. Pure."""
-        return [(table.table_key, table.error) for table in self.outcome(report).tables if table.error is not None]
+    def failures(self, report: R) -> Sequence[str]:
+        """What failed, a sentence each. Any of it makes a run fail. Pure."""
+        outcome = self.outcome(report)
+        return (*(f"{t.table_key}: {t.error}" for t in outcome.tables if t.error is not None), *outcome.failures)
 
     def report_in(self, results: RunResults) -> R | None:
         """The report of this stage among what the tasks of a run left. Pure."""
@@ -188,6 +195,14 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
 
     def files(self, plan: P) -> Sequence[Any]:
         """Every file that goes, with `path` and `size`. Pure."""
+        return ()
+
+    def terms(self, of: Q | P) -> str:
+        """The policy in a phrase, empty when there is none. Pure."""
+        return ""
+
+    def warnings(self, of: Q | P) -> tuple[str, ...]:
+        """What a person should hear before anything is planned or carried out. Pure."""
         return ()
 
     def too_young(self, of: Q | P) -> str | None:

@@ -14,7 +14,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile("Read-only file system"), "mount that file system writable, or name another place"),
     (
         re.compile(r"Permission denied|Access ?Denied|\bForbidden\b", re.IGNORECASE),
-        "give this account the rights of docs/security.md, then run again",
+        "give this account the rights of docs/reference/rights.md, then run again",
     ),
 )
 

@@ -1,26 +1,11 @@
-"""Markdown and human units for approval bodies; whatever comes from a graph is only text here. Pure."""
+"""Markdown of views and of their parts; whatever comes from a graph is only text here. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.sizes import human_bytes
-
-__all__ = [
-    "code",
-    "count",
-    "digest_line",
-    "digest_shown",
-    "human_bytes",
-    "human_seconds",
-    "line",
-    "no_answer",
-    "prose",
-    "ranges",
-    "some",
-    "table",
-]
+from omnigraph_ops.views.view import Section, View
 
 MOST_RANGES = 50
 """A table of which every other version stays has as many ranges as versions."""
@@ -33,8 +18,23 @@ _DIGEST_LINE = re.compile(r"`(sha256:[0-9a-f]{64})`\Z")
 _WORD_JOINER = "\u2060"
 
 
-def no_answer(answer_by: str | None) -> str:
-    return f"- **No answer**{f' by {answer_by}' if answer_by else ' in time'}: counts as Reject."
+def document(view: View) -> str:
+    """The view as GitHub-flavoured Markdown. Pure."""
+    lines = [f"# {prose(view.title)}", "", *facts(view.facts)]
+    for section in view.sections:
+        lines += ["", f"## {prose(section.title)}", "", *contents(section)]
+    return "\n".join(lines)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Facts as a list. Pure."""
+    return [f"- {name}: {prose(value)}" for name, value in pairs]
+
+
+def contents(section: Section) -> list[str]:
+    """What a section has below its title. Pure."""
+    rows = [[prose(cell) for cell in row] for row in section.rows]
+    return [f"- {prose(line)}" for line in section.lines] + (table(section.header, rows) if rows else [])
 
 
 def digest_line(digest: str) -> str:

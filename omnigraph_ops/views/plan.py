@@ -8,12 +8,10 @@ from typing import Any, Protocol
 
 from omnigraph_ops.durations import moment
 from omnigraph_ops.sizes import human_bytes
-from omnigraph_ops.views.view import Section, View
+from omnigraph_ops.views.view import Section, View, first
 
 MOST_ROWS = 1000
 """Files, or rows of any other list, that a page shows; the kept plan has all of them."""
-_LONGEST = 2000
-"""Characters of a cell."""
 
 
 class SealedPlan(Protocol):
@@ -36,18 +34,18 @@ def bounded(view: View, kept: str) -> View:
 
 
 def _first(section: Section) -> Section:
-    number = max(len(section.lines), len(section.rows))
-    more = f", the first {MOST_ROWS:,} of {number:,}" if number > MOST_ROWS else ""
+    part, hidden = first(section, MOST_ROWS)
     return replace(
-        section,
-        title=section.title + more,
-        lines=tuple(map(_cut, section.lines[:MOST_ROWS])),
-        rows=tuple(tuple(map(_cut, row)) for row in section.rows[:MOST_ROWS]),
+        part,
+        title=section.title + (f", the first {MOST_ROWS:,} of {MOST_ROWS + hidden:,}" if hidden else ""),
+        lines=tuple(map(cut, part.lines)),
+        rows=tuple(tuple(map(cut, row)) for row in part.rows),
     )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+def cut(text: str, longest: int = 2000) -> str:
+    """The first characters of a very long text. Pure."""
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def sealed_facts(plan: SealedPlan) -> tuple[tuple[str, str], ...]:
@@ -63,7 +61,7 @@ def files_section(rows: Iterable[tuple[str, str, str]]) -> Section:
     """Every file that a plan removes: path, kind, size. Pure."""
     found = tuple(rows)
     number = "" if len(found) > MOST_ROWS else f" ({len(found):,})"
-    return Section(title=f"Every file that goes{number}", header=("Path", "What", "Size"), rows=found)
+    return Section(title=f"Every file that goes{number}", header=("Path", "What", "Size"), rows=found, most=0)
 
 
 def counted(number: int | None) -> str:

@@ -6,4 +6,4 @@ imports this package and `import lance` alone costs a second and a half.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

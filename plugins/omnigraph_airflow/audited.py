@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph_airflow.run_record import decision_of
+from omnigraph_airflow.task_run import run_of
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
@@ -75,10 +76,7 @@ def audited(graph: Graph, stage: str, decision: Decision) -> Iterator[Audited]:
 
     An error before the first effect is told only where it may have had one all the same.
     """
-    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-
-    run = graph.run
-    assert isinstance(run, RecordedRun), "every task keeps a journal"
+    run = run_of(graph)
     run.decisions = (decision_of(stage, decision),)
     work = Audited(run=run, storage=graph.storage, digest=decision.digest)
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph_airflow.decisions import Decision
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import CONSENTS_DIR
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput
 from omnigraph_ops.graph.ids import now_us
@@ -57,6 +57,13 @@ class Consent:
     decision: Decision | None = None
 
 
+def _damaged(path: str, error: InvalidInput) -> None:
+    raise ApprovalMissing(f"{path} is damaged ({error}); nothing was done; trigger a new run") from None
+
+
+_CONSENTS = Records(Consent, unreadable=_damaged)
+
+
 def question_of(context: Context, task_id: str) -> QuestionId:
     """The question of a task in the run of this context. Pure."""
     run = context["dag_run"]
@@ -76,7 +83,7 @@ def about(context: Context, question: QuestionId, digest: str) -> Consent:
 
 def keep(storage: Storage, consent: Consent) -> None:
     """Keep a consent instead of an earlier one to the same question. Writes."""
-    storage.write(consent.question.path, serde.dumps(consent).encode())
+    _CONSENTS.write(storage, consent.question.path, consent)
 
 
 def read(storage: Storage, question: QuestionId) -> Consent | None:
@@ -85,12 +92,9 @@ def read(storage: Storage, question: QuestionId) -> Consent | None:
     Raises:
         ApprovalMissing: what is kept there is damaged or about another question.
     """
-    try:
-        found = serde.from_json(Consent, storage.read(question.path))
-    except FileNotFoundError:
+    found = _CONSENTS.read(storage, question.path)
+    if found is None:
         return None
-    except InvalidInput as error:
-        raise ApprovalMissing(f"{question.path} is damaged ({error}); nothing was done; trigger a new run") from None
     asked = found.question
     if (asked.dag_id, asked.run_id, asked.task_id) != (question.dag_id, question.run_id, question.task_id):
         raise ApprovalMissing(f"{question.path} is about another question; nothing was done; trigger a new run")

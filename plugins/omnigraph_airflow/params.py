@@ -98,7 +98,7 @@ def budget_params() -> dict[str, Param]:
             type="boolean",
             title="Only tables past a threshold",
             section=section,
-            description_md="Small fragments, unindexed rows, deleted rows; see `docs/budgets.md`.",
+            description_md="Small fragments, unindexed rows, deleted rows; see `docs/how-to/bound-a-night.md`.",
         ),
     }
 

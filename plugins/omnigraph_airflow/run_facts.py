@@ -11,7 +11,6 @@ from omnigraph_ops.models import DriftFinding, OptimizePlan, OptimizeReport, Rec
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
 from omnigraph_ops.models.history import RunDecision
 from omnigraph_ops.models.outcome import Outcome
-from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.stages.stage import AnyPlanned
 
 
@@ -50,8 +49,8 @@ class RunFacts:
     """What was planned, by the name of the stage."""
     reports: Mapping[str, Any] = field(default_factory=dict)
     """What the stages report, by their names."""
-    noted: tuple[Outcome, ...] = ()
-    """What came of stages in the terms that all share, whether or not there is a report."""
+    outcomes: tuple[Outcome, ...] = ()
+    """What came of the stages that left no report here."""
     drift: tuple[DriftFinding, ...] | None = None
     """Tables that are ahead of what is published now; None: nobody looked, or could."""
     optimize_plan: OptimizePlan | None = None
@@ -64,10 +63,4 @@ class RunFacts:
         """What came of a stage; None when it was not carried out. Pure."""
         if stage.name in self.reports:
             return stage.outcome(self.reports[stage.name])
-        return next((outcome for outcome in self.noted if outcome.stage == stage.name), None)
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """What came of every stage that was carried out. Pure."""
-        found = (self.outcome_of(stage) for stage in BY_NAME.values())
-        return tuple(outcome for outcome in found if outcome is not None)
+        return next((outcome for outcome in self.outcomes if outcome.stage == stage.name), None)

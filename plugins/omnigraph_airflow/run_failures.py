@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from omnigraph_airflow.run_facts import Failure, RunFacts
-from omnigraph_ops.stages.registry import BY_NAME
+from omnigraph_ops.stages.registry import planned
 
 _BAD_STATES = ("failed", "upstream_failed")
 
@@ -29,20 +29,21 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
 
 def _tables(facts: RunFacts) -> tuple[str, ...]:
     named = [_sentence(f) for f in facts.failures if f.table_key is not None]
-    sentences = [f.message for f in facts.failures]
-    named += [f"{what}: {why}" for what, why in _of_stages(facts) if not any(why in said for said in sentences)]
+    named += _of_stages(facts)
     told = {f.table_key for f in facts.failures}
+    for outcome in facts.outcomes:
+        broken = [t for t in outcome.tables if t.error and t.table_key not in told]
+        named += [f"{outcome.stage} {t.table_key}: {t.error}" for t in broken]
+        named += [f"{outcome.stage}: {failure}" for failure in outcome.failures]
     tables = facts.optimize.tables if facts.optimize else ()
     return (*named, *(f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told))
 
 
-def _of_stages(facts: RunFacts) -> Iterator[tuple[str, str]]:
-    """What the stages say that failed: what, and why. Pure."""
-    for stage in BY_NAME.values():
-        if stage.name in facts.reports:
-            yield from stage.failures(facts.reports[stage.name])
-        elif (outcome := facts.outcome_of(stage)) is not None:
-            yield from ((table.table_key, table.error) for table in outcome.tables if table.error is not None)
+def _of_stages(facts: RunFacts) -> Iterator[str]:
+    """What failed by the reports of stages, where no task has said it. Pure."""
+    said = [f"{f.table_key}: {f.message}" for f in facts.failures]
+    for name, report in facts.reports.items():
+        yield from (line for line in planned(name).failures(report) if not any(line in one for one in said))
 
 
 def _sentence(failure: Failure) -> str:

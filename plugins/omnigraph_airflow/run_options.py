@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from omnigraph_ops.stages.optimize import Budget
 
 
-def apply_policy(graph: Graph, policy: Any, cutoff: Any, auto: Any) -> None:
-    """Let a run's params win over the deployment's settings. Changes the open graph's settings."""
-    graph.settings = graph.settings.for_run(
-        policy=policy or None, cutoff=int(cutoff) if cutoff else None, auto=bool(auto)
-    )
+def under_policy(graph: Graph, policy: Any, cutoff: Any, auto: Any) -> Graph:
+    """The graph with a run's params in place of the deployment's settings. Pure."""
+    settings = graph.settings.for_run(policy=policy or None, cutoff=int(cutoff) if cutoff else None, auto=bool(auto))
+    return graph.with_settings(settings)
 
 
 def policy_arguments(policy: Any, cutoff: Any, auto: Any) -> list[str]:

@@ -34,11 +34,12 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
         recovery=facts.recovery,
         backup=facts.backup,
         verified=facts.verified,
+        outcomes=facts.outcomes,
         decisions=decisions_of(facts),
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         attention=attention,
     )
-    return reduce(with_value, (*facts.plans.values(), *facts.reports.values(), *facts.noted), results)
+    return reduce(with_value, (*facts.plans.values(), *facts.reports.values()), results)
 
 
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_airflow.run_facts import RunFacts
@@ -22,10 +22,11 @@ from omnigraph_ops.models import (
 from omnigraph_ops.sizes import human_bytes
 from omnigraph_ops.stages.registry import planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
-from omnigraph_ops.views.markdown import prose
+from omnigraph_ops.views.details import amplification
+from omnigraph_ops.views.markdown import contents, prose
+from omnigraph_ops.views.markdown import facts as markdown_facts
 from omnigraph_ops.views.markdown import table as markdown_table
-from omnigraph_ops.views.render import amplification_text
-from omnigraph_ops.views.view import View
+from omnigraph_ops.views.view import View, first
 
 _MOST_ROWS = 50
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
@@ -124,7 +125,7 @@ def _optimize(facts: RunFacts) -> list[str]:
     lines = _table(header, (_optimize_cells(t) for t in work))
     lines += [f"{rest} of {len(report.tables)} tables had nothing to do."]
     lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []
-    return lines + ([f"The run {amplification_text(report)}."] if report.bytes_rewritten else [])
+    return lines + ([f"The run {amplification(report)}."] if report.bytes_rewritten else [])
 
 
 def _optimize_cells(stats: TableStats) -> tuple[str, ...]:
@@ -154,7 +155,7 @@ def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
     lines = [_decision(facts.decisions.get(stage.name), plan.digest)]
     outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
     if outcome is None:
-        left = [f"- {prose(name)}: {prose(value)}" for name, value in stage.view(plan).facts if value != plan.digest]
+        left = markdown_facts((name, value) for name, value in stage.view(plan).facts if value != plan.digest)
         return [*lines, "", "Nothing was done. The plan:", "", *left]
     lines += ["", *(f"{prose(said[0].upper() + said[1:])}." for said in (outcome.detail, outcome.problem) if said)]
     if report is None:
@@ -163,16 +164,14 @@ def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
     return [*lines, *_contents(stage.view(report), touched)]
 
 
-def _contents(view: View, first: Collection[str]) -> Iterator[str]:
+def _contents(view: View, touched: Collection[str]) -> Iterator[str]:
     """The facts and the first rows of each section, before all others those of some tables. Pure."""
-    yield from (f"- {prose(name)}: {prose(value)}" for name, value in view.facts)
+    yield from markdown_facts(view.facts)
     for section in view.sections:
-        number = max(len(section.lines), len(section.rows))
-        more = f", the first {_MOST_ROWS} of {number:,}" if number > _MOST_ROWS else ""
-        yield from ("", f"{prose(section.title)}{more}:", "")
-        yield from (f"- {prose(line)}" for line in section.lines[:_MOST_ROWS])
-        rows = sorted(section.rows, key=lambda row: row[0] not in first)
-        yield from _table(section.header, rows[:_MOST_ROWS])
+        ordered = replace(section, rows=tuple(sorted(section.rows, key=lambda row: row[0] not in touched)))
+        shown, hidden = first(ordered, _MOST_ROWS)
+        more = f", the first {_MOST_ROWS} of {_MOST_ROWS + hidden:,}" if hidden else ""
+        yield from ("", f"{prose(section.title)}{more}:", "", *contents(shown))
 
 
 def _decision(decision: Decision | None, digest: str) -> str:

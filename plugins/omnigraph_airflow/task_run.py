@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
@@ -13,7 +13,6 @@ from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_record import header_of
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.stages.registry import tasks_by_stage
-from omnigraph_ops.watch import Run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,9 +32,10 @@ class StageSkipped(AirflowSkipException):
 
 
 @contextlib.contextmanager
-def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator[RecordedRun]:
+def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator[Graph]:
     """Let a task speak to a journal of its own in the block, after telling what its earlier attempts did. Writes.
 
+    Yields the graph as this run sees it.
     A journal that cannot be ended stops nothing: the graph tells later what the task did.
 
     Args:
@@ -46,11 +46,11 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
     from omnigraph_ops.outcomes.runs.tasks import leave
 
     header = header_of(context, graph.target, stages=stages_of(context), stamp=graph.stamp)
-    run = graph.run = RecordedRun(graph, header, Snapshot(), attempt_of(context))
+    run = RecordedRun(graph, header, Snapshot(), attempt_of(context))
     _close_earlier(context, graph, run)
     skipped = ""
     try:
-        yield run
+        yield graph.with_run(run)
     except StageSkipped as skip:
         skipped = str(skip)
         raise
@@ -61,12 +61,20 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
             run.notes(StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id))
         raise
     finally:
-        graph.run = Run()
         try:
             leave(graph, run, skipped=skipped)
         except Exception as error:
             # Not only errors of ours: the work is done, or has failed with an error of its own.
             _log.warning("What this task did could not be noted in the graph: %s", error)
+
+
+def run_of(graph: Graph) -> RecordedRun:
+    """The run of the task that is at work on a graph. Pure."""
+    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+
+    run = graph.run
+    assert isinstance(run, RecordedRun), "every task keeps a journal"
+    return run
 
 
 def failures_of(context: Context, table_key: str | None, error: Exception) -> Sequence[Failure]:
@@ -96,8 +104,8 @@ def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
 
     mine = attempt_of(context)
     if mine.try_number > 1:
-        close(graph, run.header.run_id, is_over=_before(mine), warn=_log.warning)
 
+        def is_over(task: TaskAttempt) -> bool:
+            return task.instance == mine.instance and task.try_number < mine.try_number
 
-def _before(mine: TaskAttempt) -> Callable[[TaskAttempt], bool]:
-    return lambda task: task.instance == mine.instance and task.try_number < mine.try_number
+        close(graph, run.header.run_id, is_over=is_over, warn=_log.warning)

@@ -17,7 +17,7 @@ from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.history.results import Snapshot
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
 from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph
 from tests.support.history import header
 from tests.support.kills import AFTER, BEFORE, kill_at

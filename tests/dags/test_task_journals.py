@@ -24,6 +24,7 @@ from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
 from tests.support.orphans import age
 from tests.support.shell import runner
+from tests.support.tables import PERSON, entry_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 WHOLE = f"{DAG}/{RUN}"
@@ -360,3 +361,28 @@ def test_a_task_without_a_place_for_its_journal_begins_nothing(graph: Graph) -> 
     assert plan_cleanup(graph, RetentionPolicy(keep_versions=1)).total_versions == cleanup.plan.total_versions
     cleanup.run.states["cleanup_table"] = "failed"
     assert cleanup.record().outcome is RunOutcome.FAILED
+
+
+def test_a_table_that_fails_in_the_middle_of_its_work_is_a_failed_row(graph: Graph) -> None:
+    from omnigraph_airflow.operators.optimize import (
+        OptimizeTablesOperator,
+        PlanOptimizeOperator,
+        SummarizeOptimizeOperator,
+    )
+
+    entry = entry_of(graph, PERSON)
+    run = DagRun(root=Path(graph.uri), states={"plan_optimize": "success", "optimize_table": "failed"})
+    plan = PlanOptimizeOperator(task_id="plan_optimize", graph=graph.uri).execute(run.context("plan_optimize"))
+    next(Path(graph.uri, entry.path, "data").glob("*.lance")).unlink()
+    lot = OptimizeTablesOperator(task_id="optimize_table", graph=graph.uri, lot=[PERSON])
+    with pytest.raises(Exception, match=r"\S"):
+        lot.execute(run.context("optimize_table"))
+    summary = SummarizeOptimizeOperator(
+        task_id="summarize", graph=graph.uri, plan=plan, table_tasks=("optimize_table",)
+    ).execute(run.context("summarize"))
+    (row,) = (row for row in summary["tables"] if row["table_key"] == PERSON)
+    assert row["error"]
+    run.report()
+    found = history.read_run(graph, WHOLE)
+    assert found is not None
+    assert [(t.outcome, t.error) for t in found.tables if t.table_key == PERSON] == [(RunOutcome.FAILED, row["error"])]

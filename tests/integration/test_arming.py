@@ -26,8 +26,10 @@ from omnigraph_ops.lance.commits import ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.files import tracked_files
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, table_run
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
@@ -145,7 +147,7 @@ def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_
     monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
     once_armed(monkeypatch, lambda: sidecar(graph))
     with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):
-        optimize_table(graph, PERSON, on_progress=said.append)
+        optimize_table(graph, PERSON, progress=Lines(said.append))
     assert any(f"preempted, planning again: sidecar {FOREIGN}" in text and "while arming" in text for text in said)
     assert sidecar_names(graph.storage) == {f"{FOREIGN}.json"}
     assert (entry_of(graph, PERSON), graph.open_head(before).version) == (before, before.version)

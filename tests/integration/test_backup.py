@@ -371,7 +371,7 @@ def test_the_list_and_the_shell(demo_graph: DemoGraph, tmp_path: Path, cli: Cli)
     done = cli("backup", graph.uri, str(target), "--json", "--max-bytes-per-second", "1GB")
     assert done.code == 0
     first = done.json["backup"]
-    assert "copied" in done.err
+    assert "copying: " in done.err
     assert cli("backup", graph.uri, str(target), "--quiet", "--incremental-from", first).err == ""
     killed_backup(graph.uri, target, "copy_file", 3)
     Path(first, "backup.json").write_text("{}")

@@ -150,7 +150,7 @@ def test_auto_takes_only_what_is_past_a_threshold(demo_graph: DemoGraph, stamp: 
     graph = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(auto=True, cutoff=4))
     assert {t.table_key for t in plan_optimize(graph).productive()} == {PERSON, KNOWS}  # two thirds are unindexed
     optimize_all(graph)
-    graph.settings = Settings(auto=True, cutoff=4, auto_unindexed_share=0.5, auto_off=(KNOWS,))
+    graph = graph.with_settings(Settings(auto=True, cutoff=4, auto_unindexed_share=0.5, auto_off=(KNOWS,)))
     write(graph, PERSON, copies("a", 2))
     write(graph, KNOWS, delete_first(6))
     found = {t.table_key: (t.decision, t.skipped) for t in plan_optimize(graph).tables}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -104,7 +105,7 @@ def test_drift_is_repaired_only_with_the_right_flags(cli: Cli, demo_graph: DemoG
     assert cli("repair", graph.uri).code == 0
     refused = cli("repair --confirm", graph.uri)
     assert (refused.code, "refused" in refused.out) == (1, True)
-    assert "Error: repair refused 1 suspicious or unverifiable table(s); review" in refused.err
+    assert "Error: repair refused 1 suspicious or unverifiable table(s), they are as they were; review" in refused.err
     usage = cli("repair --force", graph.uri)
     assert_refused(usage, "--force requires --confirm", code=2)
     forced = cli("repair --force --confirm", graph.uri)
@@ -121,7 +122,7 @@ def test_cleanup_without_confirm_deletes_nothing_and_says_so(cli: Cli, demo_grap
         f"cleanup is destructive — rerun with --confirm. Policy for {graph.uri}: "
         "keep 5 versions, remove anything older than 604800s\n"
     ) in outcome.err
-    assert outcome.out.splitlines()[-1].startswith("digest sha256:")
+    assert re.search(r"^  Digest +sha256:[0-9a-f]{64}$", outcome.out, re.MULTILINE)
     assert tree_of(graph.uri) == tree
 
 
@@ -174,7 +175,7 @@ def test_destroying_on_a_remote_graph_needs_consent(cli: Cli) -> None:
 def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     code = main(arguments)
     out, err = capsys.readouterr()
-    assert_refused(Outcome(code=code, out=out, err=err), "--help` lists what it takes", code=2)
+    assert_refused(Outcome(code=code, out=out, err=err), "--help` lists", code=2)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_a_misspelled_verb_is_named_with_what_it_may_mean(
     capsys: pytest.CaptureFixture[str], word: str, meant: str
 ) -> None:
     assert main([word, "g"]) == 2
-    assert f"Error: argument VERB: {word!r} is unknown; did you mean {meant}" in capsys.readouterr().err
+    assert f"Error: the verb {word!r} is unknown; did you mean {meant}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "words"), [("--help", "A first round on a graph"), ("--version", __version__)])
@@ -214,7 +215,7 @@ def test_an_unforeseen_error_is_still_one_sentence(
     def burn(*_: object, **__: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr("omnigraph_ops.cli.verbs.check", burn)
+    monkeypatch.setattr("omnigraph_ops.stages.recovery.check.check", burn)
     outcome = cli("check", demo_graph(**SMALL).uri, "--quiet")
     assert outcome.code == 1
     assert outcome.err.startswith("Error: unexpected ZeroDivisionError: first line; run `omnigraph-ops check`")

@@ -35,7 +35,7 @@ class Shell:
 
     def must_not_open(self) -> None:
         """Whoever opens the graph for a cleanup fails the test."""
-        self._monkeypatch.setattr("omnigraph_ops.cli.cleanup_verb.open_target", lambda _args: pytest.fail("was opened"))
+        self._monkeypatch.setattr("omnigraph_ops.cli.call.Call.open", lambda *_: pytest.fail("was opened"))
 
     def __call__(self, verb: str, *arguments: str) -> Outcome:
         self._capsys.readouterr()
@@ -80,7 +80,7 @@ def test_a_server_is_refused(shell: Shell, graph: Graph, verb: str) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_there_is_no_actor_to_choose(shell: Shell, graph: Graph, verb: str) -> None:
     tree = tree_of(graph.uri)
-    assert_refused(shell(verb, graph.uri, "--as", "alice"), "unrecognized arguments: --as alice", code=2)
+    assert_refused(shell(verb, graph.uri, "--as", "alice"), "No such option '--as'", code=2)
     assert tree_of(graph.uri) == tree
 
 

@@ -38,7 +38,7 @@ from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import purge
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.manifest_times import set_commit_times
 from tests.support.orphans import PERSON, plant, put

@@ -13,7 +13,8 @@ from omnigraph_ops.models import CheckStatus, Classification, RetentionPolicy, S
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.support.converged import assert_converged
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli import main
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import fence
 from omnigraph_ops.coordination.fence import (
     INTERNAL_COMPACTION,
     current_lock,
@@ -30,10 +33,27 @@ from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.errors import CommitConflict
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.models import SkipReason
+from omnigraph_ops.models import SkipReason, TableStats
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.optimize import run as optimize_run
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.support.fences import killed_behind_its_fence
+
+
+class _TimerOf(threading.Thread):
+    """A timer whose time comes with an event."""
+
+    def __init__(self, event: threading.Event, _seconds: float, function: Callable[..., None], args: Any) -> None:
+        super().__init__(daemon=True)
+        self._event, self._function, self._args_of = event, function, args
+
+    def run(self) -> None:
+        self._event.wait()
+        self._function(*self._args_of)
+
+    def cancel(self) -> None:
+        """Its time has come, or never does."""
 
 
 @pytest.fixture(params=[3, 6])
@@ -44,9 +64,9 @@ def graph(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Graph]:
 
 
 def test_we_go_on_behind_our_own_fence(graph: Graph) -> None:
-    with fenced(graph):
+    with fenced(graph) as behind_fence:
         assert current_lock(graph) is not None
-        assert not optimize_all(graph).failed
+        assert not optimize_all(behind_fence).failed
         with pytest.raises(RecoveryPending, match="schema apply"):
             optimize_all(open_graph(graph.uri))
     assert current_lock(graph) is None
@@ -98,8 +118,8 @@ def test_unlock_from_the_shell(graph: Graph, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_fence_left_by_a_crash_is_ours_to_unlock(graph: Graph) -> None:
-    fence = fenced(graph)
-    fence.__enter__()
+    left = fenced(graph)
+    left.__enter__()
     crashed = open_graph(graph.uri)
     assert unlock(crashed, force=False) is not None
     assert current_lock(crashed) is None
@@ -108,13 +128,42 @@ def test_a_fence_left_by_a_crash_is_ours_to_unlock(graph: Graph) -> None:
 def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(tmp_path: Path) -> None:
     write_demo_graph(str(tmp_path / "g.omni"), DemoSpec(node_types=1, loads=2, rows=5))
     graph, lifted = open_graph(str(tmp_path / "g.omni"), Settings()), threading.Event()
-    with fenced(graph, at_most_seconds=0.05, on_lift=lifted.set):
+    with fenced(graph, at_most_seconds=0.05, on_lift=lifted.set) as behind_fence:
         assert lifted.wait(300)
+        assert not behind_fence.is_alone()
         assert current_lock(graph) is None
-        stats = {t.table_key: t for t in optimize_all(graph).tables}
+        stats = {t.table_key: t for t in optimize_all(behind_fence).tables}
         assert stats["node:Person"].committed
         assert stats["__manifest"].skipped is SkipReason.NOT_EXCLUSIVE
-    assert not graph.settings.exclusive
+
+
+def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_away(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, lifted, alone = graph.with_settings(Settings()), threading.Event(), []
+    real = optimize_run.optimize_internal
+
+    def after_the_tables(seen: Graph) -> Sequence[TableStats]:
+        alone.append(seen.is_alone())
+        monkeypatch.undo()
+        lift_now.set()
+        assert lifted.wait(300)
+        return real(seen)
+
+    lift_now = threading.Event()
+    monkeypatch.setattr(optimize_run, "optimize_internal", after_the_tables)
+    monkeypatch.setattr(fence.threading, "Timer", partial(_TimerOf, lift_now))
+    with fenced(graph, at_most_seconds=60, on_lift=lifted.set) as behind_fence:
+        stats = {t.table_key: t for t in optimize_all(behind_fence).tables}
+    assert alone == [True]
+    assert stats["node:Person"].committed
+    assert stats["__manifest"].skipped is SkipReason.NOT_EXCLUSIVE
+
+
+def test_a_graph_is_not_alone_any_more_once_its_fence_ended(graph: Graph) -> None:
+    with fenced(graph.with_settings(Settings())) as behind_fence:
+        assert behind_fence.is_alone()
+    assert not behind_fence.is_alone()
 
 
 def test_a_fence_is_not_lifted_while_the_internal_tables_are_compacted(graph: Graph) -> None:
@@ -130,11 +179,11 @@ def test_a_fence_is_not_lifted_while_the_internal_tables_are_compacted(graph: Gr
 
 
 def test_behind_its_fence_a_run_is_alone(graph: Graph) -> None:
-    graph.settings = Settings()
-    with fenced(graph, at_most_seconds=60):
-        stats = {t.table_key: t for t in optimize_all(graph).tables}
+    graph = graph.with_settings(Settings())
+    with fenced(graph, at_most_seconds=60) as behind_fence:
+        stats = {t.table_key: t for t in optimize_all(behind_fence).tables}
     assert stats["__manifest"].skipped is None
-    assert not graph.settings.exclusive
+    assert not graph.is_alone()
 
 
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Graph) -> None:
@@ -150,8 +199,8 @@ def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Gra
 
 def test_the_fence_of_a_killed_process_does_not_stop_the_next_fence(graph: Graph) -> None:
     killed_behind_its_fence(graph.uri)
-    with fenced(graph):
-        assert not optimize_all(graph).failed
+    with fenced(graph) as behind_fence:
+        assert not optimize_all(behind_fence).failed
     assert current_lock(graph) is None
 
 

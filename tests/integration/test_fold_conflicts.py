@@ -11,6 +11,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import fold_index, index_facts
 from omnigraph_ops.models import IndexFold
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, units
 from omnigraph_ops.stages.optimize.index_writer import IndexWriter, Progress
 from tests.conftest import DemoGraph
@@ -59,7 +60,7 @@ def test_a_commit_that_lands_before_the_fold_converges(
     write(twin, PERSON, change)
     monkeypatch.setattr(FOLD, overtaken(graph, change))
     heard: list[str] = []
-    stats = optimize_table(graph, PERSON, on_progress=heard.append)
+    stats = optimize_table(graph, PERSON, progress=Lines(heard.append))
     assert len([text for text in heard if "preempted, planning again" in text]) == preempted
     assert (stats.committed, stats.skipped, stats.error) == (True, None, None)
     assert not optimize_all(graph).failed
@@ -118,7 +119,7 @@ def test_folding_all_segments_needs_no_rebuild(
     rows, known, heard = rows_of(graph), uuids(before), list[str]()
     if merge is not None:
         monkeypatch.setattr(FOLD, lambda _, dataset, index, __: fold_index(dataset, index.name, merge))
-    optimize_table(graph, DOC, on_progress=heard.append)
+    optimize_table(graph, DOC, progress=Lines(heard.append))
     after = graph.open_pinned(entry_of(graph, DOC))
     assert len([text for text in heard if text.endswith(" anew")]) == rebuilt
     assert {i.name: (i.details, i.segments) for i in index_facts(after)} == {n: (k, 1) for n, k in kinds.items()}

@@ -34,7 +34,8 @@ from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_opt
 from omnigraph_ops.stages.optimize.internal import optimize_internal
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
@@ -379,8 +380,8 @@ def test_a_reader_that_announces_its_version_keeps_it(demo_graph: DemoGraph, sta
 
 def test_behind_the_fence_all_branches_are_of_one_instant(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
-    with fenced(graph, at_most_seconds=60):
-        freeze = freeze_graph(graph)
+    with fenced(graph, at_most_seconds=60) as behind_fence:
+        freeze = freeze_graph(behind_fence)
     assert freeze.cut.one_instant
     assert not any(b.branch == SCHEMA_APPLY_LOCK for b in freeze.cut.branches)
     assert check(graph).schema_apply_lock is False

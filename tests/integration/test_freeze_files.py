@@ -15,6 +15,7 @@ from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.freeze import CutFileKind
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
@@ -22,7 +23,7 @@ from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph
 from tests.integration.test_freeze import collect_like_an_engine
 from tests.support.converged import assert_converged
@@ -75,9 +76,9 @@ def test_every_file_is_listed_once_with_where_it_is_and_what_it_is(demo_graph: D
     graph = demo_graph(stamp=stamp, **BRANCHED)
     optimize_all(graph)
     freeze = freeze_graph(graph)
-    seen: list[tuple[int, int]] = []
-    files = with_checksums(graph, cut_files(graph, freeze), workers=2, on_progress=lambda *n: seen.append(n))
-    assert seen[-1] == (len(files), len(files))
+    seen: list[str] = []
+    files = with_checksums(graph, cut_files(graph, freeze), workers=2, progress=Lines(seen.append))
+    assert seen[-1] == f"reading: {len(files)} of {len(files)} files"
     assert [f.file for f in files] == sorted({f.file for f in files})
     for row in listed(graph, freeze.freeze_id, files).files:
         data = Path(row.normalized).read_bytes()

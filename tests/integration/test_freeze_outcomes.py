@@ -18,6 +18,7 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
@@ -46,7 +47,7 @@ def test_a_freeze_that_ended_while_it_waited_is_not_brought_back(
 ) -> None:
     graph = demo_graph(**SMALL)
     with pytest.raises(InvalidInput, match="ended before it was taken"):
-        freeze_graph(graph, on_progress=lambda text: end(graph) if "announced" in text else None)
+        freeze_graph(graph, progress=Lines(lambda text: end(graph) if "announced" in text else None))
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 

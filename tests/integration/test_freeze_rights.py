@@ -17,7 +17,7 @@ from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.stages.freeze.listing import list_holds
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.models import TableHealth
-from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of

@@ -163,7 +163,7 @@ def test_more_signals_abort_work_that_nothing_can_stop(demo_graph: DemoGraph, pr
     assert (record.outcome, record.counts.succeeded) == (RunOutcome.INTERRUPTED, 0)
 
 
-@pytest.mark.parametrize("module", ["omnigraph_ops.cli.parser", "lance", "omnigraph_ops.cli.verbs"])
+@pytest.mark.parametrize("module", ["omnigraph_ops.cli.verbs", "lance", "omnigraph_ops.cli.recording"])
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_while_modules_are_imported_is_one_sentence(
     demo_graph: DemoGraph, module: str, number: str, code: int
@@ -181,7 +181,7 @@ def test_before_anything_began_a_signal_ends_it_there(
         raise KeyboardInterrupt
 
     graph = demo_graph(**SMALL)
-    monkeypatch.setattr("omnigraph_ops.cli.cleanup_verb.plan_cleanup", interrupted)
+    monkeypatch.setattr("omnigraph_ops.stages.cleanup.plan.plan_cleanup", interrupted)
     ended = cli("cleanup --keep 1 --confirm", graph.uri)
     assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; the graph was not changed")
     assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED
@@ -189,8 +189,8 @@ def test_before_anything_began_a_signal_ends_it_there(
 
 def test_what_waits_for_a_lease_ends_when_the_run_stops(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
-    waiting = open_graph(graph.uri)
-    run = waiting.run = RecordedRun(waiting, header(), Snapshot())
+    run = RecordedRun(graph, header(), Snapshot())
+    waiting = open_graph(graph.uri).with_run(run)
     threading.Timer(0.3, run.stop).start()
     with committer_turn(graph, "somebody else"), pytest.raises(Stopped), committer_turn(waiting, "me"):
         pass

@@ -20,7 +20,8 @@ from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.stages.optimize import optimize_table, table_run
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.leases import dead_pid

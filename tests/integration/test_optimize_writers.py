@@ -89,7 +89,7 @@ def test_a_table_that_was_planned_again_says_how_often(demo_graph: DemoGraph, ti
 
 def test_a_run_that_is_stopped_does_not_plan_a_preempted_table_again(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
-    graph.run = LeavesPauses()
+    graph = graph.with_run(LeavesPauses())
     with pytest.raises(Stopped):
         optimize_table(graph, "node:Person", executor=Preempted(graph, 1))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.outcomes import audit_log
-from omnigraph_ops.stages.orphans import texts
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.orphans.texts import orphans_body
+from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.storage.inventory import walk
+from omnigraph_ops.views import question, terminal
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
@@ -26,6 +27,11 @@ from tests.support.shell import Cli, assert_refused
 from tests.support.writers import entry_of
 
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
+
+
+def body_of(plan: OrphansPlan, **more: str) -> str:
+    stage = Orphans()
+    return question.body(stage.view(plan), stage.question(plan), digest=plan.digest, **more)
 
 
 @pytest.fixture
@@ -74,7 +80,7 @@ def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_pat
     assert_refused(cli("orphans --plan", graph.uri, str(file)), "was altered")
     assert_refused(cli("orphans --plan", graph.uri, str(tmp_path / "none")), "cannot read the plan")
     for own in ("--older-than 8d", "--quarantine", "--listing x"):
-        assert_refused(cli(f"orphans {own} --plan", graph.uri, str(file)), "carries its own age", code=2)
+        assert_refused(cli(f"orphans {own} --plan", graph.uri, str(file)), "carries its own policy", code=2)
 
 
 @pytest.mark.parametrize("quarantine", [True, False])
@@ -84,9 +90,9 @@ def test_the_plan_says_whether_files_can_be_brought_back(
     words = "moved to quarantine" if quarantine else "deleted for good"
     preview = cli(f"orphans{' --quarantine' if quarantine else ''} --save-plan {tmp_path / 'plan'}", graph.uri)
     assert f"(older than 7 days, to be {words})" in preview.out
-    body = orphans_body(serde.from_json(OrphansPlan, (tmp_path / "plan").read_bytes()))
+    body = body_of(serde.from_json(OrphansPlan, (tmp_path / "plan").read_bytes()))
     assert f"to be {words}." in body
-    assert f"exactly these files are **{words}**" in body
+    assert f"exactly these files are {words}" in body
     done = cli("orphans --confirm --json --plan", graph.uri, str(tmp_path / "plan"))
     assert (done.json["files_removed"], done.json["quarantine_id"] is not None) == (8, quarantine)
     *_, entry = audit_log.read(graph.storage)
@@ -191,15 +197,15 @@ def test_the_body_of_an_approval_is_short_and_only_text(graph: Graph) -> None:
         put(graph, f"[evil]({number})|<b>.txt")
     age(graph.uri)
     plan = plan_orphans(graph)
-    body = orphans_body(plan, answer_by="Monday", full_plan="[the plan](https://example.org)")
-    assert body.startswith(f"Orphans of `{graph.uri}`: **{len(plan.files)} files**")
+    body = body_of(plan, answer_by="Monday", full_plan="[the plan](https://example.org)")
+    assert f": {len(plan.files)} files (about " in body.splitlines()[0]
     assert "10 more, listed in [the plan]" in body
-    assert "<b>" not in body.replace("\\<b", "")
+    assert "<b>" not in re.sub(r"`[^`]*`", "", body).replace("\\<b", "")
     assert plan.digest in body
     assert "by Monday" in body
     assert "goes with its history" in body
     put(graph, "\x1b[2Jcleared\nname")
-    assert "\x1b" not in texts.plan_text(plan_orphans(graph))
+    assert "\x1b" not in terminal.text(Orphans().view(plan_orphans(graph)))
 
 
 @pytest.mark.parametrize("release", RELEASES)

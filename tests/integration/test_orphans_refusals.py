@@ -37,13 +37,13 @@ def test_less_than_an_hour_needs_the_fence(demo_graph: DemoGraph) -> None:
     path = put(graph, f"{entry_of(graph, PERSON).path}/data/young.lance", days=0.01)
     with pytest.raises(ApprovalMissing, match="--fence"):
         plan_orphans(graph, older_than_seconds=60)
-    with fenced(graph):
-        plan = plan_orphans(graph, older_than_seconds=60)
+    with fenced(graph) as behind_fence:
+        plan = plan_orphans(behind_fence, older_than_seconds=60)
     with pytest.raises(ApprovalMissing):
         apply_orphans(graph, plan)
     assert graph.storage.exists(path)
-    with fenced(graph):
-        assert apply_orphans(graph, plan).files_removed == 1
+    with fenced(graph) as behind_fence:
+        assert apply_orphans(behind_fence, plan).files_removed == 1
     with pytest.raises(InvalidInput):
         plan_orphans(graph, older_than_seconds=-1)
 

@@ -17,11 +17,12 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CheckStatus, OptimizeDecision, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.support import plain
 from tests.support.rows import tree_of

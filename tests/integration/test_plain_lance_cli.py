@@ -45,7 +45,7 @@ def test_a_night_at_the_shell(cli: Cli, folder: Path) -> None:
     (folder / "plan.json").unlink()
     assert "2 entries" in cli("audit", root).out
     assert "0 files" in cli("orphans", root).out
-    assert "no_drift" in cli("repair", root).out
+    assert "  No drift              table:items, table:users\n" in cli("repair", root).out
     assert "0 sidecars, now clean" in cli("recover", root).out
     assert "no schema-apply lock" in cli("unlock", root).out
 

@@ -16,7 +16,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus, SidecarClass
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.rows import rows_everywhere
@@ -143,7 +144,7 @@ def test_our_own_crash_is_finished_at_once_when_its_lease_is_dead(graph: Graph) 
 def test_our_own_run_is_left_alone_while_its_lease_lives(graph: Graph) -> None:
     kill_at(graph, lambda g: optimize_table(g, TABLE), "merge_insert", BEFORE)
     # The killed run left its lease behind, expired: somebody alive holds it now.
-    graph.settings = graph.settings.model_copy(update={"lease_wait_seconds": 0})
+    graph = graph.with_settings(graph.settings.model_copy(update={"lease_wait_seconds": 0}))
     with committer_lease(graph.storage, purpose="at work", ttl_seconds=30, wait_seconds=1):
         (outcome,) = recover(graph, grace_seconds=0).outcomes
     assert outcome.action == "deferred"

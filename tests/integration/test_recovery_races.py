@@ -19,7 +19,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere

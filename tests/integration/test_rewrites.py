@@ -18,7 +18,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.optimize import table_run as table_run_module
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers
 from tests.support.leases import bury_holders, take_over

@@ -17,7 +17,9 @@ from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.stages.recovery import check, recover, rollback
+from omnigraph_ops.stages.recovery import rollback
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.rows import rows_everywhere

@@ -210,8 +210,7 @@ class TestPlain:
         plan = plan_row_retention(opened(root), [BY_TIME])
         path = str(root / "items.lance")
         once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
-        graph = opened(root)
-        graph.run = LeavesPauses()
+        graph = opened(root).with_run(LeavesPauses())
         with pytest.raises(Stopped):
             plain.expire_plain(graph, plan, plan.tables[0])
         assert ids(root) == [0, 1, 2, 3]

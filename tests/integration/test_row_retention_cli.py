@@ -48,7 +48,7 @@ class TestShell:
         done = cli(f"expire-rows --confirm --plan {saved}", str(root))
         assert done.code == 0
         assert "1 row deleted" in done.out
-        assert "`cleanup`" in done.out
+        assert "and cleanup removes the versions that hold them" in done.out
         entries = [(e.verb, e.event, e.digest) for e in audit_log.read(opened(root).storage)]
         assert entries == [("expire-rows", event, plan.digest) for event in ("started", "applied")]
         (listed,) = history.read_runs(opened(root))
@@ -80,9 +80,9 @@ class TestShell:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ("", "needs --table and --property and --older-than"),
-            ("--table table:items --policies x", "leave their options out"),
-            ("--plan x --max-share 0.9", "carries its own policies"),
+            ("", "name --table, --property and --older-than, or --policies FILE"),
+            ("--table table:items --policies x", "--policies carries what --table say; leave them out"),
+            ("--plan x --max-share 0.9", "carries its own policy"),
         ],
     )
     def test_options_that_do_not_hold_together(self, tmp_path: Path, cli: Cli, options: str, words: str) -> None:

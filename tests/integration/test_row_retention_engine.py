@@ -29,6 +29,7 @@ from omnigraph_ops.errors import (
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.expire_rows import through_engine
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
@@ -172,7 +173,7 @@ class TestThroughTheEngine:
         graph, plan = self.planned(demo_graph, 6)
         said: list[str] = []
         engine = Stub(graph, {"delete": [EngineFailure("no")] * 9})
-        expire_rows(graph, plan, engine=engine, say=said.append)
+        expire_rows(graph, plan, engine=engine, progress=Lines(said.append))
         assert any("is still there: no" in text for text in said)
         assert [b for b in graph.branches() if b.startswith(EXPIRY_BRANCH_PREFIX)]
 

@@ -27,7 +27,7 @@ from omnigraph_ops.outcomes.runs.settle import settle, unsettled
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.optimize import run as optimize_run
 from omnigraph_ops.stages.optimize import table_run
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.events import ITEMS, ids, items
 from tests.support.history import header
@@ -335,7 +335,7 @@ def test_an_error_of_the_input_after_the_first_unit_is_part_of_the_record(
         graph.run.begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
         raise InvalidInput("a setting is wrong")
 
-    monkeypatch.setattr("omnigraph_ops.cli.verbs.recover", late)
+    monkeypatch.setattr("omnigraph_ops.stages.recovery.recover.recover", late)
     assert cli("recover", graph.uri).code == 1
     assert (the_run(graph).outcome, the_run(graph).errors) == (RunOutcome.FAILED, ("a setting is wrong",))
     assert journal.open_journals(graph.storage) == ()

@@ -19,7 +19,8 @@ from omnigraph_ops.graph.sidecars import sidecar_names, write_sidecar
 from omnigraph_ops.models import CheckStatus, Classification, RepairAction
 from omnigraph_ops.stages.freeze.readers import hold_version
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.losses import commit_lossy_rewrite, commit_rewrite_and_lose_a_file

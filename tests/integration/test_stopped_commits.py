@@ -21,8 +21,10 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.errors import LanceFailure
 from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, table_run
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, drift, entry_of, write
@@ -160,7 +162,7 @@ def test_an_index_of_a_column_that_is_gone_is_not_committed(
     heard: list[str] = []
     # What the schema declares cannot be built any more, which is for whoever dropped the column.
     with suppress(LanceFailure):
-        optimize_table(graph, PERSON, on_progress=heard.append)
+        optimize_table(graph, PERSON, progress=Lines(heard.append))
     assert any("a column was changed or dropped while its index was built" in text for text in heard)
     indexes = graph.open_pinned(entry_of(graph, PERSON)).describe_indices()
     assert all("<unknown>" not in index.field_names for index in indexes)

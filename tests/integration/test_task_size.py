@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.throttle import Ceilings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import fragment_facts
 from omnigraph_ops.models import OptimizeDecision, RewritePolicy
-from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph

@@ -18,6 +18,7 @@ from omnigraph_ops.lance import text_index_process, text_indexer
 from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
 from omnigraph_ops.lance.text_index_process import process_of
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install, is_installed
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.storage.store import Storage
 from tests.support.texts import text_release
 
@@ -102,13 +103,13 @@ def test_installing_again_keeps_what_is_there(tmp_path: Path, monkeypatch: pytes
         (tmp_path / release / f"pylance-{release}.dist-info").mkdir()
         (tmp_path / release / f"pylance-{release}.dist-info" / "RECORD").touch()
     heard: list[str] = []
-    assert install(tmp_path, on_progress=heard.append) == ()
+    assert install(tmp_path, progress=Lines(heard.append)) == ()
     assert [text.split(" in ")[0] for text in heard] == ["pylance 8.0.1 is installed", "pylance 10.0.0 is installed"]
     monkeypatch.setattr(
         text_indexer, "_installer", lambda _target, _pins: [sys.executable, "-c", "raise SystemExit('x')"]
     )
     with pytest.raises(OpsError, match=r"pylance 8\.0\.1 cannot be installed: x; nothing changed"):
-        install(tmp_path, on_progress=heard.append, again=True)
+        install(tmp_path, progress=Lines(heard.append), again=True)
     assert is_installed(tmp_path, "8.0.1")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["10.0.0", "8.0.1"]
 

@@ -105,11 +105,11 @@ def test_waiting_for_writers_behind_the_fence_ends_with_the_first_signal(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = open_graph(demo_graph(**SMALL).uri)
-    run = graph.run = RecordedRun(graph, header(), Snapshot())
+    run = RecordedRun(graph, header(), Snapshot())
     monkeypatch.setattr(fence, "sidecar_names", lambda _storage: ("a writer",))
     threading.Timer(0.3, run.stop).start()
     began = time.monotonic()
-    with pytest.raises(Stopped), fenced(graph, drain_seconds=60):
+    with pytest.raises(Stopped), fenced(graph.with_run(run), drain_seconds=60):
         pass
     assert time.monotonic() - began < _NOTICED_SECONDS + 0.3
     assert current_lock(graph) is None

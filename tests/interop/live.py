@@ -20,7 +20,8 @@ from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.crash.harness_state import check_lineage
 from tests.interop.engine import Engine, people

@@ -21,7 +21,7 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK, expire_lease
 from tests.interop.engine import Engine, engine

@@ -185,12 +185,12 @@ def test_a_writer_of_the_engine_stays_outside_the_fence_until_it_is_lifted(tmp_p
     graph, data = open_graph(str(home), Settings()), home.with_suffix(".jsonl")
     load = ("load", "--data", str(data), "--mode", "append", "--branch", "main", "--quiet", str(home))
     rows = subject.export(home)
-    with fenced(graph, at_most_seconds=900):
+    with fenced(graph, at_most_seconds=900) as behind_fence:
         refused = subject.run(*load, check=False)
         assert refused.returncode != 0
         assert "unavailable while schema apply is in progress" in refused.stderr
         assert subject.export(home) == rows
-        frozen = freeze_graph(graph)
+        frozen = freeze_graph(behind_fence)
     assert frozen.cut.one_instant
     subject.load(home, people(10, 3))
     lifted: list[float] = []

@@ -18,7 +18,7 @@ from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
 from omnigraph_ops.outcomes.runs.journal import open_journals
 from omnigraph_ops.outcomes.runs.settle import settle
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import engine
 from tests.support.events import AFTER, AT, EVENT, SCHEMA, events, utc_now

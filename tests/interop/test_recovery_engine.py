@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS
 from tests.crash.harness_state import QUICK

@@ -23,7 +23,7 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import Engine, engine
 from tests.support.events import AFTER, AT, EVENT, NEVER, SCHEMA, event, events, utc_now

@@ -11,7 +11,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import OptimizeDecision
 from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
 from tests.support.sidecars import TABLE, arm, move

@@ -90,7 +90,7 @@ def run_orphans(world: World, step: Orphans) -> None:
     """List, apply and judge, then once more: nothing may be left for the second run. Destroys."""
     graph = world.graph()
     # Files of the last hour may belong to a write in progress: without an age the fence keeps writers away.
-    with contextlib.nullcontext() if step.older_than_days else fenced(graph):
+    with contextlib.nullcontext(graph) if step.older_than_days else fenced(graph) as graph:
         if orphans_once(world, graph, step.older_than_days * 86_400):
             before = set(files_below(world.home))
             orphans_once(world, graph, step.older_than_days * 86_400)

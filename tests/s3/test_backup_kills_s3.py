@@ -12,6 +12,7 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupState
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
@@ -84,5 +85,7 @@ def test_an_earlier_backup_that_goes_meanwhile_costs_a_copy(
         for key in real.list_objects_v2(Bucket=name, Prefix=f"backups/{first.backup_id}/files/").get("Contents", ()):
             real.delete_object(Bucket=name, Key=key["Key"])
 
-    second = backup_graph(graph, f"{bucket}/backups", BackupOptions(incremental_from=first.backup), on_progress=lose)
+    second = backup_graph(
+        graph, f"{bucket}/backups", BackupOptions(incremental_from=first.backup), progress=Lines(lose)
+    )
     assert (second.linked.files, verify_backup(second.backup).problems) == (0, ())

@@ -11,7 +11,8 @@ import pytest
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.crash.harness_scenarios import S3_SCENARIOS
 from tests.crash.harness_state import QUICK

@@ -17,7 +17,7 @@ from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.options import lance_options
 from tests.support import plain
 from tests.support.rows import digest_of

@@ -20,7 +20,8 @@ from omnigraph_ops.models import CheckStatus, Classification, EvidenceTier, Opti
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.stages.recovery import check, recover
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.options import s3fs_options
 from omnigraph_ops.storage.store import Storage
@@ -40,8 +41,8 @@ def test_optimize_and_cleanup_on_s3(s3_graph: Make, stamp: int) -> None:
     uri = s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=3, rows=20, deletes=2))
     graph = open_graph(uri, Settings(exclusive=True))
     rows = row_sets(graph)
-    with fenced(graph):
-        assert not optimize_all(graph).failed
+    with fenced(graph) as behind_fence:
+        assert not optimize_all(behind_fence).failed
     assert row_sets(graph) == rows
     assert not plan_optimize(graph).productive()
     assert check(graph).status is CheckStatus.CLEAN

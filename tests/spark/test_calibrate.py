@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.calibration.threshold import calibrate
+from omnigraph_ops.progress import Lines
 from tests.support.spark_cluster import environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
@@ -16,7 +17,7 @@ def test_both_ways_are_measured_and_nothing_is_left(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     said: list[str] = []
-    found = calibrate(master="local[2]", scratch=str(tmp_path), rows=20, on_progress=said.append)
+    found = calibrate(master="local[2]", scratch=str(tmp_path), rows=20, progress=Lines(said.append))
     for line in (found.in_process, found.spark):
         assert line.fixed_seconds >= 0
         assert line.bytes_per_second > 0

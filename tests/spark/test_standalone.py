@@ -16,7 +16,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrites.journal import attempts, open_journals, table_folder
 from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import TABLE, unreferenced

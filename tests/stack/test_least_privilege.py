@@ -1,4 +1,4 @@
-"""What each account of the store is enough for: docs/security.md, done.
+"""What each account of the store is enough for: docs/reference/rights.md, done.
 
 Comes before the nights: they begin when nobody has published for five minutes, and this is elsewhere.
 """

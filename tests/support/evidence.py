@@ -5,9 +5,10 @@ from __future__ import annotations
 import lance
 
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import DriftEvidence, EvidenceTier, RepairReport
+from omnigraph_ops.models import DriftEvidence, EvidenceTier
 from omnigraph_ops.stages.repair.run import preview_repair
-from omnigraph_ops.views.render import repair_text
+from omnigraph_ops.stages.repair.view import plan_view
+from omnigraph_ops.views import terminal
 from tests.support.writers import entry_of
 
 
@@ -37,7 +38,4 @@ def remove_data(graph: Graph, key: str) -> None:
 
 
 def repair_text_of(graph: Graph) -> str:
-    preview = preview_repair(graph, evidence=EvidenceTier.FULL)
-    return repair_text(
-        RepairReport(uri=graph.uri, confirm=False, force=False, manifest_version=None, tables=preview.rows)
-    )
+    return terminal.text(plan_view(preview_repair(graph, evidence=EvidenceTier.FULL)))

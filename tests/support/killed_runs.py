@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-_PRELOADED = ["omnigraph_ops.cli.main", "omnigraph_ops.cli.verbs", "tests.support.kills"]
+_STAGES = (
+    *("backup.take", "cleanup.apply", "expire_rows.apply", "optimize.run"),
+    *("orphans.apply", "recovery.recover", "repair.run"),
+)
+_PRELOADED = [
+    *("omnigraph_ops.cli.main", "omnigraph_ops.cli.recording", "omnigraph_ops.cli.verbs", "tests.support.kills"),
+    *(f"omnigraph_ops.stages.{name}" for name in _STAGES),
+]
 _LONGEST_SECONDS = 120.0
 KINDS = (
     (signal.SIGKILL,),

@@ -53,9 +53,9 @@ def bury_holders(storage: Storage) -> None:
             storage.write(stored.path, json.dumps(document | gone).encode())
 
 
-def bury_runs(storage: Storage) -> None:
-    """Make every journal of a run look like one of a process killed on this machine."""
-    for stored in list(below_folder(storage, RUNS_DIR)):
+def bury_runs(storage: Storage, folder: str = RUNS_DIR) -> None:
+    """Make every journal of a run, or of a task, look like one of a process killed on this machine."""
+    for stored in list(below_folder(storage, folder)):
         if stored.path.endswith("/intent.json"):
             document = json.loads(storage.read(stored.path))
             storage.write(stored.path, json.dumps(document | {"pid": dead_pid()}).encode())

@@ -10,6 +10,7 @@ from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import TableStats
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_table
 from omnigraph_ops.stages.optimize.executors import InProcessExecutor
 from omnigraph_ops.storage.inventory import below_folder
@@ -48,7 +49,7 @@ class Counting(InProcessExecutor):
 
 def rewrite(graph: Graph, executor: Counting, said: list[str] | None = None) -> TableStats:
     """Optimize the table; what is said on the way goes to `said`. Writes."""
-    return optimize_table(graph, TABLE, executor=executor, on_progress=said.append if said is not None else None)
+    return optimize_table(graph, TABLE, executor=executor, progress=Lines((said if said is not None else []).append))
 
 
 def unreferenced(graph: Graph) -> set[str]:

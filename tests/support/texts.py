@@ -20,6 +20,7 @@ from omnigraph_ops.demo.writer import TEXT_RELEASES
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.text_index_process import process_of
 from omnigraph_ops.lance.text_indexer import home_of, is_installed
+from omnigraph_ops.progress import SILENT
 from tests.support.writers import entry_of
 
 DOC, COLUMN, INDEX = "node:Doc", "title", "title_idx"
@@ -78,7 +79,7 @@ def built_by(release: str) -> Callable[[lance.LanceDataset], object]:
     def change(dataset: lance.LanceDataset) -> None:
         request = {"kind": "build", "uri": dataset.uri, "version": None, "storage_options": None}
         whole = {**request, "column": COLUMN, "name": INDEX}
-        process_of(home_of(None) / release).ask("build", whole, lambda _text: None)
+        process_of(home_of(None) / release).ask("build", whole, SILENT)
 
     return change
 

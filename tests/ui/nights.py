@@ -18,7 +18,7 @@ from omnigraph_ops.models.history import (
     Work,
 )
 from omnigraph_ops.outcomes.history import append
-from omnigraph_ops.stages.health import health
+from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.health.snapshot import everything_now
 from tests.support.history import DAY_US, record
 

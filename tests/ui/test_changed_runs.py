@@ -1,4 +1,4 @@
-"""What somebody can change about a run, and who may answer what: docs/security.md, on cleanups of a running Airflow."""
+"""What somebody can change about a run, and who may answer what (docs/reference/rights.md), on a running Airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way to start or to change a run that docs/security.md lists, tried with everything that its form can say.
+"""Every way to start or to change a run of docs/reference/rights.md, tried with everything that its form can say.
 
 The users are not approvers, or are and use a way that is no answer. Afterwards the graph is looked at: its versions,
 what it publishes, its audit log.

@@ -1,4 +1,4 @@
-"""The graphs file: every graph of a deployment in one YAML file, one entry each (docs/graphs.md)."""
+"""The graphs file: every graph of a deployment in one YAML file, one entry each (docs/how-to/many-graphs.md)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _SECONDS = {"recovery_grace", "lease_ttl", "lease_wait", "plan_ttl", "engine_tim
 
 
 class SettingsOverrides(BaseModel):
-    """Every key is a variable of docs/settings.md without its prefix; durations lose `_seconds`."""
+    """Every key is a variable of docs/reference/settings.md without its prefix; durations lose `_seconds`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of a graphs file, for editors; `docs/graphs.schema.json` is a copy."""
+"""The JSON Schema of a graphs file, for editors; `docs/reference/graphs.schema.json` is a copy."""
 
 from __future__ import annotations
 

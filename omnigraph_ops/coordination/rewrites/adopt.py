@@ -30,8 +30,7 @@ from omnigraph_ops.lance.rewrites import (
 )
 from omnigraph_ops.lance.tables import RewriteTask
 from omnigraph_ops.models import BinaryCopy
-
-Progress = Callable[[str], None]
+from omnigraph_ops.progress import Progress
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.coordination.rewrites import journal
-from omnigraph_ops.coordination.rewrites.adopt import Progress, adopt
+from omnigraph_ops.coordination.rewrites.adopt import adopt
 from omnigraph_ops.coordination.rewrites.claim import rewrite_lease
 from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask
 from omnigraph_ops.coordination.rewrites.reclaim import reclaim
@@ -15,6 +15,7 @@ from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.inventory import folders_in
 
 
@@ -53,7 +54,7 @@ def abandon(graph: Graph, table_path: str, progress: Progress) -> None:
         progress(f"left alone: {error}")
 
 
-def sweep_rewrites(graph: Graph, progress: Progress = lambda _text: None) -> None:
+def sweep_rewrites(graph: Graph, progress: Progress = SILENT) -> None:
     """End the journals that no run would go on with: of gone tables, and those with nothing left to do. Destroys."""
     folders = folders_in(graph.storage, REWRITES_DIR)
     if not folders:
@@ -74,6 +75,6 @@ def _retire(graph: Graph, entry: TableEntry, progress: Progress) -> None:
     with contextlib.suppress(OpsError), rewrite_lease(graph, entry.path, wait_seconds=0) as keeper:
         pinned = graph.open_pinned(entry)
         for rewrite_id in journal.open_journals(storage, entry.path):
-            found = adopt(graph, entry, pinned, rewrite_id, lambda _text: None)
+            found = adopt(graph, entry, pinned, rewrite_id, SILENT)
             if found.groups == 0:
                 end(graph, entry.path, rewrite_id, keeper, kept=found.kept, progress=progress)

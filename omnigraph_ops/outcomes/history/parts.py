@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from omnigraph_ops.models import (
-    CleanupStats,
     OrphanedFork,
-    RecoveryOutcome,
     RepairRow,
     TableCleanupPlan,
     TablePlan,
     TableStats,
 )
 from omnigraph_ops.models.history import Measured, RunDecision
-from omnigraph_ops.models.retention import TableRowStats
-from omnigraph_ops.outcomes.history.results import RunResults, StageFailure
+from omnigraph_ops.models.outcome import TableOutcome
+from omnigraph_ops.outcomes.history.results import RunResults, StageFailure, outcomes_of
 
 
 class _Keyed(Protocol):
@@ -39,13 +37,10 @@ class TableParts:
     plan: TablePlan | None
     optimized: TableStats | None
     previewed: RepairRow | None
-    repaired: RepairRow | None
     cleanup_plan: TableCleanupPlan | None
-    cleaned: CleanupStats | None
     planned_forks: tuple[OrphanedFork, ...]
-    forks: tuple[OrphanedFork, ...]
-    recovered: tuple[RecoveryOutcome, ...]
-    expired: TableRowStats | None
+    done: tuple[tuple[str, TableOutcome], ...]
+    """What each stage did to it, with the name of the stage."""
     failures: tuple[StageFailure, ...]
     interrupted: bool
     """Whether the run was ended while it worked on the table."""
@@ -58,29 +53,16 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
     plan = _by_key(results.optimize_plan.tables if results.optimize_plan else ())
     optimized = _by_key(results.optimize.tables if results.optimize else ())
     previewed = _by_key(results.preview.rows if results.preview else ())
-    repaired = _by_key(results.repair.tables if results.repair else ())
     cleanup_plan = _by_key(results.cleanup_plan.tables if results.cleanup_plan else ())
-    cleaned = _by_key(results.cleanup)
     planned_forks = _by_key(results.cleanup_plan.orphaned_forks if results.cleanup_plan else ())
-    forks, failures = _by_key(results.forks), _by_key(results.failures)
-    recovered = _by_key(results.recovery.outcomes if results.recovery else ())
-    expired = _by_key(results.row_retention.tables if results.row_retention else ())
+    failures = _by_key(results.failures)
+    done: dict[str, list[tuple[str, TableOutcome]]] = defaultdict(list)
+    for outcome in outcomes_of(results):
+        for row in outcome.tables:
+            done[row.table_key].append((outcome.stage, row))
     before, after = dict(results.before.tables), dict(results.after.tables)
     interrupted = results.interruption.tables if results.interruption else frozenset[str]()
-    everything = (
-        plan,
-        optimized,
-        previewed,
-        repaired,
-        cleanup_plan,
-        cleaned,
-        planned_forks,
-        forks,
-        failures,
-        recovered,
-        expired,
-        interrupted,
-    )
+    everything = (plan, previewed, cleanup_plan, planned_forks, done, failures, interrupted)
     return tuple(
         TableParts(
             table_key=key,
@@ -89,13 +71,9 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
             plan=_first(plan, key),
             optimized=_first(optimized, key),
             previewed=_first(previewed, key),
-            repaired=_first(repaired, key),
             cleanup_plan=_first(cleanup_plan, key),
-            cleaned=_first(cleaned, key),
             planned_forks=tuple(planned_forks.get(key, ())),
-            forks=tuple(forks.get(key, ())),
-            recovered=tuple(recovered.get(key, ())),
-            expired=_first(expired, key),
+            done=tuple(done.get(key, ())),
             failures=tuple(failures.get(key, ())),
             interrupted=key in interrupted,
             decisions=results.decisions,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 from omnigraph_ops.models.history import Measured, RunRecord, TableRecord, TableTrend, Work
 from omnigraph_ops.outcomes.history.views import what
+from omnigraph_ops.views import csv
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Row = dict[str, object]
 
 
@@ -70,15 +68,4 @@ def _row(  # noqa: PLR0917 - the columns, in their order
 
 
 def _text(rows: list[Row]) -> str:
-    if not rows:
-        return ""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{name: _cell(value) for name, value in row.items()} for row in rows])
-    return out.getvalue().removesuffix("\n")
-
-
-def _cell(value: object) -> object:
-    """A text that a spreadsheet would compute is shown instead. Pure."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return csv.table(list(rows[0]), (list(row.values()) for row in rows)) if rows else ""

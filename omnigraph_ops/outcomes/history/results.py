@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from omnigraph_ops.models import (
@@ -13,18 +14,14 @@ from omnigraph_ops.models import (
     OrphansReport,
     QuarantineReport,
     RecoverReport,
-    RepairAction,
     RepairPreview,
     RepairReport,
-    TableStats,
 )
 from omnigraph_ops.models.backup import BackupLeft, BackupReport, VerifyReport
 from omnigraph_ops.models.history import Measured, RunDecision
-from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.outcome import Outcome, by_stage
 from omnigraph_ops.models.retention import RowRetentionReport
-
-DONE_BY_REPAIR = frozenset({RepairAction.HEALED, RepairAction.FORCED})
-DONE_BY_RECOVER = frozenset({"rolled_forward", "rolled_back", "stale"})
+from omnigraph_ops.outcomes import of_reports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,7 @@ class RunResults:
     backup_left: BackupLeft | None = None
     """What lies in the place of a backup that did not get to its report."""
     outcomes: tuple[Outcome, ...] = ()
-    """What came of each stage, or of each part of one, as the stage itself says."""
+    """Of stages that left no report here, one each; `outcomes_of` has those of all stages."""
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
     attention: tuple[str, ...] = ()
@@ -83,20 +80,29 @@ class RunResults:
     before: Snapshot = field(default_factory=Snapshot)
     after: Snapshot = field(default_factory=Snapshot)
 
-    @property
-    def optimized(self) -> tuple[TableStats, ...]:
-        """The tables that optimize committed to. Pure."""
-        return tuple(t for t in self.optimize.tables if t.committed) if self.optimize else ()
 
-    @property
-    def did_anything(self) -> bool:
-        """Whether the graph, or what is stored of it, there or in a backup, is other than before. Pure."""
-        repaired = self.repair is not None and any(r.action in DONE_BY_REPAIR for r in self.repair.tables)
-        cleaned = any(s.old_versions_removed for s in self.cleanup) or any(f.error is None for f in self.forks)
-        swept = self.orphans is not None and bool(self.orphans.files_removed or self.orphans.folders_removed)
-        moved = self.quarantine is not None and bool(self.quarantine.files)
-        recovered = self.recovery is not None and any(o.action in DONE_BY_RECOVER for o in self.recovery.outcomes)
-        expired = self.row_retention is not None and bool(self.row_retention.rows_removed)
-        told = any(outcome.changed for outcome in self.outcomes)
-        changed = told or bool(self.optimized) or repaired or cleaned or swept or moved or recovered or expired
-        return changed or self.backup is not None
+def outcomes_of(results: RunResults) -> tuple[Outcome, ...]:
+    """What came of every stage of the run, one each. Pure."""
+    return by_stage((*reported(results), *results.outcomes))
+
+
+def reported(results: RunResults) -> Iterator[Outcome]:
+    """The outcomes of the stages that left a report, or rows of one. Pure."""
+    if results.recovery is not None:
+        yield of_reports.of_recovery(results.recovery)
+    if results.optimize is not None:
+        yield of_reports.of_optimize(results.optimize)
+    if results.repair is not None:
+        yield of_reports.of_repair(results.repair)
+    if results.cleanup or results.forks:
+        plan = results.cleanup_plan
+        yield of_reports.of_cleanup(results.cleanup, results.forks, plan.policy if plan else None)
+    if results.row_retention is not None:
+        yield of_reports.of_rows(results.row_retention)
+    if results.orphans is not None:
+        yield of_reports.of_orphans(results.orphans)
+    if results.quarantine is not None and results.quarantine.action != "preview":
+        yield of_reports.of_quarantine(results.quarantine)
+    backup = results.backup or results.backup_left
+    if backup is not None:
+        yield of_reports.of_backup(backup)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from omnigraph_ops.models import Classification, OrphanedFork, RepairAction
+from omnigraph_ops.models import Classification
 from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, TableRecord, Work
 from omnigraph_ops.outcomes.history.parts import TableParts
-from omnigraph_ops.outcomes.history.results import DONE_BY_RECOVER, DONE_BY_REPAIR
 
 _NO_WORK = "no work"
 
@@ -16,7 +14,7 @@ _NO_WORK = "no work"
 def table_record(of: TableParts) -> TableRecord:
     """The row of one table. Pure."""
     stats, after = of.optimized, of.after
-    stages, error = tuple(_stages(of)), _error(of)
+    stages, error = tuple(stage for stage, row in of.done if row.changed), _error(of)
     return TableRecord(
         table_key=of.table_key,
         outcome=_outcome(of, error, stages),
@@ -25,7 +23,7 @@ def table_record(of: TableParts) -> TableRecord:
         error=error,
         before=_before(of),
         after=after if after.version is not None or stats is None else replace(after, version=stats.published_version),
-        work=_work(of),
+        work=Work.of(row.work for _, row in of.done),
         executor=stats.executor.value if stats is not None and stats.committed else None,
         windows=stats.windows if stats is not None else (),
         decisions=tuple(d for d in of.decisions if _concerns(d, of)),
@@ -40,32 +38,12 @@ def _outcome(of: TableParts, error: str | None, stages: tuple[str, ...]) -> RunO
     return RunOutcome.SUCCEEDED if stages else RunOutcome.NOTHING_TO_DO
 
 
-def _stages(of: TableParts) -> Iterator[str]:
-    """The stages that did something to the table, in their order. Pure."""
-    if any(o.action in DONE_BY_RECOVER for o in of.recovered):
-        yield "recover"
-    if of.optimized is not None and of.optimized.committed:
-        yield "optimize"
-    if of.repaired is not None and of.repaired.action in DONE_BY_REPAIR:
-        yield "repair"
-    if _removed_forks(of) or (of.cleaned is not None and of.cleaned.old_versions_removed):
-        yield "cleanup"
-    if of.expired is not None and of.expired.rows_removed:
-        yield "expire-rows"
-
-
 def _error(of: TableParts) -> str | None:
     """The first thing that failed about the table. Pure."""
-    repaired = of.repaired
-    refused = repaired is not None and repaired.action is RepairAction.REFUSED
     found = (
         *(f.message for f in of.failures),
-        of.optimized.error if of.optimized else None,
         of.plan.error if of.plan and of.optimized is None else None,
-        (repaired.error or f"repair refused {repaired.classification.value} drift") if repaired and refused else None,
-        of.cleaned.error if of.cleaned else None,
-        of.expired.error if of.expired else None,
-        *(f"fork {f.branch}: {f.error}" for f in of.forks if f.error is not None),
+        *(row.error for _, row in of.done),
     )
     return next((error for error in found if error), None)
 
@@ -73,7 +51,6 @@ def _error(of: TableParts) -> str | None:
 def _reason(of: TableParts) -> str:
     """Why nothing was done: a token of optimize, what keeps cleanup away, or that there was no work. Pure."""
     stats, plan, cleanup = of.optimized, of.plan, of.cleanup_plan
-    waiting = [o for o in of.recovered if o.action not in DONE_BY_RECOVER]
     # A decision that was not an approval says more than what the plan would have done.
     turned_down = [d for d in of.decisions if d.answer is not Answer.APPROVED and _concerns(d, of)]
     found = (
@@ -82,8 +59,7 @@ def _reason(of: TableParts) -> str:
         plan.skipped.value if plan and plan.skipped else None,
         *(f"{d.stage} {d.answer.value}" for d in turned_down),
         cleanup.refused if cleanup else None,
-        of.expired.refused if of.expired else None,
-        *(o.detail or o.action for o in waiting),
+        *(row.reason for _, row in reversed(of.done)),
     )
     return next((reason for reason in found if reason), _NO_WORK)
 
@@ -111,35 +87,10 @@ def _before(of: TableParts) -> Measured:
     return known
 
 
-def _work(of: TableParts) -> Work:
-    stats, cleaned = of.optimized, of.cleaned
-    freed = sum(file.size for fork in _removed_forks(of) for file in fork.files)
-    work = Work(
-        versions_removed=cleaned.old_versions_removed if cleaned else 0,
-        bytes_reclaimed=freed + (cleaned.bytes_removed if cleaned else 0),
-    )
-    if stats is None:
-        return work
-    return replace(
-        work,
-        fragments_removed=stats.fragments_removed,
-        fragments_added=stats.fragments_added,
-        bytes_rewritten=stats.bytes_rewritten,
-        bytes_ingested=stats.bytes_ingested,
-        write_amplification=stats.write_amplification,
-        preempted=stats.preempted,
-    )
-
-
 def _concerns(decision: RunDecision, of: TableParts) -> bool:
     """Whether the plan that was decided about named the table. Pure."""
     if decision.stage == "repair":
         return of.previewed is not None and of.previewed.classification is not Classification.NO_DRIFT
-    if decision.stage == "expire-rows":
-        return of.expired is not None and of.expired.refused is None
-    named = of.cleanup_plan is not None and bool(of.cleanup_plan.versions)
-    return decision.stage == "cleanup" and (named or bool(of.planned_forks))
-
-
-def _removed_forks(of: TableParts) -> tuple[OrphanedFork, ...]:
-    return tuple(f for f in of.forks if f.error is None)
+    if decision.stage == "cleanup":
+        return bool(of.planned_forks or (of.cleanup_plan is not None and of.cleanup_plan.versions))
+    return any(stage == decision.stage and not row.reason for stage, row in of.done)

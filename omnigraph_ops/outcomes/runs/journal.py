@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from omnigraph_ops import serde
 from omnigraph_ops.coordination.lease import is_running, this_machine
+from omnigraph_ops.coordination.records import Records, refuse
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord
 from omnigraph_ops.models.runs import RunIntent, TaskAttempt, UnitRecord
@@ -29,9 +28,11 @@ from omnigraph_ops.storage.inventory import files_in, folders_in, remove_files
 from omnigraph_ops.storage.store import Storage
 
 _INTENT, _RECORD = "intent.json", "record.json"
-_UNIT = re.compile(r".*/\d{6,}\.json")
+UNIT_FILE = re.compile(r".*/\d{6,}\.json")
 _UNREADABLE = "no work is stopped; put the folder right, or remove it"
-T = TypeVar("T")
+_INTENTS = Records(RunIntent, unreadable=refuse)
+_UNITS, _RECORDS = Records(UnitRecord), Records(RunRecord)
+"""What is damaged of them is left out."""
 Warn = Callable[[str], None]
 _DEAD_AFTER_SECONDS = 86_400.0
 """A journal of another machine, whose processes nobody can ask, that did not change for so long is of a dead one."""
@@ -100,17 +101,17 @@ def tasks_of(run_id: str) -> str:
 
 def begin(storage: Storage, folder: str, intent: RunIntent) -> None:
     """Put the intent, before anything else of the run. Writes."""
-    storage.write(f"{folder}/{_INTENT}", serde.dumps(intent).encode())
+    _INTENTS.write(storage, f"{folder}/{_INTENT}", intent)
 
 
 def note(storage: Storage, folder: str, number: int, record: UnitRecord, *, clean: Callable[[str], str]) -> None:
     """Put a unit, in place of what was there of it; `clean` takes secrets out of its texts. Writes."""
-    storage.write(f"{folder}/{number:06d}.json", clean(serde.dumps(record)).encode())
+    _UNITS.write(storage, f"{folder}/{number:06d}.json", record, clean=clean)
 
 
 def keep_record(storage: Storage, folder: str, record: RunRecord) -> None:
     """Put the record of a run that could not be added to the history, for whoever settles. Writes."""
-    storage.write(f"{folder}/{_RECORD}", serde.dumps(record).encode())
+    _RECORDS.write(storage, f"{folder}/{_RECORD}", record)
 
 
 def remove(storage: Storage, folder: str) -> None:
@@ -170,23 +171,14 @@ def start_of(pid: int) -> str:
 def read(storage: Storage, folder: str) -> Journal | None:
     """The journal in a folder; None: it is being written, or removed. Reads."""
     stored = files_in(storage, folder)
-    try:
-        intent = serde.from_json(RunIntent, storage.read(f"{folder}/{_INTENT}"))
-    except FileNotFoundError:
+    intent = _INTENTS.read(storage, f"{folder}/{_INTENT}")
+    if intent is None:
         return None
-    units = (_load(storage, UnitRecord, path) for path in sorted(f.path for f in stored if _UNIT.fullmatch(f.path)))
+    units = (_UNITS.read(storage, path) for path in sorted(f.path for f in stored if UNIT_FILE.fullmatch(f.path)))
     return Journal(
         folder=folder,
         intent=intent,
         units=tuple(unit for unit in units if unit is not None),
-        record=_load(storage, RunRecord, f"{folder}/{_RECORD}"),
+        record=_RECORDS.read(storage, f"{folder}/{_RECORD}"),
         changed_at=max((f.modified_at for f in stored), default=None),
     )
-
-
-def _load(storage: Storage, cls: type[T], path: str) -> T | None:
-    """A small file, None when it is not there or damaged. Reads."""
-    try:
-        return serde.from_json(cls, storage.read(path))
-    except (FileNotFoundError, InvalidInput):
-        return None

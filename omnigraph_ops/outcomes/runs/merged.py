@@ -16,9 +16,10 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.optimize import amplification
+from omnigraph_ops.models.outcome import by_stage
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionReport, TableRowStats
 from omnigraph_ops.outcomes.history.results import RunResults
-from omnigraph_ops.outcomes.runs.results import TableRow
+from omnigraph_ops.outcomes.runs.results import TableRow, rows_with
 
 T = TypeVar("T")
 
@@ -46,31 +47,30 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
         backup=_last(a.backup for a in attempts),
         backup_left=None if any(a.backup for a in attempts) else _last(a.backup_left for a in attempts),
         verified=_last(a.verified for a in attempts),
-        outcomes=tuple(outcome for a in attempts for outcome in a.outcomes),
+        outcomes=by_stage(outcome for a in attempts for outcome in a.outcomes),
     )
 
 
 def with_told(noted: RunResults, told: RunResults, uri: str) -> RunResults:
-    """What an attempt noted, with what its units tell; a table that had several units is their sum. Pure."""
-    optimized = _over(noted.optimize.tables if noted.optimize else (), told.optimize.tables if told.optimize else ())
-    forked = {(fork.table_key, fork.branch) for fork in told.forks}
+    """What an attempt noted, with what its units tell; a table that had several units is their sum. Pure.
+
+    A table that failed in the middle of its work has the error in its row: failures are those of no attempt.
+    """
+    rows = rows_with(told.optimize.tables if told.optimize else (), noted.optimize.tables if noted.optimize else ())
+    failed = {failure.table_key: failure.message for failure in noted.failures}
+    optimized = tuple(replace(row, error=row.error or failed.get(row.table_key)) for row in rows)
     return replace(
         noted,
         optimize=OptimizeReport.of(uri, optimized) if optimized else noted.optimize,
-        cleanup=_over(noted.cleanup, told.cleanup),
-        forks=(*told.forks, *(f for f in noted.forks if (f.table_key, f.branch) not in forked)),
+        cleanup=rows_with(told.cleanup, noted.cleanup),
+        forks=_forks((*told.forks, *noted.forks)),
         repair=noted.repair or told.repair,
         recovery=noted.recovery or told.recovery,
         orphans=noted.orphans or told.orphans,
         row_retention=noted.row_retention or told.row_retention,
         backup_left=None if noted.backup else told.backup_left,
+        outcomes=(*noted.outcomes, *told.outcomes),
     )
-
-
-def _over(noted: Sequence[R], told: Sequence[R]) -> tuple[R, ...]:
-    """The rows that units tell, and those of the other tables. Pure."""
-    keys = {row.table_key for row in told}
-    return (*told, *(row for row in noted if row.table_key not in keys))
 
 
 def _last(values: Iterable[T | None]) -> T | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -22,12 +22,11 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
-from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.outcome import Outcome, TableOutcome, by_stage
 from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history.results import RunResults, StageFailure
-from omnigraph_ops.views import render
+from omnigraph_ops.outcomes.history.results import RunResults, StageFailure, outcomes_of, reported
 
 _PURGED, _RESTORED = "purged", "restored"
 _FIELDS: dict[type, str] = {
@@ -45,6 +44,9 @@ _FIELDS: dict[type, str] = {
 }
 """Where a plan or a report belongs in the results."""
 
+_PART_OF = {"forks": "cleanup"}
+"""Units that have a name of their own, and the stage whose outcome tells of them."""
+
 
 class TableRow(Protocol):
     """A row of a report about one table."""
@@ -57,14 +59,22 @@ R = TypeVar("R", bound=TableRow)
 
 
 def with_value(results: RunResults, value: object) -> RunResults:
-    """The results with one more plan, report or row; what is no part of a record is left out. Pure."""
+    """The results with one more plan, report, row or outcome; what is no part of a record is left out. Pure."""
+    results = _with(results, value)
+    if not results.outcomes:
+        return results
+    told = {outcome.stage for outcome in reported(results)}
+    return replace(results, outcomes=tuple(o for o in results.outcomes if o.stage not in told))
+
+
+def _with(results: RunResults, value: object) -> RunResults:
     match value:
-        case CleanupReport():
-            forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
-            return replace(results, cleanup=value.tables, forks=forks)
         case Outcome():
             others = (outcome for outcome in results.outcomes if outcome.stage != value.stage)
             return replace(results, outcomes=(*others, value))
+        case CleanupReport():
+            forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
+            return replace(results, cleanup=value.tables, forks=forks)
         case StageFailure():
             return replace(results, failures=(*results.failures, value))
         case CleanupStats():
@@ -84,20 +94,20 @@ def with_value(results: RunResults, value: object) -> RunResults:
 
 def with_units(results: RunResults, uri: str, records: Sequence[UnitRecord]) -> RunResults:
     """The results with what the units did, for every table and stage that did not get to its report. Pure."""
-    did = [(record.unit, record.result or UnitResult()) for record in records]
+    did = [(record.unit, record.result or UnitResult()) for record in untold(results, records)]
     stages = {unit.stage for unit, _ in did}
     recovered = tuple(r.recovered for _, r in did if r.recovered)
     recovery = RecoverReport(uri=uri, outcomes=recovered, status=CheckStatus.PENDING)
     rows = RowRetentionReport(uri=uri, branch=None, digest="", tables=tuple(r.expired for _, r in did if r.expired))
-    reported = results.optimize.tables if results.optimize else ()
-    optimized = _and(reported, (r.optimized for _, r in did if r.optimized))
-    optimizes = "optimize" in stages and (results.optimize is None or optimized != reported)
+    noted = results.optimize.tables if results.optimize else ()
+    optimized = rows_with(noted, (r.optimized for _, r in did if r.optimized))
+    optimizes = "optimize" in stages and (results.optimize is None or optimized != noted)
     forked = {(fork.table_key, fork.branch) for fork in results.forks}
     forks = [r.fork for _, r in did if r.fork and (r.fork.table_key, r.fork.branch) not in forked]
     return replace(
         results,
         optimize=OptimizeReport.of(uri, optimized) if optimizes else results.optimize,
-        cleanup=_and(results.cleanup, (r.cleaned for _, r in did if r.cleaned)),
+        cleanup=rows_with(results.cleanup, (r.cleaned for _, r in did if r.cleaned)),
         forks=(*results.forks, *forks),
         repair=results.repair or next((r.repaired for _, r in did if r.repaired), None),
         recovery=results.recovery or (recovery if recovered else None),
@@ -105,10 +115,33 @@ def with_units(results: RunResults, uri: str, records: Sequence[UnitRecord]) -> 
         orphans=results.orphans or _orphans(uri, [d for d in did if d[0].stage == "orphans"]),
         backup_left=results.backup_left or next((r.backed_up for _, r in did if r.backed_up), None),
         quarantine=results.quarantine or _quarantine(uri, [d for d in did if d[0].stage == "quarantine"]),
+        outcomes=(*results.outcomes, *_outcomes([(unit, r.done) for unit, r in did if r.done is not None])),
     )
 
 
-def _and(reported: tuple[R, ...], told: Iterable[R]) -> tuple[R, ...]:
+def _outcomes(did: Sequence[tuple[Unit, TableOutcome]]) -> Iterator[Outcome]:
+    """What came of the stages whose units speak the terms that every stage shares. Pure."""
+    for outcome in by_stage(_outcome(unit, done) for unit, done in did):
+        units = [done for unit, done in did if unit.stage == outcome.stage]
+        changed, failed = sum(done.changed for done in units), sum(done.error is not None for done in units)
+        detail = f"{changed} of {len(units)} units changed something, {failed} failed"
+        yield replace(outcome, detail=detail, applied=not failed)
+
+
+def _outcome(unit: Unit, done: TableOutcome) -> Outcome:
+    if done.table_key:
+        return Outcome(stage=unit.stage, detail="", changed=done.changed, tables=(done,))
+    errors = () if done.error is None else (f"{unit.name}: {done.error}",)
+    return Outcome(stage=unit.stage, detail="", changed=done.changed, errors=errors, work=done.work)
+
+
+def untold(results: RunResults, records: Sequence[UnitRecord]) -> tuple[UnitRecord, ...]:
+    """The units of the stages of which no outcome tells everything. Pure."""
+    told = {outcome.stage for outcome in results.outcomes}
+    return tuple(record for record in records if _PART_OF.get(record.unit.stage, record.unit.stage) not in told)
+
+
+def rows_with(reported: Sequence[R], told: Iterable[R]) -> tuple[R, ...]:
     """The rows of a report, and those of the tables that are not in it. Pure."""
     keys = {row.table_key for row in reported}
     return (*reported, *(row for row in told if row.table_key not in keys))
@@ -116,50 +149,25 @@ def _and(reported: tuple[R, ...], told: Iterable[R]) -> tuple[R, ...]:
 
 def wants_audit(results: RunResults) -> bool:
     """Whether the audit log says something of a run although nothing of it began: what failed or was refused. Pure."""
-    orphans, quarantine, rows = results.orphans, results.quarantine, results.row_retention
-    return bool(
-        any(s.error for s in results.cleanup)
-        or any(f.error for f in results.forks)
-        or (orphans is not None and orphans.failed)
-        or (quarantine is not None and quarantine.action != "preview")
-        or (rows is not None and rows.failed)
-        or (results.repair is not None and results.decisions)
+    return any(
+        outcome.stage == "quarantine" or not outcome.applied or outcome.failures or any(t.error for t in outcome.tables)
+        for outcome in outcomes_of(results)
     )
 
 
 def audit_end(results: RunResults, *, error: str | None, interrupted: bool) -> tuple[AuditEvent, str]:
     """How the audit log ends a run, and its detail. Pure."""
-    event, detail = AuditEvent.APPLIED, ""
-    if results.cleanup or results.forks:
-        detail = _cleanup(results)
-    elif results.orphans is not None:
-        detail = render.orphans_detail(results.orphans)
-    elif results.quarantine is not None:
-        done = results.quarantine
-        event = AuditEvent.FAILED if done.failed else event
-        detail = f"quarantine {done.quarantine_id} {done.action}: {done.files} files, {len(done.failed)} failed"
-    elif results.row_retention is not None:
-        event = AuditEvent.FAILED if results.row_retention.failed else event
-        detail = render.rows_detail(results.row_retention)
-    elif results.repair is not None:
-        event = AuditEvent.FAILED if results.repair.manifest_version is None else event
-        detail = render.repair_detail(results.repair)
-    elif error is not None:
-        detail = "nothing was removed or published"
+    told = [outcome for outcome in outcomes_of(results) if outcome.detail]
+    details = [outcome.detail for outcome in told]
+    if not details and error is not None:
+        details = ["nothing was removed or published"]
     if interrupted:
         event = AuditEvent.INTERRUPTED
-    elif error is not None:
+    elif error is not None or not all(outcome.applied for outcome in told):
         event = AuditEvent.FAILED
-    return event, "; ".join(part for part in (error, detail) if part)
-
-
-def _cleanup(results: RunResults) -> str:
-    removed = sum(s.old_versions_removed for s in results.cleanup)
-    failed = sum(s.error is not None for s in results.cleanup) + sum(f.error is not None for f in results.forks)
-    forks = sum(f.error is None for f in results.forks)
-    done = f"{removed} versions and {forks} forks removed, {failed} failed"
-    plan = results.cleanup_plan
-    return done if plan is None else f"{done}; {render.policy_text(plan.policy)}"
+    else:
+        event = AuditEvent.APPLIED
+    return event, "; ".join(filter(None, (error, *details)))
 
 
 def _orphans(uri: str, did: Sequence[tuple[Unit, UnitResult]]) -> OrphansReport | None:

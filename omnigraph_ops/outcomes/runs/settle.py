@@ -20,7 +20,7 @@ from omnigraph_ops.outcomes.runs.journal import Journal, Warn
 from omnigraph_ops.outcomes.runs.results import audit_end, with_units
 
 _TURN = LeasePlace(path=f"{RUNS_DIR}/lease", name="the lease of whoever records interrupted runs")
-_REASON = "interrupted: its process ended before it was recorded"
+CUT_OFF = "interrupted: its process ended before it was recorded"
 _ENDS = {RunOutcome.FAILED: AuditEvent.FAILED, RunOutcome.INTERRUPTED: AuditEvent.INTERRUPTED}
 
 
@@ -90,7 +90,7 @@ def results_of(graph: Graph, found: Journal) -> RunResults:
     Raises:
         InvalidInput: a later release wrote the journal, with a stage that this one does not know.
     """
-    unknown = {record.unit.stage for record in found.units} - told.STAGES
+    unknown = {record.unit.stage for record in found.units if not told.can_tell(record.unit)}
     if unknown:
         raise InvalidInput(f"this release does not know the stage {', '.join(map(repr, sorted(unknown)))}")
     cut_off = frozenset(r.unit.table_key for r in found.units if r.result is None and r.unit.table_key)
@@ -102,7 +102,7 @@ def results_of(graph: Graph, found: Journal) -> RunResults:
         before=before,
         decisions=found.intent.decisions,
         failures=tuple(failures),
-        interruption=Interruption(reason=_REASON, tables=cut_off),
+        interruption=Interruption(reason=CUT_OFF, tables=cut_off),
     )
     return with_units(known, graph.uri, units)
 

@@ -9,12 +9,11 @@ report that is still to come would say, and harms nothing.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records, refuse
 from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph.graph import Graph
@@ -30,18 +29,16 @@ from omnigraph_ops.outcomes.runs import journal
 from omnigraph_ops.outcomes.runs.journal import Journal, Warn
 from omnigraph_ops.outcomes.runs.merged import merged, with_told
 from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.results import audit_end, with_units
-from omnigraph_ops.outcomes.runs.settle import end_audit, results_of, turn
+from omnigraph_ops.outcomes.runs.results import audit_end, untold, with_units
+from omnigraph_ops.outcomes.runs.settle import CUT_OFF, end_audit, results_of, turn
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import WORKERS, Stored, below_folder
 from omnigraph_ops.storage.store import Storage
 
 _LEFT, _RECORDED = "left.json", "recorded.json"
-_UNIT = re.compile(r".*/\d{6,}\.json")
 _KEPT_SECONDS = 30 * 86_400
 _GIVEN_UP_SECONDS = 7 * 86_400
 """Longer than a run waits for anything."""
-_CUT_OFF = "interrupted: its process ended before it was recorded"
 _NO_REPORT = "the run ended without its report"
 
 
@@ -56,6 +53,11 @@ class TaskLeft:
     """With an interruption: its process ended before it could write this, and the graph told."""
     skipped: str = ""
     """Why its stage was not even planned, as a sentence."""
+
+
+_LEFTS = Records(TaskLeft, unreadable=refuse)
+_MARKS = Records(RunHeader)
+"""Only that it is there counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,8 @@ def leave(graph: Graph, run: RecordedRun, *, skipped: str = "") -> None:
     """
     assert run.task is not None
     run.tell_the_rest()
-    told = merged([with_units(RunResults(), graph.uri, (record,)) for record in run.records], graph.uri)
+    records = untold(run.results, run.records)
+    told = merged([with_units(RunResults(), graph.uri, (record,)) for record in records], graph.uri)
     results = replace(with_told(run.results, told, graph.uri), decisions=run.decisions)
     _put(graph, run.folder, TaskLeft(header=run.header, task=run.task, results=results, skipped=skipped))
 
@@ -96,7 +99,7 @@ def read_tasks(storage: Storage, run_id: str, *, warn: Warn = journal.silent) ->
     def one(folder: str) -> None:
         with journal.isolated(folder, warn):
             is_over = _LEFT in names[folder]
-            found[folder] = _left_in(storage, folder) if is_over else journal.read(storage, folder)
+            found[folder] = _LEFTS.read(storage, f"{folder}/{_LEFT}") if is_over else journal.read(storage, folder)
 
     # A wide graph has hundreds, and a store of objects takes its time for each.
     in_parallel(one, list(names), workers=WORKERS)
@@ -122,14 +125,14 @@ def close(graph: Graph, run_id: str, *, is_over: Callable[[TaskAttempt], bool], 
             task = found.intent.task if found is not None else None
             if found is not None and task is not None and is_over(task) and not found.is_running:
                 results = results_of(graph, found)
-                _, detail = audit_end(results, error=_CUT_OFF, interrupted=True)
+                _, detail = audit_end(results, error=CUT_OFF, interrupted=True)
                 end_audit(graph, found, AuditEvent.INTERRUPTED, detail)
                 _put(graph, folder, TaskLeft(header=found.intent.header, task=task, results=results))
 
 
 def mark_recorded(storage: Storage, header: RunHeader) -> None:
     """Note that the history has the record of a run. Writes."""
-    storage.write(f"{journal.tasks_of(header.run_id)}/{_RECORDED}", serde.dumps(header).encode())
+    _MARKS.write(storage, f"{journal.tasks_of(header.run_id)}/{_RECORDED}", header)
 
 
 def settle_runs(
@@ -231,17 +234,14 @@ def _files(storage: Storage, folder: str, warn: Warn) -> Iterable[Stored]:
     return below_folder(storage, folder)
 
 
-def _left_in(storage: Storage, folder: str) -> TaskLeft:
-    return serde.from_json(TaskLeft, storage.read(f"{folder}/{_LEFT}"))
-
-
 def _idle_seconds(files: Sequence[Stored]) -> float:
     return time.time() - max(file.modified_at for file in files)
 
 
 def _unsettled(storage: Storage, files: Sequence[Stored]) -> UnsettledRun | None:
     """Which run the files are of, None where none of them tells. Reads."""
-    at_work, units = _idle_seconds(files) < _GIVEN_UP_SECONDS, sum(bool(_UNIT.fullmatch(f.path)) for f in files)
+    at_work = _idle_seconds(files) < _GIVEN_UP_SECONDS
+    units = sum(bool(journal.UNIT_FILE.fullmatch(f.path)) for f in files)
     damaged: InvalidInput | None = None
     for file in files:
         try:
@@ -260,11 +260,12 @@ def _header_in(storage: Storage, file: Stored) -> RunHeader | None:
     """Which run one file is of, None where it does not tell. Reads."""
     folder, _, name = file.path.rpartition("/")
     if name == _LEFT:
-        return _left_in(storage, folder).header
+        left = _LEFTS.read(storage, file.path)
+        return left.header if left is not None else None
     found = journal.read(storage, folder)
     return found.intent.header if found is not None else None
 
 
 def _put(graph: Graph, folder: str, left: TaskLeft) -> None:
-    text = redacted(serde.dumps(left), credentials_of(graph))
-    graph.storage.write(f"{folder}/{_LEFT}", text.encode())
+    secrets = credentials_of(graph)
+    _LEFTS.write(graph.storage, f"{folder}/{_LEFT}", left, clean=lambda text: redacted(text, secrets))

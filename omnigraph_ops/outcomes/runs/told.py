@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.history import CONTENT_PRESERVING, history
 from omnigraph_ops.graph.lance_manifest import VersionRecord
@@ -24,6 +25,8 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.backup import BackupLeft
+from omnigraph_ops.models.history import Work
+from omnigraph_ops.models.outcome import TableOutcome
 from omnigraph_ops.models.retention import TableRowStats
 from omnigraph_ops.models.runs import FilesDone, Unit, UnitValue
 from omnigraph_ops.outcomes.backup_places import backup_of
@@ -35,9 +38,17 @@ def what_came_of(graph: Graph, unit: Unit) -> UnitValue | None:
     """What a unit did, as far as the graph shows; None: nothing. Reads.
 
     Raises:
+        InvalidInput: this release does not know how.
         OpsError: the graph cannot be read.
     """
-    return _BY_STAGE[unit.stage](graph, unit)
+    if not can_tell(unit):
+        raise InvalidInput(f"this release does not know the stage {unit.stage!r}")
+    return _BY[unit.told_by or unit.stage](graph, unit)
+
+
+def can_tell(unit: Unit) -> bool:
+    """Whether this release knows how the effects of a unit are told. Pure."""
+    return (unit.told_by or unit.stage) in _BY
 
 
 def cleaned(graph: Graph, unit: Unit) -> CleanupStats:
@@ -176,11 +187,25 @@ def _backed_up(graph: Graph, unit: Unit) -> BackupLeft | None:
     return left_of(*backup_of(unit.backup, graph.context.access))
 
 
+def _by_version(graph: Graph, unit: Unit) -> TableOutcome:
+    """Whether the table is published at a later version than before. Reads."""
+    entry = graph.published(unit.table_key)
+    changed = entry is not None and unit.version is not None and entry.version > unit.version
+    return TableOutcome(table_key=unit.table_key, changed=changed)
+
+
+def _by_files(graph: Graph, unit: Unit) -> TableOutcome:
+    """How many of the files are gone. Reads."""
+    done = moved(graph, unit)
+    work = Work(files_removed=done.files, bytes_reclaimed=done.bytes)
+    return TableOutcome(table_key=unit.table_key, changed=bool(done.files), work=work)
+
+
 def _open(graph: Graph, table_path: str) -> Dataset:
     return graph.lance.open(graph.context.location.uri(table_path))
 
 
-_BY_STAGE: dict[str, Callable[[Graph, Unit], UnitValue | None]] = {
+_BY: dict[str, Callable[[Graph, Unit], UnitValue | None]] = {
     "optimize": optimized,
     "cleanup": cleaned,
     "forks": _fork,
@@ -190,6 +215,7 @@ _BY_STAGE: dict[str, Callable[[Graph, Unit], UnitValue | None]] = {
     "recover": _recovered,
     "expire-rows": _expired,
     "backup": _backed_up,
+    "version": _by_version,
+    "files": _by_files,
 }
-STAGES = frozenset(_BY_STAGE)
-"""The stages whose units can be told."""
+"""By the stage, or by what the unit itself says."""

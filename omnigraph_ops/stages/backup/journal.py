@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
-from omnigraph_ops import serde
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.graph.ids import new_ulid
 from omnigraph_ops.models.backup import JournalledFile, JournalledFiles
 from omnigraph_ops.outcomes.backup_places import JOURNAL
@@ -15,6 +13,7 @@ from omnigraph_ops.storage.store import Storage
 
 _BATCH_FILES = 200
 _BATCH_SECONDS = 5.0
+_BATCHES = Records(JournalledFiles)
 
 
 class CopyJournal:
@@ -42,15 +41,10 @@ class CopyJournal:
     def _flush(self) -> None:
         if self._batch:
             batch = JournalledFiles(freeze_id=self._freeze_id, files=tuple(self._batch))
-            self._destination.write(f"{self._folder}/{new_ulid()}.json", serde.dumps(batch).encode())
+            _BATCHES.write(self._destination, f"{self._folder}/{new_ulid()}.json", batch)
         self._batch, self._written_at = [], time.monotonic()
 
 
 def read_journal(destination: Storage, backup_id: str) -> tuple[JournalledFiles, ...]:
     """Everything noted so far, oldest first; a damaged part says nothing. Reads."""
-    folder, found = f"{backup_id}/{JOURNAL}", []
-    for name in destination.list(folder):
-        if name.endswith(".json"):
-            with contextlib.suppress(FileNotFoundError, InvalidInput):
-                found.append(serde.from_json(JournalledFiles, destination.read(f"{folder}/{name}")))
-    return tuple(found)
+    return tuple(batch for _, batch in _BATCHES.all(destination, f"{backup_id}/{JOURNAL}"))

@@ -12,7 +12,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackupStart
 from omnigraph_ops.models.freeze import Freeze
-from omnigraph_ops.stages.backup.pace import Say
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph
 from omnigraph_ops.watch import Stopped
 
@@ -36,10 +36,12 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
 
 
 @contextlib.contextmanager
-def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, say: Say, ttl: float) -> Iterator[Freeze]:
+def own_freeze(
+    graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress, ttl: float
+) -> Iterator[Freeze]:
     """Freeze the graph for the block, or go on with the freeze of a killed attempt. Writes tags and a hold."""
     freeze = _of_before(graph, before, ttl) or freeze_graph(
-        graph, ttl_seconds=ttl, reason=f"backup {backup_id}", on_progress=say
+        graph, ttl_seconds=ttl, reason=f"backup {backup_id}", progress=progress
     )
     stop = threading.Event()
     thread = threading.Thread(target=_prolong, args=(graph, freeze.freeze_id, ttl, stop), name="freeze", daemon=True)
@@ -49,13 +51,13 @@ def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, say: Sa
     finally:
         stop.set()
         thread.join()
-        _end(graph, freeze.freeze_id, say)
+        _end(graph, freeze.freeze_id, progress)
 
 
-def end_of_before(graph: Graph, before: BackupStart | None, say: Say) -> None:
+def end_of_before(graph: Graph, before: BackupStart | None, progress: Progress) -> None:
     """End the freeze of a killed attempt that is not gone on with. Destroys its tags and record."""
     if before is not None and before.own_freeze and read_hold(graph.storage, before.freeze_id) is not None:
-        _end(graph, before.freeze_id, say)
+        _end(graph, before.freeze_id, progress)
 
 
 def _of_before(graph: Graph, before: BackupStart | None, ttl: float) -> Freeze | None:
@@ -74,9 +76,9 @@ def _prolong(graph: Graph, freeze_id: str, ttl: float, stop: threading.Event) ->
             extend_freeze(graph, freeze_id, ttl)
 
 
-def _end(graph: Graph, freeze_id: str, say: Say) -> None:
+def _end(graph: Graph, freeze_id: str, progress: Progress) -> None:
     try:
         unfreeze(graph, freeze_id)
     except (OpsError, Stopped) as error:
         why = "the run was asked to stop" if isinstance(error, Stopped) else error
-        say(f"freeze {freeze_id} could not be ended ({why}); it ends by itself")
+        progress(f"freeze {freeze_id} could not be ended ({why}); it ends by itself")

@@ -1,4 +1,4 @@
-"""How fast a copy may go and how far it is, counted by all of its threads."""
+"""How fast a copy may go, over all of its threads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ import time
 from collections.abc import Callable
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.sizes import human_bytes
-from omnigraph_ops.views.freeze_text import age_text
 
-Say = Callable[[str], None]
 _CHUNK = 4 * 1024 * 1024
 _SMALLEST_CHUNK = 64 * 1024
-_SAY_EVERY_SECONDS = 2.0
 _PIECES_PER_SECOND = 4
 _POLL_SECONDS = 0.2
 
@@ -63,32 +59,3 @@ class CopyPace:
             start = max(time.monotonic(), self._next)
             self._next = start + size / self._rate
         return max(start - time.monotonic(), 0)
-
-
-class Meter:
-    """Counts what is done and says it every other second: bytes, files, rate, time left."""
-
-    def __init__(self, what: str, files: int, size: int, say: Say | None) -> None:
-        self._what, self._files, self._size, self._say = what, files, size, say
-        self._done_files = self._done_bytes = 0
-        self._began = self._said = time.monotonic()
-        self._lock = threading.Lock()
-
-    def add(self, *, size: int = 0, files: int = 0) -> None:
-        """Note progress; says it when it is time, and at the end. Calls `say`."""
-        with self._lock:
-            self._done_bytes += size
-            self._done_files += files
-            now = time.monotonic()
-            last = files > 0 and self._done_files == self._files
-            if self._say is not None and (last or now - self._said >= _SAY_EVERY_SECONDS):
-                self._said = now
-                self._say(self._text(max(now - self._began, 0.001)))
-
-    def _text(self, seconds: float) -> str:
-        rate = self._done_bytes / seconds
-        left = "" if rate <= 0 else f", {age_text((self._size - self._done_bytes) / rate)} left"
-        return (
-            f"{self._what} {self._done_files:,} of {self._files:,} files, {human_bytes(self._done_bytes)} of "
-            f"{human_bytes(self._size)}, {human_bytes(int(rate))}/s{left}"
-        )

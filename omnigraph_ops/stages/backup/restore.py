@@ -32,12 +32,13 @@ from omnigraph_ops.outcomes.backup_places import (
 )
 from omnigraph_ops.outcomes.backup_records import read_record
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.backup.pace import CopyPace, Meter, Say
+from omnigraph_ops.progress import SILENT, Meter, Progress
+from omnigraph_ops.stages.backup.pace import CopyPace
 from omnigraph_ops.stages.backup.plan import tally
 from omnigraph_ops.stages.backup.rows import compare_rows
 from omnigraph_ops.stages.freeze.checksums import checksum_of
 from omnigraph_ops.stages.freeze.roots import rename_roots
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
 from omnigraph_ops.storage.options import AMBIENT, StoreAccess
@@ -55,7 +56,7 @@ def restore_backup(
     settings: Settings | None = None,
     access: StoreAccess = AMBIENT,
     bytes_per_second: int | None = None,
-    on_progress: Say | None = None,
+    progress: Progress = SILENT,
 ) -> RestoreReport:
     """Put the graph of a backup at `place`, which must be empty, and check the result. Writes there only.
 
@@ -82,7 +83,7 @@ def restore_backup(
             present=_claim_place(destination, record),
             workers=(settings or Settings.from_env()).concurrency,
             pace=CopyPace(bytes_per_second),
-            meter=Meter("restored", len(record.files), record.total_bytes, on_progress),
+            meter=Meter(progress, "restoring", record.total_bytes, "bytes"),
             keeper=keeper,
         )
         moved = work.run()
@@ -172,7 +173,6 @@ class _Restore:
                 f"{error.filename or file.file} went during the restore; there is no graph at the place yet; "
                 "verify the backup"
             ) from None
-        self.meter.add(files=1)
 
     def _is_there(self, file: BackedFile) -> bool:
         """Whether a killed restore got it: only a checksum says that. Reads."""
@@ -184,14 +184,14 @@ class _Restore:
         source = (self.backup, stored_at(self.record.backup_id, file.file))
         target = (self.destination, file.file)
         if file.checksum is None and copy_within(source, target, file.size, pacing=self.pace):
-            self.meter.add(size=file.size)
+            self.meter.add(file.size)
             return
         checksum = copy_file(
             source,
             target,
             Expected(size=file.size, checksum=file.checksum),
             pacing=self.pace,
-            on_bytes=lambda size: self.meter.add(size=size),
+            on_bytes=self.meter.add,
         )
         self._prove(file, checksum)
 
@@ -202,7 +202,7 @@ class _Restore:
             raise CorruptGraph(f"{file.file} of the backup is not what was backed up; verify the backup")
         moved = rename_roots(data, self._new_root)
         self.destination.write(file.file, moved)
-        self.meter.add(size=file.size)
+        self.meter.add(file.size)
         self._prove(file, _sum(moved))
 
     def _new_root(self, recorded: str) -> str:

@@ -29,10 +29,11 @@ from omnigraph_ops.outcomes.backup_places import (
     uri_of,
 )
 from omnigraph_ops.outcomes.backup_records import left_of, read_record, write_record, write_start
+from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.claim import Claim, claimed
 from omnigraph_ops.stages.backup.journal import CopyJournal, read_journal
 from omnigraph_ops.stages.backup.kept import OWN_TTL_SECONDS, end_of_before, given_freeze, own_freeze
-from omnigraph_ops.stages.backup.pace import CopyPace, Meter, Say
+from omnigraph_ops.stages.backup.pace import CopyPace
 from omnigraph_ops.stages.backup.plan import CopyPlan, Earlier, plan_copy, tally
 from omnigraph_ops.stages.backup.rows import rows_of_cut
 from omnigraph_ops.stages.backup.transfer import Transfer, Transferred
@@ -63,7 +64,7 @@ class BackupOptions:
 
 
 def backup_graph(
-    graph: Graph, target: str, options: BackupOptions | None = None, *, on_progress: Say | None = None
+    graph: Graph, target: str, options: BackupOptions | None = None, *, progress: Progress = SILENT
 ) -> BackupReport:
     """Back up a graph below `target`. Writes there, and tags and a hold in the graph while it copies.
 
@@ -73,7 +74,7 @@ def backup_graph(
         CorruptGraph: something of the cut went while it was copied: named; the backup stays unfinished.
         LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
     """
-    options, say = options or BackupOptions(), on_progress or (lambda _text: None)
+    options = options or BackupOptions()
     destination = _place_outside(graph, target, options.access)
     if options.freeze_id is not None:
         given_freeze(graph, options.freeze_id)
@@ -83,7 +84,7 @@ def backup_graph(
         unit = Unit(name=f"the backup {where}", stage="backup", backup=where)
         graph.run.begins(unit)
         try:
-            with _kept(graph, claim, options, say) as freeze:
+            with _kept(graph, claim, options, progress) as freeze:
                 report = _Attempt(
                     graph=graph,
                     destination=destination,
@@ -91,7 +92,7 @@ def backup_graph(
                     freeze=freeze,
                     options=options,
                     earlier=earlier,
-                    say=on_progress,
+                    progress=progress,
                     began=time.time(),
                 ).run()
         except (Stopped, OpsError):
@@ -115,13 +116,13 @@ def _place_outside(graph: Graph, target: str, access: StoreAccess) -> Storage:
 
 
 @contextlib.contextmanager
-def _kept(graph: Graph, claim: Claim, options: BackupOptions, say: Say) -> Iterator[Freeze]:
+def _kept(graph: Graph, claim: Claim, options: BackupOptions, progress: Progress) -> Iterator[Freeze]:
     if options.freeze_id is None:
-        with own_freeze(graph, claim.backup_id, claim.before, say, options.own_ttl_seconds) as freeze:
+        with own_freeze(graph, claim.backup_id, claim.before, progress, options.own_ttl_seconds) as freeze:
             yield freeze
     else:
         if claim.before is None or claim.before.freeze_id != options.freeze_id:
-            end_of_before(graph, claim.before, say)
+            end_of_before(graph, claim.before, progress)
         yield given_freeze(graph, options.freeze_id)
 
 
@@ -143,7 +144,7 @@ class _Attempt:
     freeze: Freeze
     options: BackupOptions
     earlier: tuple[Storage, Earlier] | None
-    say: Say | None
+    progress: Progress
     began: float
 
     @property
@@ -212,9 +213,9 @@ class _Attempt:
 
     def _transfer(self, plan: CopyPlan) -> Transfer:
         work = tally((*plan.copy, *plan.link, *plan.unproven))
-        if self.say is not None and plan.keep:
+        if self.progress is not None and plan.keep:
             kept = tally(plan.keep)
-            self.say(f"going on with {self._id}: {kept.files:,} files are there already")
+            self.progress(f"going on with {self._id}: {kept.files:,} files are there already")
         return Transfer(
             source=self.graph.storage,
             destination=self.destination,
@@ -223,7 +224,7 @@ class _Attempt:
             need_checksums=self.options.need_checksums,
             workers=self.graph.settings.concurrency,
             pace=CopyPace(self.options.bytes_per_second, self.graph.run.check),
-            meter=Meter("copied", work.files, work.bytes, self.say),
+            meter=Meter(self.progress, "copying", work.bytes, "bytes"),
             journal=CopyJournal(self.destination, self._id, self.freeze.freeze_id),
         )
 

@@ -11,8 +11,9 @@ from omnigraph_ops.models.backup import JournalledFile
 from omnigraph_ops.models.freeze import CutFile
 from omnigraph_ops.outcomes.backup_places import stored_at
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.progress import Meter
 from omnigraph_ops.stages.backup.journal import CopyJournal
-from omnigraph_ops.stages.backup.pace import CopyPace, Meter
+from omnigraph_ops.stages.backup.pace import CopyPace
 from omnigraph_ops.stages.backup.plan import CopyPlan
 from omnigraph_ops.stages.freeze.checksums import checksum_of
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, link_file
@@ -87,11 +88,9 @@ class Transfer:
         checksum = None
         if self.need_checksums or not copy_within(source, target, file.size, pacing=self.pace):
             expected = Expected(size=file.size)
-            checksum = copy_file(
-                source, target, expected, pacing=self.pace, on_bytes=lambda size: self.meter.add(size=size)
-            )
+            checksum = copy_file(source, target, expected, pacing=self.pace, on_bytes=self.meter.add)
         else:
-            self.meter.add(size=file.size)
+            self.meter.add(file.size)
         return self._done(replace(file, checksum=checksum))
 
     def _link(self, file: CutFile) -> bool:
@@ -105,17 +104,16 @@ class Transfer:
                 return False
         except FileNotFoundError:
             return False  # somebody deletes the earlier backup
-        self.meter.add(size=file.size)
+        self.meter.add(file.size)
         self._done(file)
         return True
 
     def _prove(self, file: CutFile) -> CutFile:
         """Only a checksum of the original says what the copy that is there has to be. Reads the original."""
         checksum = checksum_of(self.source, file.source, self.pace)
-        self.meter.add(size=file.size)
+        self.meter.add(file.size)
         return self._done(replace(file, checksum=checksum))
 
     def _done(self, file: CutFile) -> CutFile:
         self.journal.note(JournalledFile(file=file.file, size=file.size, checksum=file.checksum))
-        self.meter.add(files=1)
         return file

@@ -11,7 +11,8 @@ from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, V
 from omnigraph_ops.outcomes.backup_places import backup_of, present_files, stored_at, uri_of
 from omnigraph_ops.outcomes.backup_records import read_record
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.backup.pace import CopyPace, Meter, Say
+from omnigraph_ops.progress import SILENT, Meter, Progress
+from omnigraph_ops.stages.backup.pace import CopyPace
 from omnigraph_ops.stages.backup.plan import IMMUTABLE, tally
 from omnigraph_ops.stages.freeze.checksums import checksum_of
 from omnigraph_ops.storage.copying import is_half_written
@@ -28,7 +29,7 @@ def verify_backup(
     graph: Graph | None = None,
     access: StoreAccess = AMBIENT,
     bytes_per_second: int | None = None,
-    on_progress: Say | None = None,
+    progress: Progress = SILENT,
 ) -> VerifyReport:
     """Compare every file of a backup with its record; with a graph, also what that still has of them. Reads all.
 
@@ -42,7 +43,7 @@ def verify_backup(
     present = present_files(storage, backup_id)
     shared = _shared(graph, record) if graph is not None else ()
     work = tally((*record.files, *(look.file for look in shared)))
-    reader = _FileReader(pace, Meter("verified", work.files, work.bytes, on_progress))
+    reader = _FileReader(pace, Meter(progress, "verifying", work.bytes, "bytes"))
     problems = [
         *_extra(present, record),
         *reader.check(storage, [_kept(backup_id, f, present) for f in record.files]),
@@ -99,7 +100,7 @@ class _FileReader:
             return "is missing"
         except StorageError as error:
             return f"cannot be read: {error}"
-        self._meter.add(size=look.size, files=1)
+        self._meter.add(look.size)
         if look.file.checksum not in (None, checksum):
             return f"has the checksum {checksum} instead of {look.file.checksum}"
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from omnigraph_ops.coordination.freeze_release import sweep_ended
@@ -28,6 +28,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs.told import cleaned
+from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.cleanup.forks import fork_files, is_orphaned, why_kept
 from omnigraph_ops.stages.cleanup.plan import files_to_go, refusal
 from omnigraph_ops.stages.cleanup.policy import removable
@@ -37,9 +38,7 @@ from omnigraph_ops.watch import Stopped
 _SHOWN = 5
 
 
-def cleanup_all(
-    graph: Graph, plan: CleanupPlan, *, on_progress: Callable[[CleanupStats], None] | None = None
-) -> CleanupReport:
+def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT) -> CleanupReport:
     """Reclaim orphaned forks, then old versions of every table; faults stay in their table's row. Destroys.
 
     A run that is asked to stop reports the tables that it did by then.
@@ -54,12 +53,14 @@ def cleanup_all(
     refuse_pending(graph)
     forks = _remove_forks(graph, plan)
     stats: list[CleanupStats] = []
+    meter = Meter(progress, "removing", sum(t.estimated_bytes for t in plan.tables), "bytes")
     with contextlib.suppress(Stopped):
         for table in plan.tables:
             graph.run.check()
             stats.append(_isolated(graph, plan, table))
-            if on_progress is not None:
-                on_progress(stats[-1])
+            done = f"{stats[-1].old_versions_removed} versions, {stats[-1].bytes_removed} bytes removed"
+            progress(f"{table.table_key}: {stats[-1].error or done}")
+            meter.add(table.estimated_bytes)
     return CleanupReport(
         uri=graph.uri,
         keep_versions=plan.policy.keep_versions,

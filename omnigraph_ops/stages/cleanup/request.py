@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, model_validator
 
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
-from omnigraph_ops.requests import Option, Request, Seconds, Tables
+from omnigraph_ops.requests import Count, Option, Positive, Request, Seconds, Tables
 
 _COUNT = Option(metavar="N")
 _SECONDS = "time_retained_secs"
@@ -22,14 +22,14 @@ class ExpiryRequest(Request):
 
     model_config = ConfigDict(json_schema_extra=lambda schema: schema["properties"].update(_ALSO))
 
-    retain_min: Annotated[int, Field(ge=1), Option(metavar="N", decides=True)] = 10
+    retain_min: Annotated[Positive, Option(metavar="N", decides=True)] = 10
     """Retain the newest N versions whatever their age."""
-    retain_max: Annotated[int | None, Field(ge=1), _COUNT] = None
-    """Remove versions beyond the newest N whatever their age."""
     time_retained: Annotated[Seconds, Option(metavar="DURATION", decides=True)] = SHORTEST_AGE_SECONDS
     """Between the two, remove versions that are at least this old."""
-    expire_limit: Annotated[int, Field(ge=1), Option(metavar="N", decides=True)] = 10
+    expire_limit: Annotated[Positive, Option(metavar="N", decides=True)] = 10
     """Remove at most N versions of a table in one run."""
+    retain_max: Annotated[Positive | None, _COUNT] = None
+    """Remove versions beyond the newest N whatever their age."""
 
     @model_validator(mode="after")
     def _ordered(self) -> ExpiryRequest:
@@ -62,16 +62,16 @@ class ExpiryRequest(Request):
 class CleanupRequest(Request):
     """Remove old versions by number and age, or by snapshot expiry."""
 
-    tables: Tables = ()
-    """Only these tables, as in `node:Person`."""
-    keep: Annotated[int | None, Field(ge=0), _COUNT] = None
+    keep: Annotated[Count | None, _COUNT] = None
     """Retain the N newest versions of each table."""
     older_than: Annotated[Seconds | None, Option(metavar="DURATION")] = None
     """Remove only versions older than this, as in `7d`, `12h`. With a number, both must agree."""
-    between_pins: bool = False
-    """Also remove unprotected versions above the oldest version that a branch reads."""
     expiry: Annotated[ExpiryRequest | None, Option(section="Snapshot expiry", flag="expire")] = None
     """Instead of number and age."""
+    between_pins: bool = False
+    """Also remove unprotected versions above the oldest version that a branch reads."""
+    tables: Tables = ()
+    """Only these tables, as in `node:Person`."""
 
     @model_validator(mode="after")
     def _bounded(self) -> CleanupRequest:

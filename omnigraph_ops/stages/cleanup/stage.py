@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from omnigraph_ops.durations import duration
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -12,12 +13,15 @@ from omnigraph_ops.models import (
     DriftFinding,
     OrphanedFork,
     PlannedFile,
+    RetentionPolicy,
 )
-from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.outcomes.of_reports import of_cleanup
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PartedStage, TaskIds, Tell
+from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 
 ORPHANED_FORKS = "orphaned forks"
 """The part of a plan that is about no table."""
+
+_NO_POLICY = RetentionPolicy()
+_SMALL_KEEP = 3
 
 
 class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
@@ -48,6 +55,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         FormField(name="expiry", title="Snapshot expiry"),
     )
     button = "Clean up versions"
+    age = duration(SHORTEST_AGE_SECONDS)
 
     def plan(self, graph: Graph, request: CleanupRequest, tell: Tell) -> CleanupPlan:
         """Which versions go, and what holds the others. Reads."""
@@ -59,14 +67,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         """Remove exactly the planned versions and forks. Destroys."""
         from omnigraph_ops.stages.cleanup.apply import cleanup_all
 
-        return cleanup_all(
-            graph,
-            plan,
-            on_progress=lambda done: tell(
-                f"{done.table_key}: "
-                + (done.error or f"{done.old_versions_removed} versions, {done.bytes_removed} bytes removed")
-            ),
-        )
+        return cleanup_all(graph, plan, progress=tell)
 
     def parts(self, plan: CleanupPlan) -> list[str]:
         """The tables with versions to remove, and the orphaned forks of all tables as one. Pure."""
@@ -78,13 +79,13 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         from omnigraph_ops.stages.cleanup.apply import cleanup_table, remove_orphaned_forks
 
         if part == ORPHANED_FORKS:
-            return _report((), remove_orphaned_forks(graph, plan), graph.uri)
-        return _report((cleanup_table(graph, plan, part),), (), graph.uri)
+            return _report((), remove_orphaned_forks(graph, plan), uri=graph.uri, policy=plan.policy)
+        return _report((cleanup_table(graph, plan, part),), (), uri=graph.uri, policy=plan.policy)
 
     def joined(self, reports: Sequence[CleanupReport]) -> CleanupReport:
         tables = [table for report in reports for table in report.tables]
         forks = [f for r in reports for f in (*r.orphaned_forks_removed, *r.orphaned_forks_failed)]
-        return _report(tables, forks, reports[0].uri)
+        return _report(tables, forks, uri=reports[0].uri, policy=reports[0].policy)
 
     def report_in(self, results: RunResults) -> CleanupReport | None:
         """Every part has left rows of its own. Pure."""
@@ -93,16 +94,22 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         return [f"{table.table_key} was not cleaned: {table.refused}" for table in plan.tables if table.refused]
 
-    def failures(self, report: CleanupReport) -> list[tuple[str, str]]:
-        forks = [(f"fork {fork.branch} of {fork.table_key}", fork.error) for fork in report.orphaned_forks_failed]
-        rows = [(table.table_key, table.error) for table in report.tables]
-        return [(what, why) for what, why in (*rows, *forks) if why is not None]
-
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
 
     def too_young(self, of: CleanupRequest | CleanupPlan) -> str | None:
         return too_young(of.policy)
+
+    def terms(self, of: CleanupRequest | CleanupPlan) -> str:
+        return engine_policy(of.policy)
+
+    def warnings(self, of: CleanupRequest | CleanupPlan) -> tuple[str, ...]:
+        expiry = of.policy.expiry
+        kept = expiry.retain_min if expiry is not None else of.policy.keep_versions
+        if kept is None or kept >= _SMALL_KEEP:
+            return ()
+        what = "--keep 0 behaves as 1; " if kept == 0 else ""
+        return (f"{what}fewer than {_SMALL_KEEP} versions leave nobody an older version to go back to",)
 
     def size(self, plan: CleanupPlan) -> tuple[int, int]:
         return plan.total_versions, plan.total_bytes
@@ -118,47 +125,25 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return question(plan)
 
     def outcome(self, report: CleanupReport) -> Outcome:
-        removed, forks = report.versions_removed, len(report.orphaned_forks_removed)
-        failed = len(report.failed) + len(report.orphaned_forks_failed)
-        return Outcome(
-            stage=self.name,
-            detail=f"{removed} versions and {forks} forks removed, {failed} failed",
-            changed=bool(removed or forks),
-            problem=_problem(report),
-            tables=tuple(
-                TableOutcome(
-                    table_key=stats.table_key,
-                    work=Work(versions_removed=stats.old_versions_removed, bytes_reclaimed=stats.bytes_removed),
-                    changed=bool(stats.old_versions_removed),
-                    error=stats.error,
-                )
-                for stats in report.tables
-            ),
-        )
+        forks = (*report.orphaned_forks_removed, *report.orphaned_forks_failed)
+        return of_cleanup(report.tables, forks, None if report.policy == _NO_POLICY else report.policy)
 
 
-def _report(tables: Sequence[CleanupStats], forks: Sequence[OrphanedFork], uri: str = "") -> CleanupReport:
+def _report(
+    tables: Sequence[CleanupStats],
+    forks: Sequence[OrphanedFork],
+    *,
+    uri: str = "",
+    policy: RetentionPolicy = _NO_POLICY,
+) -> CleanupReport:
     """The report of some parts. Pure."""
     return CleanupReport(
         uri=uri,
-        keep_versions=None,
-        older_than_secs=None,
+        keep_versions=policy.keep_versions,
+        older_than_secs=policy.older_than_secs,
+        expiry=policy.expiry,
         tables=tuple(tables),
         versions_removed=sum(table.old_versions_removed for table in tables),
         orphaned_forks_removed=tuple(fork for fork in forks if fork.error is None),
         orphaned_forks_failed=tuple(fork for fork in forks if fork.error is not None),
     )
-
-
-def _problem(report: CleanupReport) -> str:
-    if report.orphaned_forks_failed:
-        return (
-            f"{len(report.orphaned_forks_failed)} orphaned fork(s) could not be removed, no live branch is affected; "
-            "run cleanup again"
-        )
-    if report.failed:
-        return (
-            f"cleanup failed for {len(report.failed)} of {len(report.tables)} table(s), nothing else is affected; "
-            "resolve what their rows say and run cleanup again"
-        )
-    return ""

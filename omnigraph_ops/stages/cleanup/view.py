@@ -1,16 +1,27 @@
-"""Plans of cleanups as a view. Pure."""
+"""Plans and reports of cleanups as views. Pure."""
 
 from __future__ import annotations
 
-from omnigraph_ops.models import CleanupPlan, CleanupReport, TableCleanupPlan
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupReport,
+    PlannedFile,
+    ProtectedVersion,
+    RetentionPolicy,
+    SnapshotExpiry,
+    TableCleanupPlan,
+)
 from omnigraph_ops.sizes import human_bytes
-from omnigraph_ops.views.approval import policy_text, ranges
-from omnigraph_ops.views.approval.cleanup import by_reasons
-from omnigraph_ops.views.markdown import some
+from omnigraph_ops.views.details import engine_policy
+from omnigraph_ops.views.markdown import count, human_seconds, ranges, some
 from omnigraph_ops.views.plan import counted, files_section, sealed_facts, size_of
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 _MOST_REASONS = 10
+_MOST_ROWS = 200
 
 
 def plan_view(plan: CleanupPlan) -> View:
@@ -25,33 +36,48 @@ def plan_view(plan: CleanupPlan) -> View:
     )
     forks = tuple((f.table_key, f.branch, counted(len(f.files)), size_of(f.files)) for f in plan.orphaned_forks)
     kept = tuple((f.table_key, f.branch, f.error or "") for f in plan.kept_forks)
+    untouched = tuple(t.table_key for t in plan.tables if not t.versions and not t.refused)
     files = [*(f for t in plan.tables for f in t.files), *(f for fork in plan.orphaned_forks for f in fork.files)]
     return View(
-        title="Plan of a cleanup",
+        title=f"cleanup plan {plan.uri} ({engine_policy(plan.policy)}) — {plan.total_versions} versions, "
+        f"{plan.total_files} files, {human_bytes(plan.total_bytes)} across {len(plan.tables)} tables",
         facts=(
-            ("Removes", f"{plan.total_versions:,} old versions and {plan.total_files:,} files"),
-            ("About", human_bytes(plan.total_bytes)),
+            ("Removes", _total(plan)),
             ("Policy", policy_text(plan.policy)),
             *sealed_facts(plan),
         ),
         sections=filled(
             [
                 Section(title="Tables", header=header, rows=tuple(_cleanup_cells(t) for t in tables)),
-                Section(title="Protected versions", header=held, rows=protected),
-                Section(title="Orphaned forks removed", header=("Table", "Fork", "Files", "About"), rows=forks),
-                Section(title="Orphaned forks kept", header=("Table", "Fork", "Why it stays"), rows=kept),
+                Section(
+                    title="Orphaned forks removed",
+                    header=("Table", "Fork", "Files", "About"),
+                    rows=forks,
+                    most=_MOST_ROWS,
+                ),
+                Section(
+                    title="Orphaned forks kept", header=("Table", "Fork", "Why it stays"), rows=kept, most=_MOST_ROWS
+                ),
+                Section(title="Protected versions", header=held, rows=protected, most=_MOST_ROWS),
+                Section(title="Nothing to remove", lines=untouched),
                 files_section((f.path, f.kind, human_bytes(f.size)) for f in files),
             ]
         ),
     )
 
 
+def _total(plan: CleanupPlan) -> str:
+    versions, files = count(plan.total_versions, "old version"), count(plan.total_files, "file")
+    forks = f", {count(len(plan.orphaned_forks), 'orphaned fork')}" if plan.orphaned_forks else ""
+    return f"{versions}{forks} and {files} (about {human_bytes(plan.total_bytes)})"
+
+
 def _cleanup_cells(table: TableCleanupPlan) -> tuple[str, ...]:
     return (
         table.table_key,
-        f"none: {table.refused}" if table.refused else ranges(table.versions),
+        f"refused: {table.refused}" if table.refused else ranges(table.versions),
         counted(len(table.versions)),
-        counted(len(table.files)),
+        _kinds(table.files),
         human_bytes(table.estimated_bytes),
         str(table.pinned_version),
         str(table.lance_head_version),
@@ -59,15 +85,57 @@ def _cleanup_cells(table: TableCleanupPlan) -> tuple[str, ...]:
     )
 
 
+def _kinds(files: Sequence[PlannedFile]) -> str:
+    """`3 data, 2 index` and so on. Pure."""
+    found = Counter(f.kind for f in files)
+    return ", ".join(f"{number:,} {kind}" for kind, number in sorted(found.items())) or "none"
+
+
+def by_reasons(protected: Iterable[ProtectedVersion]) -> list[tuple[tuple[str, ...], list[int]]]:
+    """Protected versions with the same reasons together, in the order of the first of them. Pure."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for held in protected:
+        groups.setdefault(held.reasons, []).append(held.version)
+    return list(groups.items())
+
+
 def report_view(report: CleanupReport) -> View:
     """What was removed, and what failed. Pure."""
-    rows = tuple(
-        (t.table_key, t.error or ranges(t.versions), counted(t.old_versions_removed), human_bytes(t.bytes_removed))
-        for t in report.tables
+    policy = RetentionPolicy(
+        keep_versions=report.keep_versions, older_than_secs=report.older_than_secs, expiry=report.expiry
     )
+    done = [t for t in report.tables if t.error is None]
+    removed, failed = report.orphaned_forks_removed, report.orphaned_forks_failed
     return View(
-        title=f"cleanup {report.uri} — removed {report.versions_removed:,} versions",
-        sections=filled([Section(title="Tables", header=("Table", "Versions", "How many", "Bytes"), rows=rows)]),
+        title=f"cleanup {report.uri} ({engine_policy(policy)}) — removed {sum(t.old_versions_removed for t in done)} "
+        f"versions ({sum(t.bytes_removed for t in done)} bytes) across {len(done)} tables",
+        sections=filled(
+            [
+                Section(
+                    title="Tables",
+                    header=("Table", "Versions removed", "How many", "Bytes"),
+                    rows=tuple(
+                        (t.table_key, ranges(t.versions), counted(t.old_versions_removed), human_bytes(t.bytes_removed))
+                        for t in done
+                    ),
+                ),
+                Section(
+                    title=f"{len(report.failed)} table(s) failed and will be retried on the next cleanup",
+                    header=("Table", "Why"),
+                    rows=tuple((t.table_key, t.error or "") for t in report.failed),
+                ),
+                Section(
+                    title="Orphaned forks removed",
+                    header=("Table", "Fork"),
+                    rows=tuple((f.table_key, f.branch) for f in removed),
+                ),
+                Section(
+                    title="Orphaned forks that could not be removed",
+                    header=("Table", "Fork", "Why"),
+                    rows=tuple((f.table_key, f.branch, f.error or "") for f in failed),
+                ),
+            ]
+        ),
     )
 
 
@@ -76,7 +144,30 @@ def question(plan: CleanupPlan) -> Question:
     size = human_bytes(plan.total_bytes)
     return Question(
         subject=f"Remove {plan.total_versions:,} old versions (about {size})?",
-        intro=f"Cleanup of {plan.uri} removes {plan.total_versions:,} old versions and {plan.total_files:,} files.",
-        on_approve="exactly these files are deleted. They cannot be brought back.",
-        on_reject="nothing is deleted.",
+        intro=f"Cleanup of {plan.uri} removes {_total(plan)}.",
+        on_approve="exactly these versions and files are removed. They cannot be brought back. A version that became "
+        "protected since is kept; if other files than these would go, nothing of that table is removed.",
+        on_reject="nothing is removed.",
+    )
+
+
+def policy_text(policy: RetentionPolicy) -> str:
+    """A retention policy as a phrase. Pure."""
+    parts = []
+    if policy.keep_versions is not None:
+        parts.append(f"keep the newest {policy.keep_versions}")
+    if policy.older_than_secs is not None:
+        parts.append(f"keep what is younger than {human_seconds(policy.older_than_secs)}")
+    if policy.expiry is not None:
+        parts.append(_expiry_text(policy.expiry))
+    if policy.between_pins:
+        parts.append("remove between the pins of branches too")
+    return " and ".join(parts) or "none"
+
+
+def _expiry_text(expiry: SnapshotExpiry) -> str:
+    most = "" if expiry.retain_max is None else f", at most {expiry.retain_max:,}"
+    return (
+        f"snapshot expiry: retain at least {expiry.retain_min:,}{most}, otherwise what is younger than "
+        f"{human_seconds(expiry.time_retained_secs)}; expire at most {count(expiry.expire_limit, 'version')} per table"
     )

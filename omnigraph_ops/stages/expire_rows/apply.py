@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 
 from omnigraph_ops.coordination.frozen import refuse_any_freeze
@@ -17,6 +16,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs.told import what_came_of
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.expire_rows.plain import expire_plain
 from omnigraph_ops.stages.expire_rows.through_engine import expiring_table, sweep_branches
 from omnigraph_ops.watch import Stopped
@@ -52,7 +52,7 @@ def expire_rows(
     plan: RowRetentionPlan,
     *,
     engine: EngineCli | None,
-    say: Callable[[str], None] | None = None,
+    progress: Progress = SILENT,
 ) -> RowRetentionReport:
     """Delete what the plan allows, table by table; faults stay in their table's row. Destroys rows.
 
@@ -78,12 +78,13 @@ def expire_rows(
         graph.storage, purpose="expire rows", ttl_seconds=settings.lease_ttl_seconds, wait_seconds=0, place=_PLACE
     ):
         if engine is not None:
-            sweep_branches(graph, engine, say or _quiet)
+            sweep_branches(graph, engine, progress)
         stats: list[TableRowStats] = []
         with contextlib.suppress(Stopped):
             for table in plan.tables:
                 graph.run.check()
-                stats.append(_isolated(graph, plan, table, engine, say or _quiet))
+                stats.append(_isolated(graph, plan, table, engine, progress))
+                progress.at("deleting rows", sum(t.rows_removed for t in stats), plan.total_rows, "rows")
     return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
 
 
@@ -92,7 +93,7 @@ def _isolated(
     plan: RowRetentionPlan,
     table: TableRowPlan,
     engine: EngineCli | None,
-    say: Callable[[str], None],
+    progress: Progress,
 ) -> TableRowStats:
     if table.refused is not None:
         return TableRowStats(table_key=table.table_key, refused=table.refused, rows_left=table.expired)
@@ -114,7 +115,7 @@ def _isolated(
         if engine is None:
             stats = expire_plain(graph, plan, table)
         else:
-            stats = expiring_table(graph, engine, plan, table, say).expire()
+            stats = expiring_table(graph, engine, plan, table, progress).expire()
     except Stopped:
         done = _done(graph, unit, table)
         stats = done if done.rows_removed else replace(done, refused=_STOPPED)
@@ -131,7 +132,3 @@ def _done(graph: Graph, unit: Unit, table: TableRowPlan) -> TableRowStats:
         if isinstance(done, TableRowStats):
             return done
     return TableRowStats(table_key=table.table_key, rows_left=table.expired)
-
-
-def _quiet(text: str) -> None:
-    """Says nothing. Pure."""

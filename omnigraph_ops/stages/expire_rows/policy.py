@@ -8,33 +8,27 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from omnigraph_ops.durations import parse_duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy
+from omnigraph_ops.requests import Option, Request, Seconds
 
 
-def _age(text: str) -> str:
-    try:
-        seconds = parse_duration(text)
-    except InvalidInput as error:
-        raise ValueError(str(error)) from None
+def _age(seconds: int) -> int:
     if seconds == 0:
         raise ValueError("the age must be more than zero")
-    return text
+    return seconds
 
 
-class RowPolicyEntry(BaseModel):
-    """One policy in a file, as in `{table: node:Event, property: happened_at, older_than: 90d}`."""
+class RowPolicyEntry(Request):
+    """One policy, as in `{table: node:Event, property: happened_at, older_than: 90d}`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    table: Annotated[str, Field(min_length=1)]
+    table: Annotated[str, Field(min_length=1), Option(metavar="KEY")]
     """Table key, as in `node:Event`; `table:items` in plain Lance."""
-    property: Annotated[str, Field(min_length=1)]
+    property: Annotated[str, Field(min_length=1), Option(metavar="NAME")]
     """A Date, a DateTime or, with `unit`, an integer."""
-    older_than: Annotated[str, AfterValidator(_age)]
+    older_than: Annotated[Seconds, AfterValidator(_age), Option(metavar="DURATION")]
     """Rows with an older value go, as in `90d`."""
     unit: EpochUnit | None = None
     """What an integer counts since 1970."""
@@ -44,7 +38,7 @@ class RowPolicyEntry(BaseModel):
         return RowPolicy(
             table_key=self.table,
             property=self.property,
-            older_than_secs=parse_duration(self.older_than),
+            older_than_secs=self.older_than,
             unit=self.unit,
         )
 

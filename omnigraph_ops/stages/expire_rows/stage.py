@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.models import DriftFinding
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.outcomes.of_reports import of_rows
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.render import rows_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
     report_type = RowRetentionReport
     tasks = TaskIds(plan="plan_row_retention", approve="approve_row_retention", apply="expire_rows")
     dag_id = "omnigraph_row_retention"
+    uses_engine = True
+    keeps_previews = True
 
     about = (
         "On a graph the engine deletes: `OMNIGRAPH_OPS_ENGINE` names its binary on the workers. The bytes come back "
@@ -57,7 +59,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         """Delete the planned rows that are still below the cuts. Destroys rows."""
         from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 
-        return expire_rows(graph, plan, engine=engine_of(graph, None), say=tell)
+        return expire_rows(graph, plan, engine=engine_of(graph, None), progress=tell)
 
     def check_ready(self, graph: Graph) -> None:
         from omnigraph_ops.stages.expire_rows.apply import engine_of
@@ -80,17 +82,4 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         return question(plan)
 
     def outcome(self, report: RowRetentionReport) -> Outcome:
-        kept = [t for t in report.tables if t.error is not None or t.refused is not None]
-        return Outcome(
-            stage=self.name,
-            detail=rows_detail(report),
-            applied=not report.failed,
-            changed=bool(report.rows_removed),
-            problem=f"expire-rows left {len(kept)} of {len(report.tables)} table(s) as they were, first "
-            f"{kept[0].table_key}: {kept[0].error or kept[0].refused}"
-            if kept
-            else "",
-            tables=tuple(
-                TableOutcome(table_key=t.table_key, changed=bool(t.rows_removed), error=t.error) for t in report.tables
-            ),
-        )
+        return of_rows(report)

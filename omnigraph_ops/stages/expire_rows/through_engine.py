@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tenacity import RetryCallState, RetryError
+from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.frozen import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -27,6 +27,7 @@ from omnigraph_ops.graph.spelling import engine_root
 from omnigraph_ops.graph.type_facts import read_type_facts
 from omnigraph_ops.lance.rows import Keys, clock_of, count_below, how_many_left, how_many_of, keys_below
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.look import (
     EdgeEnds,
     dataset_in,
@@ -39,7 +40,7 @@ from omnigraph_ops.stages.expire_rows.look import (
 )
 from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, again_after, refuse_over_bounds
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
-from omnigraph_ops.stages.recovery import recover
+from omnigraph_ops.stages.recovery.recover import recover
 
 _MAIN = "main"
 _PAUSE_SECONDS = 0.5
@@ -48,7 +49,6 @@ _DANGLING = (
     "edges of deleted nodes are left ({edges}): another engine process undid a part of the merge; delete them with the "
     "engine, by `from` and `to`, while nobody else writes"
 )
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class ExpiringTable:
     deletion: Deletion
     ends: tuple[EdgeEnds, ...]
     root: str
-    say: Say
+    progress: Progress
 
     def expire(self) -> TableRowStats:
         """Attempt until nothing is below the cut, a bounded number of times. Destroys rows.
@@ -104,7 +104,7 @@ class ExpiringTable:
 
     def _say_why(self, attempt: RetryCallState) -> None:
         problem = attempt.outcome.exception() if attempt.outcome is not None else None
-        self.say(f"{self.table.table_key}: attempt {attempt.attempt_number} of {ATTEMPTS}: {problem}")
+        self.progress(f"{self.table.table_key}: attempt {attempt.attempt_number} of {ATTEMPTS}: {problem}")
 
     def _nothing_left(self) -> bool:
         self._wait_until_ready()
@@ -121,7 +121,7 @@ class ExpiringTable:
         name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
         with self._branch(name):
             base = self._base(name)
-            self.say(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
+            self.progress(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
             self._delete_on(name, base)
             self._prove(name, base)
             # After a timeout it may have landed: what a reader sees decides.
@@ -144,7 +144,7 @@ class ExpiringTable:
                 self.engine.create_branch(self.root, name, self.plan.branch or _MAIN)
             yield
         finally:
-            drop_branch(self.graph, self.engine, self.root, name, self.say)
+            drop_branch(self.graph, self.engine, self.root, name, self.progress)
 
     def _base(self, name: str) -> _Base:
         """What is below the cut on the fresh branch; bounds count here, too. Reads."""
@@ -168,7 +168,7 @@ class ExpiringTable:
                 self.engine.mutate(self.root, name, query.text, query.params)
             done += query.rows
             if query.rows:
-                self.say(f"{self.table.table_key}: {done:,} of {len(base.ids):,} rows")
+                self.progress(f"{self.table.table_key}: {done:,} of {len(base.ids):,} rows")
 
     def _prove(self, name: str, base: _Base) -> None:
         """Compare the branch with what was to go; nothing else may be missing there. Reads."""
@@ -242,7 +242,7 @@ class ExpiringTable:
 
 
 def expiring_table(
-    graph: Graph, engine: EngineCli, plan: RowRetentionPlan, table: TableRowPlan, say: Say
+    graph: Graph, engine: EngineCli, plan: RowRetentionPlan, table: TableRowPlan, progress: Progress
 ) -> ExpiringTable:
     """A table of a plan, ready to be carried out by this engine; `InvalidInput` when its language cannot. Reads."""
     entry = entry_in(graph, state_of(graph, plan.branch), table.table_key)
@@ -263,26 +263,33 @@ def expiring_table(
         deletion=deletion,
         ends=ends,
         root=engine_root(graph, entry),
-        say=say,
+        progress=progress,
     )
 
 
-def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, say: Say) -> None:
+def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, progress: Progress) -> None:
     """Delete a branch of ours; one that stays is swept by the next run, and never fails this one. Destroys."""
-    for _ in range(ATTEMPTS):
-        try:
-            if name not in graph.branches():
-                return
-            with committer_turn(graph, f"drop {name}"):
-                engine.delete_branch(root, name)
-        except OpsError as error:
-            say(f"branch {name} is still there: {error}")
-            time.sleep(_PAUSE_SECONDS)
+    again = Retrying(
+        retry=retry_if_exception_type(OpsError),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_fixed(_PAUSE_SECONDS),
+        after=lambda state: progress(f"branch {name} is still there: {state.outcome and state.outcome.exception()}"),
+    )
+    with contextlib.suppress(RetryError):
+        again(_drop, graph, engine, root, name)
 
 
-def sweep_branches(graph: Graph, engine: EngineCli, say: Say) -> None:
+def _drop(graph: Graph, engine: EngineCli, root: str, name: str) -> None:
+    if name in graph.branches():
+        with committer_turn(graph, f"drop {name}"):
+            engine.delete_branch(root, name)
+    if name in graph.branches():
+        raise EngineFailure("the engine deleted it without effect")
+
+
+def sweep_branches(graph: Graph, engine: EngineCli, progress: Progress) -> None:
     """Delete what runs that were killed left behind; whoever calls this is alone. Destroys."""
     entries = graph.state().entries
     for name in graph.branches():
         if name.startswith(EXPIRY_BRANCH_PREFIX) and entries:
-            drop_branch(graph, engine, engine_root(graph, entries[0]), name, say)
+            drop_branch(graph, engine, engine_root(graph, entries[0]), name, progress)

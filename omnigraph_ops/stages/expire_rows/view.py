@@ -1,25 +1,39 @@
-"""Plans of row retention as a view. Pure."""
+"""Plans and reports of row retention as views. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from omnigraph_ops.durations import moment
-from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan
-from omnigraph_ops.stages.expire_rows.texts import policy_text as rule_text
+from omnigraph_ops.models.retention import (
+    EdgeRows,
+    RowRetentionPlan,
+    RowRetentionReport,
+    TableRowPlan,
+    TableRowStats,
+)
+from omnigraph_ops.views.markdown import count, human_seconds
 from omnigraph_ops.views.plan import counted, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
+
+_RECLAIM = (
+    "The rows are marked as deleted and still stored: optimize rewrites their fragments without them, and cleanup "
+    "removes the versions that hold them, after which no version can bring them back."
+)
 
 
 def plan_view(plan: RowRetentionPlan) -> View:
     """Which rows expire, and what goes with them. Pure."""
     going = [t for t in plan.tables if t.refused is None]
+    where = f" branch {plan.branch}" if plan.branch else ""
     header = ("Table", "Rows deleted", "Rows", "Share", "Rule", "Below", "Oldest", "Newest", "Never more than")
     edges = tuple((t.table_key, e.table_key, counted(e.rows)) for t in going for e in t.edges if e.rows)
     return View(
-        title="Plan of a row retention",
+        title=f"expire-rows {plan.uri}{where} — {count(plan.total_rows, 'row')}, {count(plan.total_edges, 'edge')} "
+        f"go, at most {100 * plan.max_share:g}% of a table",
         facts=(
-            ("Deletes", f"{plan.total_rows:,} rows and {plan.total_edges:,} of their edges"),
+            ("Deletes", f"{count(plan.total_rows, 'row')} and {plan.total_edges:,} of their edges"),
             ("Branch", plan.branch or "main"),
-            ("At most", f"{plan.max_share:.1%} of the rows of a table"),
             *sealed_facts(plan),
         ),
         sections=filled(
@@ -28,8 +42,8 @@ def plan_view(plan: RowRetentionPlan) -> View:
                 Section(title="Edges that go with them", header=("Nodes", "Edges", "How many"), rows=edges),
                 Section(
                     title="Some of the rows",
-                    header=("Table", "Key"),
-                    rows=tuple((t.table_key, key) for t in going for key in t.sample),
+                    header=("Table", "Keys"),
+                    rows=tuple((t.table_key, ", ".join(t.sample)) for t in going if t.sample),
                 ),
             ]
         ),
@@ -39,10 +53,10 @@ def plan_view(plan: RowRetentionPlan) -> View:
 def _row_cells(table: TableRowPlan) -> tuple[str, ...]:
     return (
         table.table_key,
-        f"none: {table.refused}" if table.refused else counted(table.expired),
+        f"refused: {table.refused}" if table.refused else counted(table.expired),
         counted(table.rows),
         f"{table.share:.1%}",
-        rule_text(table.policy),
+        f"{table.policy.property} older than {human_seconds(table.policy.older_than_secs)}",
         moment(table.cut_at_us),
         *("" if end is None else moment(end) for end in (table.oldest_us, table.newest_us)),
         counted(table.max_rows),
@@ -50,20 +64,46 @@ def _row_cells(table: TableRowPlan) -> tuple[str, ...]:
 
 
 def report_view(report: RowRetentionReport) -> View:
-    """What was deleted, refused and failed. Pure."""
-    rows = tuple((t.table_key, t.error or t.refused or "", counted(t.rows_removed)) for t in report.tables)
+    """What was deleted, refused and failed, and what is still to do. Pure."""
+    header = ("Table", "Outcome", "Edges that went with them", "Attempts", "Came below the cut meanwhile")
     return View(
-        title=f"expire-rows {report.uri} — {report.rows_removed:,} rows and {report.edges_removed:,} edges deleted",
-        sections=filled([Section(title="Tables", header=("Table", "Problem", "Rows deleted"), rows=rows)]),
+        title=f"expire-rows {report.uri} — {count(report.rows_removed, 'row')} and "
+        f"{count(report.edges_removed, 'edge')} deleted",
+        sections=filled(
+            [
+                Section(title="Tables", header=header, rows=tuple(map(_stats, report.tables))),
+                Section(title="Storage", lines=(_RECLAIM,) if report.rows_removed else ()),
+            ]
+        ),
     )
+
+
+def _stats(stats: TableRowStats) -> tuple[str, ...]:
+    if stats.refused or stats.error:
+        why = f"refused: {stats.refused}" if stats.refused else f"failed: {stats.error}"
+        return (stats.table_key, why, "", "", "")
+    return (
+        stats.table_key,
+        f"{count(stats.rows_removed, 'row')} deleted",
+        _edges(stats.edges),
+        str(stats.attempts) if stats.attempts > 1 else "",
+        count(stats.rows_left, "row") if stats.rows_left else "",
+    )
+
+
+def _edges(edges: Iterable[EdgeRows]) -> str:
+    return ", ".join(f"{e.table_key} {e.rows:,}" for e in edges if e.rows)
 
 
 def question(plan: RowRetentionPlan) -> Question:
     """What a person is asked about row expiry. Pure."""
+    rows, edges = count(plan.total_rows, "row"), count(plan.total_edges, "edge")
+    target = plan.uri + (f", branch {plan.branch}" if plan.branch else "")
     return Question(
         subject=f"Delete {plan.total_rows:,} expired rows and {plan.total_edges:,} of their edges?",
-        intro=f"Row expiry of {plan.uri} deletes {plan.total_rows:,} rows and {plan.total_edges:,} of their edges.",
+        intro=f"Row retention of {target} deletes {rows} and {edges} of theirs.",
         on_approve="rows below these cuts are deleted. They are counted again at that moment: a row that was updated "
         "since stays, and a table with more rows below its cut than planned keeps them all.",
         on_reject="nothing is deleted.",
+        notes=(_RECLAIM,),
     )

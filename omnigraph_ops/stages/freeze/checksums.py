@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.freeze import CutFile, CutFiles, FileRow
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.store import Storage
 
-Progress = Callable[[int, int], None]
-"""Takes how many files are done, of how many."""
 _CHUNK = 4 * 1024 * 1024
 
 
 def with_checksums(
-    graph: Graph, files: Sequence[CutFile], *, workers: int = 8, on_progress: Progress | None = None
+    graph: Graph, files: Sequence[CutFile], *, workers: int = 8, progress: Progress = SILENT
 ) -> tuple[CutFile, ...]:
     """The files with the SHA-256 of each, read in parallel. Reads all of them.
 
@@ -37,8 +36,7 @@ def with_checksums(
             raise CorruptGraph(f"{file.source} of the cut is gone; the freeze cannot be copied") from None
         with lock:
             done += 1
-            if on_progress is not None:
-                on_progress(done, len(files))
+            progress.at("reading", done, len(files), "files")
         return summed
 
     return tuple(in_parallel(one, files, workers=workers))

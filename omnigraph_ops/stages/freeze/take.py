@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination.freeze_names import contract_folder
@@ -35,12 +35,12 @@ from omnigraph_ops.lance.tags import create_tag
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut
 from omnigraph_ops.stages.freeze.verify import verify_cut
 
 DEFAULT_TTL_SECONDS = 86_400.0
 LONGEST_TTL_SECONDS = 30 * 86_400.0
-Say = Callable[[str], None]
 _GONE = "it was removed"
 
 
@@ -51,7 +51,7 @@ def freeze_graph(
     ttl_seconds: float = DEFAULT_TTL_SECONDS,
     reason: str = "",
     owner: str | None = None,
-    on_progress: Say | None = None,
+    progress: Progress = SILENT,
 ) -> Freeze:
     """Keep the graph (or these tables) as it is now readable until the freeze ends. Writes tags and a hold.
 
@@ -62,7 +62,6 @@ def freeze_graph(
         UnknownTable: a named table is not live; nothing is frozen.
     """
     check_ttl(ttl_seconds)
-    say = on_progress or (lambda _text: None)
     hold = place_hold(
         graph.storage,
         (),
@@ -74,8 +73,8 @@ def freeze_graph(
         freeze=FreezeTerms(tables=tuple(tables)),
     )
     try:
-        say(f"freeze {hold.hold_id} announced, waiting for running maintenance")
-        return _take(graph, hold, say)
+        progress(f"freeze {hold.hold_id} announced, waiting for running maintenance")
+        return _take(graph, hold, progress)
     except BaseException:
         # What a kill would leave, too: the next stage that comes by ends it then.
         with contextlib.suppress(OpsError):
@@ -127,7 +126,7 @@ def _taken(graph: Graph, freeze_id: str) -> tuple[Hold, FrozenCut]:
     return hold, hold.freeze.cut
 
 
-def _take(graph: Graph, hold: Hold, say: Say) -> Freeze:
+def _take(graph: Graph, hold: Hold, progress: Progress) -> Freeze:
     tables = hold.freeze.tables if hold.freeze is not None else ()
     with committer_turn(graph, f"freeze {hold.hold_id}") as keeper:
         sweep_ended_here(graph)
@@ -138,7 +137,7 @@ def _take(graph: Graph, hold: Hold, say: Say) -> Freeze:
         write_hold(graph.storage, hold)
         refuse_removed(graph.storage, versions)
         _keep_contract(graph, hold, look)
-        say(f"tagging {len(look.cut.pins)} versions of {len(look.cut.datasets)} datasets")
+        progress(f"tagging {len(look.cut.pins)} versions of {len(look.cut.datasets)} datasets")
         keeper.assert_held()
         _tag_all(graph, look.cut)
         freeze = _freeze_of(graph, hold, look.cut)

@@ -1,5 +1,1 @@
 """Health: what each table costs its readers and its store, and how much of that maintenance can win back."""
-
-from omnigraph_ops.stages.health.read import health
-
-__all__ = ["health"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,7 @@ from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.text_index_process import begin, process_of
 from omnigraph_ops.lance.text_indexer import COMMAND, home_of, is_installed
 from omnigraph_ops.models import TablePlan
-
-Progress = Callable[[str], None]
+from omnigraph_ops.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import INGEST_DIR
-from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, operation_of
@@ -41,13 +41,16 @@ class LastRun:
     """How many runs in a row had no budget for it."""
 
 
+_LAST_RUNS = Records(LastRun)
+
+
 def last_run(graph: Graph, entry: TableEntry) -> LastRun | None:
     """What is recorded of a table; None when nothing is, or it is damaged or about another dataset. Reads."""
-    try:
-        found = serde.from_json(LastRun, graph.storage.read(_path(entry.table_key)))
-    except (FileNotFoundError, InvalidInput, StorageError):
-        return None
-    return found if (found.table_key, found.path) == (entry.table_key, entry.path) else None
+    with contextlib.suppress(StorageError):
+        found = _LAST_RUNS.read(graph.storage, _path(entry.table_key))
+        if found is not None and (found.table_key, found.path) == (entry.table_key, entry.path):
+            return found
+    return None
 
 
 def bytes_since(graph: Graph, entry: TableEntry, fragments: Sequence[FragmentFacts]) -> int | None:
@@ -99,7 +102,7 @@ def record_deferral(graph: Graph, entry: TableEntry) -> None:
 
 def _keep(graph: Graph, run: LastRun) -> None:
     with contextlib.suppress(StorageError):
-        graph.storage.write(_path(run.table_key), serde.dumps(run).encode())
+        _LAST_RUNS.write(graph.storage, _path(run.table_key), run)
 
 
 def _path(table_key: str) -> str:

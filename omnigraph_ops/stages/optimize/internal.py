@@ -28,24 +28,20 @@ def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
         PublishConflict: somebody else did publish, again and again.
     """
     keys = graph.format.internal_tables(graph.context)
-    if not _is_alone(graph):
+    if not graph.is_alone():
         return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
     with committer_turn(graph, INTERNAL_COMPACTION) as keeper:
         try:
             refuse_pending(graph)
         except GraphFrozen:
             return _skipped(keys, SkipReason.FROZEN)
-        if not _is_alone(graph):  # a fence was lifted meanwhile
+        if not graph.is_alone():  # a fence was lifted meanwhile
             return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
         return tuple(_compact(graph, key, path, keeper) for key, path in keys)
 
 
 def _skipped(keys: Sequence[tuple[str, str]], reason: SkipReason) -> tuple[TableStats, ...]:
     return tuple(TableStats(table_key=key, skipped=reason) for key, _ in keys)
-
-
-def _is_alone(graph: Graph) -> bool:
-    return graph.settings.exclusive
 
 
 def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableStats:

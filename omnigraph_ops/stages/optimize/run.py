@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
@@ -29,6 +28,7 @@ from omnigraph_ops.models import (
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs.told import optimized
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.progress import SILENT, About, Meter, Progress
 from omnigraph_ops.stages.optimize.accounting import accounted
 from omnigraph_ops.stages.optimize.budget import Budget, late_internal, run_within, too_late, under_budget, untouched
 from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
@@ -37,7 +37,7 @@ from omnigraph_ops.stages.optimize.internal import optimize_internal
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.plan import plan_table
 from omnigraph_ops.stages.optimize.table_run import TableRun
-from omnigraph_ops.stages.optimize.units import Effort, Progress, Room
+from omnigraph_ops.stages.optimize.units import Effort, Room
 from omnigraph_ops.watch import Stopped
 
 _ATTEMPTS = 5
@@ -83,7 +83,7 @@ def optimize_all(
     tables: Sequence[str] = (),
     executor: TaskExecutor | None = None,
     budget: Budget | None = None,
-    on_progress: Callable[[str, str], None] | None = None,
+    progress: Progress = SILENT,
 ) -> OptimizeReport:
     """Optimize every maintained table (or those named), then the internal tables. Writes.
 
@@ -100,15 +100,17 @@ def optimize_all(
     sweep_rewrites(graph)
     plan = plan_optimize(graph, tables=tables, budget=budget)
     IndexWriter.of(graph).begin(plan.productive())
-    report = on_progress or (lambda _key, _text: None)
+    costs = {table.table_key: table.cost_bytes for table in plan.productive()}
+    meter = Meter(progress, "optimizing", sum(costs.values()), "bytes")
     pins = {table.table_key: table.read_version for table in plan.tables}
+    runs_on = executor or InProcessExecutor(graph.storage, graph.run.pause)
 
     def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
         work = _Work(table_key=key, room=room)
-        return _isolated(
-            graph, unit, work, executor or InProcessExecutor(graph.storage, graph.run.pause), partial(report, key)
-        )
+        stats = _isolated(graph, unit, work, runs_on, About(progress, key))
+        meter.add(costs.get(key, 0))
+        return stats
 
     stats = run_within(graph, plan, one, budget or Budget())
     internal = optimize_internal_last(graph, plan) if not tables else ()
@@ -134,7 +136,7 @@ def optimize_table(
     table_key: str,
     *,
     executor: TaskExecutor | None = None,
-    on_progress: Progress | None = None,
+    progress: Progress = SILENT,
     room: Room | None = None,
 ) -> TableStats:
     """Plan one table afresh and bring it to one covered fragment per target size. Writes.
@@ -145,17 +147,23 @@ def optimize_table(
     Raises:
         OpsError: what happened, and that the table is either untouched or finished by `recover`.
     """
-    entry, executor = graph.published(table_key), executor or InProcessExecutor(graph.storage, graph.run.pause)
-    unit = Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
+    executor = executor or InProcessExecutor(graph.storage, graph.run.pause)
+    unit = unit_of(graph, table_key)
     work = _Work(table_key=table_key, room=room)
     graph.run.begins(unit)
     try:
-        stats = _optimize(graph, executor, work, on_progress)
+        stats = _optimize(graph, executor, work, progress)
     except OpsError:
         graph.run.ended(unit, _done(graph, unit, work, executor))
         raise
     graph.run.ended(unit, stats)
     return stats
+
+
+def unit_of(graph: Graph, table_key: str) -> Unit:
+    """The unit that optimizes one table from its published version on. Reads."""
+    entry = graph.published(table_key)
+    return Unit(name=table_key, stage="optimize", table_key=table_key, version=entry.version if entry else None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,13 +226,13 @@ def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> Tabl
         return TableStats(table_key=unit.table_key, committed=bool(work.windows), windows=tuple(work.windows))
 
 
-def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
+def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
     refuse_pending(graph, beside_siblings=True, table_key=work.table_key)
 
     def preempted(attempt: RetryCallState) -> None:
         work.preempted = attempt.attempt_number
-        if on_progress is not None and attempt.outcome is not None:
-            on_progress(f"preempted, planning again: {attempt.outcome.exception()}")
+        if attempt.outcome is not None:
+            progress(f"preempted, planning again: {attempt.outcome.exception()}")
 
     # Another writer was there between our look and our turn: look again.
     looking = Retrying(
@@ -235,14 +243,13 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Pr
         before_sleep=preempted,
         reraise=True,
     )
-    return looking(_attempt_table, graph, executor, work, on_progress)
+    return looking(_attempt_table, graph, executor, work, progress)
 
 
-def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, on_progress: Progress | None) -> TableStats:
+def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
     policy = policy_of(graph)
     (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
     plan = plan_table(observe_table(graph, entry, policy), policy)
-    progress = on_progress or (lambda _text: None)
     if plan.decision is OptimizeDecision.OPTIMIZE:
         work.planned, work.planned_bytes = entry, plan.cost_bytes
         run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)

@@ -28,12 +28,13 @@ from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.models import TablePlan, UnitWindow
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.deferred import commit_rewrites
 from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
 from omnigraph_ops.stages.optimize.index_writer import IndexWriter
 from omnigraph_ops.stages.optimize.indexes import prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
-from omnigraph_ops.stages.optimize.units import Effort, Progress, Room, fold, written_indexes
+from omnigraph_ops.stages.optimize.units import Effort, Room, fold, written_indexes
 from omnigraph_ops.watch import Stopped
 
 _REWRITE_ROUNDS = 5

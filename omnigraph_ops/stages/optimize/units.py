@@ -11,9 +11,9 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import build_index, fold_index, index_facts, index_type_of
 from omnigraph_ops.models import IndexBuild, IndexFold, TablePlan
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.index_writer import IndexWriter
 
-Progress = Callable[[str], None]
 Room = Callable[[int], bool]
 """Whether the budget of the run has room for a table's rewrite, after its indexes took so many bytes."""
 

@@ -18,8 +18,9 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.references import branch_names
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.classify import Standing
-from omnigraph_ops.stages.orphans.plan import Say, dropped_to_keep
+from omnigraph_ops.stages.orphans.plan import dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.stages.orphans.survey import Survey, check_age, survey
 from omnigraph_ops.storage.inventory import (
@@ -38,7 +39,7 @@ _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"
 
 
-def apply_orphans(graph: Graph, plan: OrphansPlan, *, on_progress: Say | None = None) -> OrphansReport:
+def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILENT) -> OrphansReport:
     """Delete the planned files that are still orphans and unchanged, or move them to quarantine, as planned. Destroys.
 
     Faults stay with their file. A run that is asked to stop reports what it did by then. A second run of plan and apply
@@ -63,7 +64,7 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, on_progress: Say | None = 
             keeper=keeper,
             look=survey(graph, cutoff=plan.cutoff),
             quarantine_id=begin(graph, plan) if plan.quarantine and plan.files else None,
-            say=on_progress or (lambda _text: None),
+            progress=progress,
         )
         with contextlib.suppress(Stopped):
             run.files()
@@ -80,7 +81,7 @@ class _Run:
     keeper: LeaseKeeper
     look: Survey
     quarantine_id: str | None
-    say: Say
+    progress: Progress
     removed: list[OrphanFile] = field(default_factory=list)
     bytes_removed: int = 0
     folders_removed: int = 0
@@ -196,8 +197,8 @@ class _Run:
         size = sum(f.size for f in done)
         self.bytes_removed += size
         self.graph.run.ended(unit, FilesDone(files=len(done), bytes=size))
-        verb = "deleted" if self.quarantine_id is None else "moved"
-        self.say(f"{verb} {len(self.removed):,} of {len(self.plan.files):,} files, {self.bytes_removed:,} bytes")
+        verb = "deleting" if self.quarantine_id is None else "moving"
+        self.progress.at(verb, len(self.removed), len(self.plan.files), "files")
 
     def _unit(self, files: Sequence[OrphanFile]) -> Unit:
         self.batches += 1

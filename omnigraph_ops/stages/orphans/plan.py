@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.models import OrphanFile, OrphanGroup, OrphanKind, OrphansPlan
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.listing import Inventory
 from omnigraph_ops.stages.orphans.retained import reasons_to_keep
 from omnigraph_ops.stages.orphans.survey import Sorted, Survey, check_age, survey
 from omnigraph_ops.storage.inventory import Stored, look_again
 
-Say = Callable[[str], None]
 DEFAULT_AGE_SECONDS = 7 * 86_400
 _REPORT_EVERY = 10_000
 _OLDEST = 2**40
@@ -30,7 +30,7 @@ def plan_orphans(
     older_than_seconds: int = DEFAULT_AGE_SECONDS,
     quarantine: bool = False,
     listing: Path | None = None,
-    on_progress: Say | None = None,
+    progress: Progress = SILENT,
 ) -> OrphansPlan:
     """What no version of any dataset, branch or tag refers to, and is old enough to go. Reads.
 
@@ -38,7 +38,7 @@ def plan_orphans(
         older_than_seconds: files modified later than so long ago stay.
         quarantine: apply moves the files aside instead of deleting them.
         listing: an inventory file to read instead of listing the store; every candidate is looked up again.
-        on_progress: gets a sentence now and then.
+        progress: gets a sentence now and then.
 
     Raises:
         InvalidInput: the age or the inventory file is malformed.
@@ -51,16 +51,15 @@ def plan_orphans(
         raise InvalidInput(f"the age must be between 0 and {_OLDEST} seconds, it is {older_than_seconds}")
     check_age(graph, older_than_seconds)
     refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
-    say = on_progress or (lambda _text: None)
     planned_at_us = now_us()
     cutoff = time.time() - older_than_seconds
     inventory = Inventory.of_file(listing, graph.uri) if listing is not None else None
-    say("reading references")
+    progress("reading references")
     found = Sorted(survey=survey(graph, cutoff=cutoff))
-    for item in _counted(graph.stored() if inventory is None else inventory.rows(), say):
+    for item in _counted(graph.stored() if inventory is None else inventory.rows(), progress):
         found.add(item)
     if inventory is not None:
-        _verify_candidates(graph, found, say)
+        _verify_candidates(graph, found, progress)
     groups = _decide_groups(graph, found)
     gone = {path for path, group in found.groups.items() if groups[path].kept is None}
     files = [*found.single, *(f for path in gone for f in found.groups[path].files)]
@@ -116,9 +115,9 @@ def _decide_groups(graph: Graph, found: Sorted) -> dict[str, OrphanGroup]:
     }
 
 
-def _verify_candidates(graph: Graph, found: Sorted, say: Say) -> None:
+def _verify_candidates(graph: Graph, found: Sorted, progress: Progress) -> None:
     """Replace what an inventory file says about candidates by what is stored now; drop what is gone. Reads."""
-    say("looking up the candidates of the inventory file")
+    progress("looking up the candidates of the inventory file")
     found.single = _as_stored(graph, found.single, found.survey.cutoff)
     for group in found.groups.values():
         expected = len(group.files)
@@ -136,11 +135,11 @@ def _as_stored(graph: Graph, files: list[OrphanFile], cutoff: float) -> list[Orp
     ]
 
 
-def _counted(items: Iterable[Stored], say: Say) -> Iterator[Stored]:
+def _counted(items: Iterable[Stored], progress: Progress) -> Iterator[Stored]:
     number = 0
     for item in items:
         yield item
         number += 1
         if number % _REPORT_EVERY == 0:
-            say(f"listed {number:,} files and folders")
-    say(f"listed {number:,} files and folders, all of them")
+            progress.at("listing", number, None, "files")
+    progress(f"listed {number:,} files and folders, all of them")

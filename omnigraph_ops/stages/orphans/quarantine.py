@@ -6,12 +6,12 @@ of its two places (on S3 perhaps in both, with the same bytes), and restoring go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
-from omnigraph_ops import serde
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.records import Records, refuse
 from omnigraph_ops.coordination.state import QUARANTINE_DIR
 from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
@@ -28,6 +28,7 @@ from omnigraph_ops.models import (
     SparedFile,
 )
 from omnigraph_ops.models.runs import FilesDone, Unit
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.inventory import (
     BULK,
     Stored,
@@ -41,7 +42,7 @@ from omnigraph_ops.storage.inventory import (
 )
 
 _RECORD = "quarantine.json"
-Say = Callable[[str], None]
+_RECORDS = Records(QuarantineRecord, unreadable=refuse)
 B = TypeVar("B")
 
 
@@ -50,7 +51,7 @@ def begin(graph: Graph, plan: OrphansPlan) -> str:
     record = QuarantineRecord(
         quarantine_id=new_ulid(), uri=graph.uri, digest=plan.digest, created_at_us=now_us(), files=plan.files
     )
-    graph.storage.write(place_of(record.quarantine_id, _RECORD), serde.dumps(record).encode())
+    _RECORDS.write(graph.storage, place_of(record.quarantine_id, _RECORD), record)
     return record.quarantine_id
 
 
@@ -86,7 +87,7 @@ def preview_quarantine(graph: Graph, quarantine_id: str) -> QuarantineReport:
     return _report(graph, record, "preview", tuple(_kept(graph, quarantine_id).values()), ())
 
 
-def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -> QuarantineReport:
+def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> QuarantineReport:
     """Bring everything back to where it was, manifests last. Writes.
 
     A file that is in its old place already stays as it is: the copy is dropped if it is the same, and kept
@@ -97,7 +98,6 @@ def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None)
         StalePlan: a dataset or branch was written anew in the old place; nothing was moved.
         RecoveryPending, LeaseHeld: somebody else is at work.
     """
-    say = on_progress or (lambda _text: None)
     record = _record(graph, quarantine_id)
     with committer_turn(graph, f"restore {quarantine_id}") as keeper:
         refuse_pending(graph)
@@ -118,12 +118,12 @@ def restore(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None)
             good = [kept[f.path] for f in batch if f.path not in bad]
             graph.run.ended(unit, _files_done(good))
             done += good
-            say(f"restored {len(done):,} of {len(files):,} files")
+            progress.at("restoring", len(done), len(files), "files")
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "restored", done, tuple(failed))
 
 
-def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -> QuarantineReport:
+def purge(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> QuarantineReport:
     """Delete what a quarantine holds, for good. Destroys.
 
     Raises:
@@ -131,7 +131,6 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
         ClockWrong: this host and the store disagree about the time; how long it was kept is not known.
         LeaseHeld: somebody else is at work.
     """
-    say = on_progress or (lambda _text: None)
     record = _record(graph, quarantine_id)
     refuse_wrong_clock(graph.storage, "nothing was deleted")
     with committer_turn(graph, f"purge {quarantine_id}") as keeper:
@@ -149,7 +148,7 @@ def purge(graph: Graph, quarantine_id: str, *, on_progress: Say | None = None) -
             good = [kept[path] for path in batch if place_of(quarantine_id, path) not in bad]
             graph.run.ended(unit, _files_done(good))
             done += good
-            say(f"deleted {len(done):,} of {len(paths):,} files")
+            progress.at("deleting", len(done), len(paths), "files")
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "purged", done, tuple(failed))
 
@@ -178,10 +177,9 @@ def _files_done(files: Sequence[Stored]) -> FilesDone:
 
 def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:
     path = place_of(quarantine_id, _RECORD)
-    try:
-        record = serde.from_json(QuarantineRecord, graph.storage.read(path))
-    except FileNotFoundError:
-        raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined") from None
+    record = _RECORDS.read(graph.storage, path)
+    if record is None:
+        raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined")
     if not all(is_plain(f.path) for f in record.files):
         raise InvalidInput(f"{path} names a file outside of the graph; nothing was moved")
     return record

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import DriftFinding, OrphanFile, OrphansPlan, OrphansReport
-from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.outcomes.of_reports import of_orphans
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.render import orphans_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         "two is part of the plan and of its digest."
     )
     button = "Remove orphans"
+    age = duration(SAFE_AGE_SECONDS)
 
     def plan(self, graph: Graph, request: OrphansRequest, tell: Tell) -> OrphansPlan:
         """Which files go, by a listing of the store or an inventory of it. Reads."""
@@ -56,14 +56,14 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             older_than_seconds=request.older_than,
             quarantine=request.quarantine,
             listing=listing,
-            on_progress=tell,
+            progress=tell,
         )
 
     def apply(self, graph: Graph, plan: OrphansPlan, tell: Tell, *, force: bool = False) -> OrphansReport:
         """Delete the planned files that still nothing refers to, or move them to quarantine. Destroys."""
         from omnigraph_ops.stages.orphans.apply import apply_orphans
 
-        return apply_orphans(graph, plan, on_progress=tell)
+        return apply_orphans(graph, plan, progress=tell)
 
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.files or plan.folders else "no unreferenced files that are old enough"
@@ -72,15 +72,14 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         age = of.older_than if isinstance(of, OrphansRequest) else of.older_than_secs
         if age >= SAFE_AGE_SECONDS:
             return None
-        return f"a file younger than {duration(SAFE_AGE_SECONDS)} may belong to a long write; nothing was deleted"
+        return (
+            f"a file younger than {self.age} may belong to a long write; nothing was deleted; give at least {self.age}"
+        )
 
     def attention(self, plan: OrphansPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         unread = [f"{skipped.path} was not searched for orphans: {skipped.reason}" for skipped in plan.skipped]
         unknown = f"{len(plan.unknown)} unknown file(s) lie in the graph; they are never removed"
         return [*unread, unknown] if plan.unknown else unread
-
-    def failures(self, report: OrphansReport) -> list[tuple[str, str]]:
-        return [(file.path, file.reason) for file in report.failed]
 
     def size(self, plan: OrphansPlan) -> tuple[int, int]:
         return len(plan.files), plan.total_bytes
@@ -95,21 +94,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         return question(plan)
 
     def outcome(self, report: OrphansReport) -> Outcome:
-        return Outcome(
-            stage=self.name,
-            detail=orphans_detail(report),
-            applied=not report.failed,
-            changed=bool(report.files_removed or report.folders_removed),
-            problem=f"{len(report.failed)} file(s) could not be removed, nothing that is needed was touched; run "
-            "orphans again"
-            if report.failed
-            else "",
-            work=Work(
-                files_removed=report.files_removed,
-                # Files that were only moved aside still cost their bytes.
-                bytes_reclaimed=report.bytes_removed if report.quarantine_id is None else 0,
-            ),
-        )
+        return of_orphans(report)
 
 
 def _local_file(address: str) -> Path:

@@ -69,7 +69,7 @@ def check_age(graph: Graph, older_than_secs: int) -> None:
     Raises:
         ApprovalMissing: less than an hour without the fence; nothing was deleted.
     """
-    if older_than_secs < SHORTEST_AGE_SECONDS and graph.own_fence is None:
+    if older_than_secs < SHORTEST_AGE_SECONDS and not graph.run_context.is_fenced:
         raise ApprovalMissing(
             "files younger than an hour may belong to a write in progress; nothing was deleted; "
             "use a greater --older-than, or keep writers away with --fence"

@@ -52,9 +52,9 @@ def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
     seen = _heads(graph)
     if not seen or _settled(graph, seen) != seen:
         return ()
-    with _alone(graph):
-        seen = _settled(graph, seen)
-        return tuple(outcome for table_key in seen if (outcome := _roll_back(graph, table_key)) is not None)
+    with _alone(graph) as alone:
+        seen = _settled(alone, seen)
+        return tuple(outcome for table_key in seen if (outcome := _roll_back(alone, table_key)) is not None)
 
 
 def _heads(graph: Graph) -> Mapping[str, tuple[int, int]]:
@@ -75,12 +75,12 @@ def _settled(graph: Graph, seen: Mapping[str, tuple[int, int]]) -> Mapping[str, 
 
 
 @contextlib.contextmanager
-def _alone(graph: Graph) -> Iterator[None]:
-    if graph.settings.exclusive:
-        yield
+def _alone(graph: Graph) -> Iterator[Graph]:
+    if graph.is_alone():
+        yield graph
         return
-    with fenced(graph):
-        yield
+    with fenced(graph) as behind_fence:
+        yield behind_fence
 
 
 def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:

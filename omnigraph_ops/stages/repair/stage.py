@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models import Classification, DriftFinding, RepairAction, RepairPreview, RepairReport, RepairRow
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models import Classification, DriftFinding, RepairPreview, RepairReport, RepairRow
+from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.outcomes.of_reports import of_repair
 from omnigraph_ops.stages.repair.request import RepairRequest
 from omnigraph_ops.stages.repair.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Switch, TaskIds, Tell
-from omnigraph_ops.views.render import repair_detail
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-
-_PUBLISHED = frozenset({RepairAction.HEALED, RepairAction.FORCED})
 
 
 class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
@@ -73,7 +71,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     def attention(self, plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> tuple[str, ...]:
         return tuple(_drifted(plan, drift))
 
-    def failures(self, report: RepairReport) -> tuple[tuple[str, str], ...]:
+    def failures(self, report: RepairReport) -> tuple[str, ...]:
         """None: a table that cannot be judged is refused, and stays as it is. Pure."""
         return ()
 
@@ -84,21 +82,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         return question(plan, force=force)
 
     def outcome(self, report: RepairReport) -> Outcome:
-        refused = len(report.refused)
-        return Outcome(
-            stage=self.name,
-            detail=repair_detail(report),
-            applied=report.manifest_version is not None,
-            changed=any(row.action in _PUBLISHED for row in report.tables),
-            problem=f"repair refused {refused} suspicious or unverifiable table(s), they are as they were; review the "
-            "preview and run again with --force --confirm only if publishing that drift is intended"
-            if refused
-            else "",
-            tables=tuple(
-                TableOutcome(table_key=row.table_key, changed=row.action in _PUBLISHED, error=row.error)
-                for row in report.tables
-            ),
-        )
+        return of_repair(report)
 
 
 def _nothing_against(row: RepairRow) -> bool:

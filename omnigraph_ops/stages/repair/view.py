@@ -1,99 +1,155 @@
-"""Previews of repairs as a view. Pure."""
+"""Previews and reports of repairs as views: what is drifted, and what is known about it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from omnigraph_ops.models import Classification, DriftEvidence, RepairPreview, RepairReport, RepairRow
-from omnigraph_ops.views.evidence_text import column_text, rows_text, verdict_text, version_text
+from omnigraph_ops.models import (
+    Classification,
+    DriftEvidence,
+    RepairAction,
+    RepairPreview,
+    RepairReport,
+    RepairRow,
+    ShownRow,
+)
+from omnigraph_ops.stages.repair.sentences import (
+    column_text,
+    cost_text,
+    left_alone,
+    rows_text,
+    value_text,
+    verdict_text,
+    version_text,
+)
+from omnigraph_ops.views.markdown import count, some
 from omnigraph_ops.views.plan import counted, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
+
+_MOST_NAMES = 30
+_MOST_OPERATIONS = 10
+_MOST_EVIDENCE = 10
+"""Versions and branches of one table."""
+_MOST_EQUAL = 8
+"""Columns of a row that tell which one it is, where fewer than these differ."""
+_CONTENT = {True: "equal", False: "differs", None: "not proven equal"}
 
 
 def plan_view(plan: RepairPreview) -> View:
     """What is drifted, with the evidence. Pure."""
-    drifted = plan.drifted
-    header = (
-        "Table",
-        "Published",
-        "Newest",
-        "On Approve",
-        "Classification",
-        "Operations",
-        "Rows before",
-        "Rows after",
-        "Content",
-    )
-    sections = [Section(title="Drifted tables", header=header, rows=tuple(_drift_cells(row) for row in drifted))]
-    for row in drifted:
-        if row.evidence is not None:
-            sections += _evidence(row.table_key, row.evidence)
+    # What needs a person most comes first: it must not be what a long list leaves out.
+    verified = Classification.VERIFIED_MAINTENANCE
+    drifted = sorted(plan.drifted, key=lambda row: (row.classification is verified, row.table_key))
+    others = [row.table_key for row in plan.rows if row.classification is Classification.NO_DRIFT]
+    named = (("Only looked at", plan.tables), ("No drift", others))
+    header = ("Table", "Published → newest", "On Approve", "Classification", "Operations", "Rows", "Content")
     return View(
-        title="Preview of a repair",
+        title=f"repair {plan.uri} — preview mode, {len(plan.rows)} tables",
         facts=(
-            ("Drifted", f"{len(drifted)} of {len(plan.rows)} tables; a repair publishes and rewrites nothing"),
+            ("Drifted", _totals(drifted)),
+            *((name, some(keys, _MOST_NAMES)) for name, keys in named if keys),
             *sealed_facts(plan),
         ),
-        sections=filled(sections),
+        sections=filled(
+            [
+                Section(title="Drifted tables", header=header, rows=tuple(map(_drift_cells, drifted))),
+                Section(title="If nothing is published", lines=tuple(left_alone(drifted))),
+                *_evidence(drifted),
+            ]
+        ),
     )
+
+
+def _totals(rows: Sequence[RepairRow]) -> str:
+    """`2 tables with 3 versions past the published ones: ...`. Pure."""
+    if not rows:
+        return "no table"
+    versions = sum(max(row.lance_head_version - row.manifest_version, 0) for row in rows)
+    found = [row.evidence for row in rows if row.evidence is not None]
+    kinds = (
+        ("added", [e.rows_added for e in found]),
+        ("removed", [e.rows_removed for e in found]),
+        ("changed", [e.rows_changed for e in found]),
+    )
+    text = f"{count(len(rows), 'table')} with {count(versions, 'version')} past the published ones: "
+    text += ", ".join(f"{count(sum(n for n in known if n is not None), 'row')} {name}" for name, known in kinds)
+    told = sum(None not in (e.rows_added, e.rows_removed, e.rows_changed) for e in found)
+    return text + (f"; not counted in {count(len(rows) - told, 'table')}" if told < len(rows) else "")
 
 
 def _drift_cells(row: RepairRow) -> tuple[str, ...]:
     verified = row.classification is Classification.VERIFIED_MAINTENANCE
-    equal = None if row.evidence is None else row.evidence.content_equal
+    rows = (counted(row.rows_before), counted(row.rows_after))
     return (
         row.table_key,
-        str(row.manifest_version),
-        str(row.lance_head_version),
+        _versions(row),
         "publish" if verified else "leave, unless forced",
-        row.classification.value.replace("_", " ") + (f": {row.error}" if row.error else ""),
-        ", ".join(row.operations) or "?",
-        counted(row.rows_before),
-        counted(row.rows_after),
-        {True: "equal", False: "differs", None: "not proven equal"}[equal],
+        _classification(row),
+        some(row.operations, _MOST_OPERATIONS) or "?",
+        f"{rows[0]} (same number)" if rows[0] == rows[1] != "?" else " → ".join(dict.fromkeys(rows)),
+        "?" if row.evidence is None else _CONTENT[row.evidence.content_equal],
     )
 
 
-def _evidence(key: str, found: DriftEvidence) -> Iterator[Section]:
-    facts = [verdict_text(found), rows_text(found), *(column_text(column) for column in found.columns)]
-    facts += [f"version {version_text(version)}" for version in found.versions]
-    facts += [f"branch {b.branch} {b.note}" for b in found.branches if b.branch is not None]
-    facts += [f"if published: {text}" for text in found.if_published]
-    facts += [f"could not be read: {found.problem}" if found.problem else None]
-    yield Section(title=f"Evidence: {key}", lines=tuple(fact for fact in facts if fact))
-    yield Section(
-        title=f"Rows that differ: {key}",
-        header=("Row id", "Change", "Column", "Published", "Newest"),
-        rows=tuple(
-            (str(row.row_id), row.change.value, value.column, _side(value.before), _side(value.after))
-            for row in found.shown
-            for value in row.values
-            if value.before != value.after
-        ),
-    )
+def _versions(row: RepairRow) -> str:
+    return " → ".join(str(v) for v in dict.fromkeys((row.manifest_version, row.lance_head_version)))
 
 
-def _side(value: str | None) -> str:
-    return "(not there)" if value is None else value
+def _classification(row: RepairRow) -> str:
+    return row.classification.value + (f" ({row.error})" if row.error else "")
+
+
+def _evidence(rows: Sequence[RepairRow]) -> Iterator[Section]:
+    """What is known about each table, then the rows that were looked at. Pure."""
+    found = [(row.table_key, row.evidence) for row in rows if row.evidence is not None]
+    for key, evidence in found:
+        yield Section(title=f"Evidence: {key}", lines=tuple(_facts(evidence)))
+    for key, evidence in found:
+        yield Section(
+            title=f"Rows that differ: {key}",
+            header=("Row id", "Change", "Values"),
+            rows=tuple((str(row.row_id), row.change.value, _values(row)) for row in evidence.shown),
+        )
+
+
+def _facts(found: DriftEvidence) -> Iterator[str]:
+    yield f"evidence ({found.tier.value}): {verdict_text(found)}"
+    if found.problem:
+        yield f"could not be read: {found.problem}"
+    yield from (fact for fact in (rows_text(found), *map(column_text, found.columns)) if fact is not None)
+    yield from (f"version {version_text(version)}" for version in found.versions[:_MOST_EVIDENCE])
+    if hidden := max(len(found.versions) - _MOST_EVIDENCE, 0) + found.versions_omitted:
+        yield f"and {count(hidden, 'more version')}"
+    branches = [f"branch {b.branch} {b.note}" for b in found.branches if b.branch is not None]
+    yield from branches[:_MOST_EVIDENCE]
+    if len(branches) > _MOST_EVIDENCE:
+        yield f"and {len(branches) - _MOST_EVIDENCE} more branches"
+    yield from (f"if published: {sentence}" for sentence in found.if_published)
+    if found.costs:
+        yield f"cost: {', '.join(cost_text(cost) for cost in found.costs)}"
+
+
+def _values(row: ShownRow) -> str:
+    """Every value that differs, then some of the others by which a person knows the row. Pure."""
+    differ = [value for value in row.values if value.before != value.after]
+    equal = [value for value in row.values if value.before == value.after]
+    values = [*differ, *equal[: max(_MOST_EQUAL - len(differ), 0)]]
+    hidden = len(row.values) - len(values) + row.columns_omitted
+    more = [f"and {count(hidden, 'more column')}"] if hidden else []
+    return ", ".join([*(f"{v.column}: {value_text(v)}" for v in values), *more])
 
 
 def report_view(report: RepairReport) -> View:
-    """What was published, and what was refused. Pure."""
-    mode = "confirm" if report.confirm else "preview"
+    """What was published, and what was refused with the evidence that is left to review. Pure."""
     header = ("Table", "Action", "Classification", "Version", "Operations")
     rows = tuple(
-        (
-            row.table_key,
-            row.action.value,
-            row.classification.value + (f": {row.error}" if row.error else ""),
-            f"{row.manifest_version} → {row.lance_head_version}",
-            ", ".join(row.operations),
-        )
+        (row.table_key, row.action.value, _classification(row), _versions(row), some(row.operations, _MOST_OPERATIONS))
         for row in report.tables
     )
+    open_ones = [row for row in report.tables if row.action in {RepairAction.PREVIEW, RepairAction.REFUSED}]
     return View(
-        title=f"repair {report.uri} — {mode} mode, {len(report.tables)} tables",
-        sections=filled([Section(title="Tables", header=header, rows=rows)]),
+        title=f"repair {report.uri} — {'confirm' if report.confirm else 'preview'} mode, {len(report.tables)} tables",
+        sections=filled([Section(title="Tables", header=header, rows=rows), *_evidence(open_ones)]),
     )
 
 
@@ -105,10 +161,15 @@ def question(plan: RepairPreview, *, force: bool) -> Question:
         subject=f"Repair {', '.join(keys[:3])}{more}?",
         intro=f"Tables of {plan.uri} hold versions that the graph does not publish. Repair publishes them as they "
         "are; it rewrites nothing.",
-        on_approve="the tables that are verified maintenance"
-        + (", and those that are not," if force else "")
-        + " are published at their newest version in one graph commit. If any of them moves before that, nothing is "
-        "published.",
+        on_approve="the tables marked publish are published at their newest version in one graph commit"
+        + (", and with the switch on, as it is from the start, the others too" if force else "")
+        + ". If any of them moves before that, nothing is published.",
         on_reject="only the repair is skipped. The tables stay as they are, and the rest of the run goes on without "
         "them.",
+        notes=(
+            "Verified maintenance is compaction only: no row changed. Suspicious operations change rows or indexes; "
+            "unverifiable ones cannot be read.",
+            "The switch below also publishes the tables that are not verified maintenance. Use it only when you know "
+            "who made those versions.",
+        ),
     )

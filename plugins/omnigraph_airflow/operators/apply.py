@@ -10,8 +10,10 @@ from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import approved
 from omnigraph_airflow.operators.base import OmnigraphOperator, kept_plan, to_xcom
 from omnigraph_airflow.operators.lots import LOT_LABEL, LotOperator
+from omnigraph_airflow.task_run import run_of
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage
 
@@ -56,7 +58,7 @@ class ApplyStageOperator(OmnigraphOperator):
         with audited(graph, stage.name, decision) as work:
             report = self._carried_out(graph, plan)
             if report is None:
-                report = stage.apply(graph, plan, self.log.info, force=decision.force)
+                report = stage.apply(graph, plan, Lines(self.log.info), force=decision.force)
             outcome = stage.outcome(report)
             graph.run.notes(report)
             graph.run.notes(outcome)
@@ -65,11 +67,11 @@ class ApplyStageOperator(OmnigraphOperator):
 
     def _carried_out(self, graph: Graph, plan: Any) -> Any:
         """The report of a killed attempt of this task, if that one did the whole plan; else None. Reads."""
-        from omnigraph_ops.outcomes.runs.recorded import RecordedRun
         from omnigraph_ops.outcomes.runs.tasks import read_tasks
 
-        run = graph.run
-        assert isinstance(run, RecordedRun), "every task keeps a journal"
+        run = run_of(graph)
+        if run.task is None or run.task.try_number == 1:
+            return None
         stage = planned(self.stage)
         done = stage.report_in(read_tasks(graph.storage, run.header.run_id).results(graph.uri, self.task_id))
         if done is None or not stage.is_carried_out(plan, done):
@@ -115,5 +117,5 @@ class ApplyPartsOperator(LotOperator):
         graph.run.notes(joined)
         graph.run.notes(stage.outcome(joined))
         if failures := stage.failures(report):
-            raise StorageError("; ".join(f"{what}: {why}" for what, why in failures))
+            raise StorageError("; ".join(failures))
         return to_xcom(report)

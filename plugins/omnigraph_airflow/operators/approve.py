@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from omnigraph_airflow import decisions
 from omnigraph_airflow.forms import FORCE
 from omnigraph_airflow.operators.ask import ApprovePlanOperator
-from omnigraph_airflow.question import question_body
 from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.views.question import body
 
 if TYPE_CHECKING:
     from omnigraph_ops.coordination.sealed import Sealable
@@ -54,8 +54,11 @@ class ApproveStageOperator(ApprovePlanOperator):
         if stage.measure is not None:
             bounds = decisions.form_bounds(self.within, confirmed=confirmed) or decisions.bounds_of(self.standing)
             note = decisions.outside(stage, plan, bounds) if bounds else None
-        self.subject = stage.question(plan, force=force).subject
-        self.body = question_body(stage, plan, note=note, force=force, answer_by=answer_by, full_plan=full_plan)
+        question = stage.question(plan, force=force)
+        self.subject = question.subject
+        self.body = body(
+            stage.view(plan), question, digest=plan.digest, answer_by=answer_by, full_plan=full_plan, note=note
+        )
 
     def forced(self, answers: Mapping[str, Any]) -> bool:
         """The switch as the person left it; an answer without the form keeps where it started. Pure."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.progress import Lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -38,18 +40,19 @@ class FreezeOperator(OmnigraphOperator):
         from omnigraph_ops.coordination.freeze_release import unfreeze_all
         from omnigraph_ops.durations import parse_duration
         from omnigraph_ops.stages.freeze.take import freeze_graph
-        from omnigraph_ops.views.freeze_text import freeze_text
+        from omnigraph_ops.stages.freeze.view import freeze_view
+        from omnigraph_ops.views import terminal
 
-        owner = f"{_run(context)}/{self.task_id}"
+        owner = f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
         freeze = freeze_graph(
             graph,
             ttl_seconds=float(parse_duration(str(self.ttl))),
             reason=self.reason,
             owner=owner,
-            on_progress=self.log.info,
+            progress=Lines(self.log.info),
         )
-        self.log.info("%s", freeze_text(freeze))
+        self.log.info("%s", terminal.text(freeze_view(freeze)))
         return freeze.freeze_id
 
 
@@ -71,7 +74,7 @@ class UnfreezeOperator(OmnigraphOperator):
 
         # The id is an XCom, which whoever may edit the run can change to that of a freeze that others rely on.
         owners = {hold.owner for hold in freezes(graph.storage) if hold.hold_id == self.freeze_id}
-        if any(not owner.startswith(f"{_run(context)}/") for owner in owners):
+        if any(not owner.startswith(f"{run_id_of(context)}/") for owner in owners):
             raise InvalidInput(
                 f"the freeze {self.freeze_id} was not taken by this run; it was not ended; the XCom of the task that "
                 "freezes was changed, and what this run froze ends after its ttl"
@@ -123,7 +126,8 @@ class BackupOperator(OmnigraphOperator):
         from omnigraph_ops.sizes import parse_bytes
         from omnigraph_ops.stages.backup.listing import newest_finished
         from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
-        from omnigraph_ops.stages.backup.text import backup_text
+        from omnigraph_ops.stages.backup.view import backup_view
+        from omnigraph_ops.views import terminal
 
         if not self.destination:
             raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
@@ -136,8 +140,8 @@ class BackupOperator(OmnigraphOperator):
             bytes_per_second=parse_bytes(str(self.max_bytes_per_second)) if self.max_bytes_per_second else None,
             access=access,
         )
-        report = backup_graph(graph, self.destination, options, on_progress=self.log.info)
-        self.log.info("%s", backup_text(report))
+        report = backup_graph(graph, self.destination, options, progress=Lines(self.log.info))
+        self.log.info("%s", terminal.text(backup_view(report)))
         graph.run.notes(report)
         return to_xcom(report)
 
@@ -155,21 +159,17 @@ class VerifyBackupOperator(OmnigraphOperator):
         self.backup = backup
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.backup.text import verify_text
         from omnigraph_ops.stages.backup.verify import verify_backup
+        from omnigraph_ops.stages.backup.view import verify_view
+        from omnigraph_ops.views import terminal
 
-        report = verify_backup(self.backup["backup"], access=_access(self.graph), on_progress=self.log.info)
-        self.log.info("%s", verify_text(report))
+        report = verify_backup(self.backup["backup"], access=_access(self.graph), progress=Lines(self.log.info))
+        self.log.info("%s", terminal.text(verify_view(report)))
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
             raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
         graph.run.notes(report)
         return to_xcom(report)
-
-
-def _run(context: Context) -> str:
-    """How the owner of a freeze names the run that took it. Pure."""
-    return f"{context['ti'].dag_id}/{context['run_id']}"
 
 
 def _access(graph: str) -> StoreAccess:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 T = TypeVar("T")
+_MOST_LOGGED = 10_000
 FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
 _PLANNED_BY = "planned_by"
@@ -35,6 +36,15 @@ class Log(Protocol):
     """The logger of a task, whichever of Airflow's it is."""
 
     def info(self, event: str, *args: Any) -> Any: ...
+
+
+class ListedFile(Protocol):
+    """A file of a plan, of whichever stage."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size(self) -> int: ...
 
 
 class OmnigraphOperator(BaseOperator):
@@ -54,8 +64,8 @@ class OmnigraphOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Run the stage."""
         with failures_told(context, self._subject()), airflow_errors():
-            graph = OmnigraphHook(self.graph).get_conn()
-            with journaled(context, graph, self._subject()), airflow_errors():
+            opened = OmnigraphHook(self.graph).get_conn()
+            with journaled(context, opened, self._subject()) as graph, airflow_errors():
                 return self.run_stage(graph, context)
 
     def _subject(self) -> str | None:
@@ -129,6 +139,16 @@ def _plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:
     plan = sealed.load(graph.storage, cls, digest)
     sealed.verify(plan, uri=graph.uri, consequence="nothing was done")
     return plan
+
+
+def log_files(log: Log, files: Sequence[ListedFile]) -> None:
+    """Log the files of a plan, folded; of a very long list the first ones. Writes the log."""
+    log.info("::group::every file of the plan (%d)", len(files))
+    for file in files[:_MOST_LOGGED]:
+        log.info("%s %d bytes", file.path, file.size)
+    if len(files) > _MOST_LOGGED:
+        log.info("and %d more, listed in the kept plan", len(files) - _MOST_LOGGED)
+    log.info("::endgroup::")
 
 
 def to_xcom(value: object) -> Any:

@@ -11,12 +11,13 @@ from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, to_xcom
 from omnigraph_airflow.operators.lots import LotOperator
-from omnigraph_airflow.run_options import apply_policy, budget_from, left_alone
+from omnigraph_airflow.run_options import budget_from, left_alone, under_policy
 from omnigraph_airflow.run_record import run_id_of
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.lots import MOST_LOTS, lots_of
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.progress import Lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -66,7 +67,7 @@ class PlanOptimizeOperator(OmnigraphOperator):
         from omnigraph_ops.stages.optimize import plan_optimize
 
         threshold = None if self.spark_threshold is None else int(self.spark_threshold)
-        apply_policy(graph, self.policy, self.cutoff, self.auto)
+        graph = under_policy(graph, self.policy, self.cutoff, self.auto)
         budget = budget_from(self.max_bytes, self.max_tables, self.deadline)
         plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=budget)
         for table in plan.tables:
@@ -137,8 +138,7 @@ class OptimizeTablesOperator(LotOperator):
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         stats = left_alone(graph, table_key, self.not_after, say=self.log.info)
         if stats is None:
-            apply_policy(graph, self.policy, self.cutoff, self.auto)
-            stats = self._optimize(graph, table_key)
+            stats = self._optimize(under_policy(graph, self.policy, self.cutoff, self.auto), table_key)
             self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
         graph.run.notes(stats)
         return to_xcom(stats)
@@ -147,10 +147,10 @@ class OptimizeTablesOperator(LotOperator):
         """Optimize the table, once more after a recovery if a sidecar stops it. Writes."""
         from omnigraph_ops.graph.sidecars import sidecar_names
         from omnigraph_ops.stages.optimize import optimize_table
-        from omnigraph_ops.stages.recovery import recover
+        from omnigraph_ops.stages.recovery.recover import recover
 
         try:
-            stats = optimize_table(graph, table_key, on_progress=self.log.info)
+            stats = optimize_table(graph, table_key, progress=Lines(self.log.info))
             if stats.skipped is not SkipReason.DRIFT or not sidecar_names(graph.storage):
                 return stats
             self.log.info("%s: its HEAD is past its pin beside a recovery sidecar", table_key)
@@ -159,7 +159,7 @@ class OptimizeTablesOperator(LotOperator):
         # A worker that was killed, perhaps in an earlier try of this very task, may have left it.
         for outcome in recover(graph).outcomes:
             self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
-        return optimize_table(graph, table_key, on_progress=self.log.info)
+        return optimize_table(graph, table_key, progress=Lines(self.log.info))
 
 
 class SummarizeOptimizeOperator(OmnigraphOperator):
@@ -196,8 +196,9 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         internal = optimize_internal_last(graph, plan)
         # What the tasks of the tables did they noted themselves.
         noted = {row.table_key for row in stats}
-        for row in (*(row for row in tables if row.table_key not in noted), *internal):
-            graph.run.notes(row)
+        rows = (*(row for row in tables if row.table_key not in noted), *internal)
+        if rows:
+            graph.run.notes(OptimizeReport.of(plan.uri, rows))
         return to_xcom(OptimizeReport.of(plan.uri, (*tables, *internal)))
 
 

@@ -11,13 +11,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.forms import said
 from omnigraph_airflow.links import ASKED
-from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, skip_if_frozen
-from omnigraph_airflow.plan_log import log_view
+from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, log_files, skip_if_frozen
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.lots import deal
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage
+from omnigraph_ops.views import terminal
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,7 +74,10 @@ class PlanStageOperator(OmnigraphOperator):
             raise AirflowSkipException("the stages before this one did not finish")
         plan = approved_plan(graph, stage.plan_type, self.digest) or self._planned(graph)
         kept = keep_plan(context, graph, plan)
-        log_view(self.log, stage.view(plan))
+        for line in terminal.text(stage.view(plan)).splitlines():
+            self.log.info(line)
+        if files := stage.files(plan):
+            log_files(self.log, files)
         if not isinstance(stage, PartedStage):
             return kept
         context["ti"].xcom_push(key=PLAN, value=kept)
@@ -85,4 +89,4 @@ class PlanStageOperator(OmnigraphOperator):
         request = build(stage.request, said(stage.request, self.request))
         if why := stage.too_young(request):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
-        return stage.plan(graph, request, self.log.info)
+        return stage.plan(graph, request, Lines(self.log.info))

@@ -39,17 +39,18 @@ class CheckRecoveryOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.fence import drop_stale_fence
-        from omnigraph_ops.stages import recovery
+        from omnigraph_ops.stages.recovery.check import check
+        from omnigraph_ops.stages.recovery.recover import recover
 
         self._record_cut_off(graph, context)
         if drop_stale_fence(graph):
             self.log.info("lifted the fence of a run that was killed")
-        report, outcomes = recovery.check(graph), tuple[RecoveryOutcome, ...]()
+        report, outcomes = check(graph), tuple[RecoveryOutcome, ...]()
         if report.status is CheckStatus.PENDING:
-            outcomes = recovery.recover(graph).outcomes
+            outcomes = recover(graph).outcomes
             for outcome in outcomes:
                 self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
-            report = recovery.check(graph)
+            report = check(graph)
         _refuse_unless_clean(report, outcomes)
         for line in report.advice:
             self.log.info(line)

@@ -137,13 +137,13 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         carried_out=carried_out,
         plans=plans,
         reports={name: report for name, report in reports.items() if report is not None},
-        noted=done.outcomes,
         drift=_drift(graph) if publishes else None,
         optimize_plan=done.optimize_plan,
         optimize=done.optimize,
         recovery=done.recovery,
         backup=done.backup,
         verified=done.verified,
+        outcomes=done.outcomes,
     )
 
 
@@ -194,7 +194,7 @@ def _handed(context: Context, task_id: str) -> list[Failure]:
 
 def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
     """Which tables are ahead of what is published at the end of the run. Reads."""
-    from omnigraph_ops.stages.recovery import check
+    from omnigraph_ops.stages.recovery.check import check
 
     if graph is None:
         return None

@@ -22,7 +22,6 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.models import TableStats
-from omnigraph_ops.models.runs import Unit
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -89,8 +88,8 @@ class SubmitRewriteOperator(SparkSubmitOperator):
 
     def _submit_and_read(self, context: Context) -> TableStats:
         hook = OmnigraphHook(self.graph)
-        graph, self._address = hook.get_conn(), hook.address()
-        with journaled(context, graph, self.table_key), airflow_errors():
+        opened, self._address = hook.get_conn(), hook.address()
+        with journaled(context, opened, self.table_key) as graph, airflow_errors():
             stats = left_alone(graph, self.table_key, self.not_after, say=self.log.info)
             stats = stats or self._rewritten(context, graph)
             graph.run.notes(stats)
@@ -98,9 +97,9 @@ class SubmitRewriteOperator(SparkSubmitOperator):
 
     def _rewritten(self, context: Context, graph: Graph) -> TableStats:
         """Submit, as one unit of the task: of a submit that is cut off the graph tells what it published. Writes."""
-        entry = graph.published(self.table_key)
-        version = entry.version if entry is not None else None
-        unit = Unit(name=self.table_key, stage="optimize", table_key=self.table_key, version=version)
+        from omnigraph_ops.stages.optimize.run import unit_of
+
+        unit = unit_of(graph, self.table_key)
         graph.run.begins(unit)
         stats = self._submitted(context, graph)
         graph.run.ended(unit, stats)
@@ -152,7 +151,7 @@ def driver_variables(address: Address | None, hook: SparkSubmitHook) -> dict[str
     """What a submit may hand to its driver; a secret only where it stays in an environment. Pure.
 
     On YARN and Kubernetes the provider makes arguments of these variables, and a standalone cluster takes
-    none at all: there the driver's machine has the credentials (docs/graphs.md).
+    none at all: there the driver's machine has the credentials (docs/how-to/many-graphs.md).
     """
     if address is None:
         return {}

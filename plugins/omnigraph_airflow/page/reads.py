@@ -125,7 +125,7 @@ def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ())
     """Health of every table (or of those named), and drift and protection of the worst so many. Reads."""
     from omnigraph_ops.coordination.graph_view import look
     from omnigraph_ops.parallel import in_parallel
-    from omnigraph_ops.stages.health import health
+    from omnigraph_ops.stages.health.read import health
 
     graph = opened(listed)
     report = health(graph, tables=only)

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from omnigraph_airflow.addresses import PAGES
 from omnigraph_airflow.page import charts, texts
 from omnigraph_ops.outcomes.history.views import what, words
-from omnigraph_ops.views.approval import ranges
+from omnigraph_ops.views.markdown import ranges
 
 
 @cache

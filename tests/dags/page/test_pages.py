@@ -197,7 +197,7 @@ def test_a_plan_of_row_retention_with_hostile_names_is_only_text(
         *("1,200 rows and 7 of their edges", evil, worst, plan.digest),
         *(f"table:{evil}", "1,200", "30.0%", f"{worse} older than 90 days", "2023-11-14 22:13:20 UTC", "1,300"),
         *(f"edge:{worst}", f"key {worse}"),
-        *(f"table:{worse}", f"none: {worst}"),
+        *(f"table:{worse}", f"refused: {worst}"),
     ):
         assert text in shown, text
     assert "left alone" not in shown, "the sample of a refused table"

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.coordination import sealed
+from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.registry import BY_NAME
 from tests.conftest import DemoGraph
 from tests.support.page import DIGEST, Client, get
-from tests.support.toy_stage import Toy, ToyRequest
+from tests.support.toy_stage import Shelve, ShelveRequest
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 
@@ -21,10 +22,10 @@ def test_the_page_shows_its_button_and_its_plan(
 ) -> None:
     graph = demo_graph(loads=1)
     graphs_file(people=graph.uri)
-    plan = Toy().plan(graph, ToyRequest(marks=3, color="red"), print)
+    plan = Shelve().plan(graph, ShelveRequest(markers=3), SILENT)
     sealed.store(graph.storage, plan)
-    assert "no stage" in get(client(), f"/graphs/people/plans/toy/{DIGEST}", 404)
-    monkeypatch.setitem(BY_NAME, "toy", Toy())
-    shown = get(client(), f"/graphs/people/plans/toy/{plan.digest}")
-    assert all(text in shown for text in ("Plan of some marks", "red-0", "red-2", plan.digest))
-    assert "Mark the graph" in get(client(), "/graphs/people")
+    assert "no stage" in get(client(), f"/graphs/people/plans/shelve/{DIGEST}", 404)
+    monkeypatch.setitem(BY_NAME, "shelve", Shelve())
+    shown = get(client(), f"/graphs/people/plans/shelve/{plan.digest}")
+    assert all(text in shown for text in ("3 markers", "marker-0", "marker-2", plan.digest))
+    assert "Shelve markers" in get(client(), "/graphs/people")

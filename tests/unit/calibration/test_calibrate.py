@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops.calibration import runs as calibrate_runs
 from omnigraph_ops.calibration.runs import Sample, Table, reason, scratch_folder, submitted, write_table
-from omnigraph_ops.calibration.threshold import Calibration, Line, crossing, line, text
+from omnigraph_ops.calibration.threshold import Calibration, Line, calibration_view, crossing, line
 from omnigraph_ops.errors import InvalidInput, OpsError
 
 MB = 1_000_000
@@ -52,11 +52,11 @@ def test_the_crossing(in_process: Line, spark: Line, threshold: int | None) -> N
 def test_the_text_says_what_to_set() -> None:
     some = Line(fixed_seconds=1, bytes_per_second=MB)
     found = Calibration(master="local[2]", in_process=some, spark=some, threshold_bytes=7)
-    assert text(found).endswith("\nOMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES=7")
+    assert dict(calibration_view(found).facts)["Set"] == "OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES=7"
     never = Calibration(master="local[2]", in_process=some, spark=some, threshold_bytes=None)
-    assert "it pays at no size" in text(never)
+    assert dict(calibration_view(never).facts)["Spark pays"].startswith("at no size")
     # Without a value the default would stay, and send tables to Spark.
-    assert text(never).endswith(f"\nOMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={2**63 - 1}")
+    assert dict(calibration_view(never).facts)["Set"] == f"OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={2**63 - 1}"
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[3]
-EXAMPLE = ROOT / "docs" / "graphs.example.yaml"
-SCHEMA = ROOT / "docs" / "graphs.schema.json"
+EXAMPLE = ROOT / "docs" / "reference" / "graphs.example.yaml"
+SCHEMA = ROOT / "docs" / "reference" / "graphs.schema.json"
 Write = Callable[[str], Path]
 
 
@@ -261,7 +261,7 @@ def test_hours_of_the_day() -> None:
 
 def test_the_published_schema_is_the_generated_one() -> None:
     assert json.loads(SCHEMA.read_text(encoding="utf-8")) == json_schema(), (
-        "omnigraph-ops graphs --schema > docs/graphs.schema.json"
+        "omnigraph-ops graphs --schema > docs/reference/graphs.schema.json"
     )
 
 
@@ -280,8 +280,8 @@ def test_the_schema_takes_the_example_and_refuses_what_the_reader_refuses() -> N
 def test_the_verb_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graphs", str(EXAMPLE)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split()[:2] == ["people", "s3://lake/graphs/people.omni"]
-    assert lines[-1] == "3 graphs, no faults"
+    assert lines[0] == f"graphs {EXAMPLE} — 3 graphs, no faults"
+    assert lines[4].split()[:2] == ["people", "s3://lake/graphs/people.omni"]
     assert main(["graphs", str(EXAMPLE), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [g["name"] for g in listed["graphs"]] == ["people", "orders", "embeddings"]

@@ -84,6 +84,6 @@ def test_alone_and_in_an_exclusive_run_nothing_waits(
         patch.setattr(pace, "_published_at", lambda _graph, _version: 0.0)
         assert not optimize_all(graph).failed
     write(open_graph(graph.uri), PERSON, copies("other-"))
-    graph.settings = graph.settings.model_copy(update={"exclusive": True})
+    graph = graph.with_settings(graph.settings.model_copy(update={"exclusive": True}))
     assert not optimize_all(graph).failed
     assert slept == []

@@ -219,4 +219,4 @@ def test_a_stage_that_was_carried_out_says_who_decided_what_came_of_it_and_which
 
 def test_a_plan_that_nobody_carried_out_is_in_the_report() -> None:
     report = build(RunFacts(graph="/g", plans={"repair": PREVIEW}))
-    assert "Nothing was done. The plan:\n\n- Drifted: 1 of 1 tables" in report.markdown
+    assert "Nothing was done. The plan:\n\n- Drifted: " in report.markdown

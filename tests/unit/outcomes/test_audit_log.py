@@ -13,6 +13,7 @@ from omnigraph_ops.graph.ids import now_us
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.views import terminal
 
 
 def test_entries_come_back_in_order(tmp_path: Path) -> None:
@@ -34,18 +35,18 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
         time.sleep(0.002)  # ULIDs of one millisecond have no order
     assert audit_log.read(storage, newest=2) == tuple(made[1:])
     assert audit_log.read(storage, newest=0) == ()
-    text = audit_log.text(audit_log.AuditLog(uri="/g", entries=tuple(made)))
-    assert text.splitlines()[0] == "audit /g — 3 entries"
-    assert "repair   applied     c: " in text.splitlines()[3]
+    lines = terminal.text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=tuple(made)))).splitlines()
+    assert lines[0] == "audit /g — 3 entries"
+    assert lines[-1].split()[-4:] == ["repair", "applied", "c", "sha256:1"]
 
 
 def test_what_an_entry_says_cannot_move_a_cursor_or_begin_a_line(tmp_path: Path) -> None:
     entry = audit_log.append(
         Storage(str(tmp_path)), AuditEvent.APPLIED, verb="cleanup", actor="a\n\x1b[2J", digest="d", detail="\r\u202e"
     )
-    shown = audit_log.text(audit_log.AuditLog(uri="/g", entries=(entry,)))
-    assert len(shown.splitlines()) == 2
-    assert shown.splitlines()[1].endswith(r"applied     a\n\x1b[2J: \r\u202e [d]")
+    shown = terminal.text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=(entry,))))
+    assert len(shown.splitlines()) == 5
+    assert shown.splitlines()[4].endswith(r"applied  a\n\x1b[2J  \r\u202e  d")
 
 
 def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) -> None:

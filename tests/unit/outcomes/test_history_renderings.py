@@ -10,10 +10,10 @@ import pytest
 
 from omnigraph_ops.models.history import HistoryList, RunOutcome, TableTrend, TableTrendPoint
 from omnigraph_ops.outcomes.history import render_csv
-from omnigraph_ops.outcomes.history.render_html import html
-from omnigraph_ops.outcomes.history.render_markdown import markdown
-from omnigraph_ops.outcomes.history.render_text import text
 from omnigraph_ops.outcomes.history.views import list_view, run_view, trend_view
+from omnigraph_ops.views.html import page as html
+from omnigraph_ops.views.markdown import document as markdown
+from omnigraph_ops.views.terminal import text
 from omnigraph_ops.views.view import View
 from tests.support.history import record, table
 

@@ -76,7 +76,7 @@ def test_the_reports_of_parts_are_one() -> None:
     joined = Cleanup().joined(parts)
     assert (joined.uri, joined.tables, joined.versions_removed) == ("/g", (STATS,), 2)
     assert (joined.orphaned_forks_removed, joined.orphaned_forks_failed) == ((FORK,), (broken,))
-    assert Cleanup().failures(joined) == [("fork old of node:A", "denied")]
+    assert Cleanup().failures(joined) == ("node:A: fork old: denied",)
 
 
 def test_a_cleanup_that_left_no_row_has_no_report() -> None:
@@ -93,7 +93,7 @@ def test_a_report_is_found_by_its_type() -> None:
 
 def test_files_that_stay_are_failures() -> None:
     stays = replace(REMOVED, failed=(SparedFile(path="nodes/a/data/x", reason="denied"),))
-    assert Orphans().failures(stays) == [("nodes/a/data/x", "denied")]
+    assert Orphans().failures(stays) == ("nodes/a/data/x: denied",)
 
 
 def test_what_a_plan_leaves_out_needs_attention() -> None:

@@ -74,7 +74,7 @@ def of_the_system(number: int) -> OSError:
     return OSError(number, os.strerror(number), "/g/x.tmp")
 
 
-RIGHTS = "give this account the rights of docs/security.md, then run again"
+RIGHTS = "give this account the rights of docs/reference/rights.md, then run again"
 
 
 @pytest.mark.parametrize(

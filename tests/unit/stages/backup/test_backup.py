@@ -16,7 +16,7 @@ from omnigraph_ops.outcomes.backup_places import backup_of
 from omnigraph_ops.outcomes.backup_records import read_record, write_record, write_start
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.backup.journal import CopyJournal, read_journal
-from omnigraph_ops.stages.backup.pace import CopyPace, Meter
+from omnigraph_ops.stages.backup.pace import CopyPace
 from omnigraph_ops.stages.backup.plan import Earlier, plan_copy
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written, link_file
 from omnigraph_ops.storage.store import Storage
@@ -223,16 +223,3 @@ def test_the_first_error_ends_what_came_before_it() -> None:
 
     with pytest.raises(CorruptGraph, match="the cause"):
         in_parallel(work, ["slow", "bad"], workers=2, on_error=ended.set)
-
-
-def test_progress_says_bytes_files_rate_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, clock = list[str](), [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    meter = Meter("copied", 2, 4096, said.append)
-    meter.add(size=1024)
-    assert said == [], "too soon to say"
-    clock[0] = 4.0
-    meter.add(size=1024, files=1)
-    assert said == ["copied 1 of 2 files, 2.0 KiB of 4.0 KiB, 512 B/s, 4 s left"]
-    meter.add(size=2048, files=1)
-    assert said[-1].startswith("copied 2 of 2 files"), "the end is always said"

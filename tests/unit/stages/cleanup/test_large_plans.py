@@ -9,9 +9,9 @@ from omnigraph_ops.coordination.sealed import PlanRef, plan_path
 from omnigraph_ops.models import CleanupPlan, OrphanedFork
 from omnigraph_ops.stages.cleanup.policy import removable
 from omnigraph_ops.stages.cleanup.protect import Protection
-from omnigraph_ops.views import approval, render
-from omnigraph_ops.views.approval import ranges
-from omnigraph_ops.views.markdown import MOST_RANGES
+from omnigraph_ops.stages.cleanup.stage import Cleanup
+from omnigraph_ops.views import question, terminal
+from omnigraph_ops.views.markdown import MOST_RANGES, ranges
 from tests.support.large_plans import MANY, large_cleanup
 
 READABLE = 64 * 1024
@@ -22,15 +22,20 @@ def plan() -> CleanupPlan:
     return large_cleanup()
 
 
+def body_of(plan: CleanupPlan) -> str:
+    stage = Cleanup()
+    return question.body(stage.view(plan), stage.question(plan), digest=plan.digest, full_plan="the kept plan")
+
+
 def test_an_approval_and_a_terminal_show_a_bounded_part(plan: CleanupPlan) -> None:
-    body, text = approval.cleanup_body(plan, full_plan="the kept plan"), render.cleanup_plan_text(plan)
+    body, text = body_of(plan), terminal.text(Cleanup().view(plan))
     assert len(body) < READABLE
     assert len(text) < READABLE
-    assert f"**{MANY:,} old versions**" in body
+    assert f"removes {MANY:,} old versions" in body
     assert f"and {MANY - MOST_RANGES:,} more versions up to {2 * MANY - 1}" in body
-    assert "and 199997 more reasons" in body
-    assert "more forks that stay" in body
-    assert "and 9,800 more, see --json" in text
+    assert f"Protected versions, and {MANY - 200:,} more, see --json" in text
+    assert f"And {MANY - 30:,} more, listed in the kept plan." in body
+    assert "Orphaned forks kept, and 9,800 more, see --json" in text
 
 
 def test_what_tasks_hand_on_is_a_name(plan: CleanupPlan) -> None:
@@ -74,5 +79,5 @@ def test_deciding_does_not_compare_every_version_with_every_protected_one() -> N
 def test_a_fork_that_stays_is_counted_when_there_are_many() -> None:
     fork = OrphanedFork(table_key="node:Person", table_path="nodes/p", branch="b", error="a tag keeps it")
     few = large_cleanup(many=1, kept_forks=(fork,))
-    assert "more fork" not in approval.cleanup_body(few)
-    assert "a tag keeps it" in approval.cleanup_body(few)
+    assert "more, listed" not in body_of(few)
+    assert "a tag keeps it" in body_of(few)

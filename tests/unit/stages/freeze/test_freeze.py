@@ -14,6 +14,7 @@ import pytest
 from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_tag, tag_name
 from omnigraph_ops.coordination.frozen import covers, frozen_text
 from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
+from omnigraph_ops.durations import age
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.lance_manifest import index_uuids, manifest_message, with_message
 from omnigraph_ops.lance.gateway import BranchRef
@@ -21,7 +22,8 @@ from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
 from omnigraph_ops.stages.freeze.pins import PinnedDataset, dataset_pins, fork_points
 from omnigraph_ops.stages.freeze.roots import recorded_roots, rename_roots
 from omnigraph_ops.stages.freeze.take import LONGEST_TTL_SECONDS, check_ttl
-from omnigraph_ops.views.freeze_text import age_text, files_csv
+from omnigraph_ops.stages.freeze.view import files_view
+from omnigraph_ops.views import csv as view_csv
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -104,7 +106,7 @@ def test_the_refusal_names_who_why_until_when_and_the_way_out() -> None:
     [(-5, "0 s"), (59.9, "59 s"), (60, "1 min"), (7199, "1 h"), (86_399, "23 h"), (200_000, "2 d")],
 )
 def test_ages_are_in_their_largest_unit(seconds: float, text: str) -> None:
-    assert age_text(seconds) == text
+    assert age(seconds) == text
 
 
 @pytest.mark.parametrize("seconds", [0, -1, LONGEST_TTL_SECONDS + 1, float("inf"), float("nan")])
@@ -115,7 +117,9 @@ def test_a_freeze_has_an_end_that_somebody_lives_to_see(seconds: float) -> None:
 
 def test_csv_of_a_file_list_survives_odd_names() -> None:
     row = FileRow(file='a,"b', normalized='/g/a,"b', size=3, kind=CutFileKind.DATA, records_root=True)
-    rows = list(csv.DictReader(io.StringIO(files_csv(CutFiles(uri="/g", freeze_id=ULID, files=(row,))))))
+    rows = list(
+        csv.DictReader(io.StringIO(view_csv.tables(files_view(CutFiles(uri="/g", freeze_id=ULID, files=(row,))))))
+    )
     expected = {
         "file": 'a,"b',
         "normalized": '/g/a,"b',

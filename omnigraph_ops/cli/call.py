@@ -1,0 +1,161 @@
+"""One call of a verb: which graph it addresses, what it prints, and who may be asked."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from omnigraph_ops import serde
+from omnigraph_ops.cli.options import was_given
+from omnigraph_ops.cli.progress import ShownProgress, progress_for
+from omnigraph_ops.errors import UsageError
+from omnigraph_ops.storage.location import locate
+from omnigraph_ops.views import terminal
+
+if TYPE_CHECKING:
+    from omnigraph_ops.cli.signals import Signals
+    from omnigraph_ops.config.settings import Settings
+    from omnigraph_ops.graph import Graph
+    from omnigraph_ops.views.view import View
+
+
+class KeepsRecord(Protocol):
+    """Collects what a call did, and records it when it ends."""
+
+    def opened(self, graph: Graph) -> Graph:
+        """The graph as the run works on it. Writes for a call that writes."""
+
+    def note(self, value: object) -> None:
+        """A plan, a report or an outcome. Pure."""
+
+    def decided(self, stage: str, digest: str, *, forced: bool) -> None:
+        """`--confirm` is the approval of what is planned. Pure."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """The words of a verb as values, and what all verbs do with them."""
+
+    verb: str
+    options: dict[str, Any]
+    """Every option and argument by its name; None, empty or False where it was not given."""
+    signals: Signals
+    writes: bool = False
+    """Whether this call may change the graph: then it leaves a record. Set before the graph is opened."""
+    printed: bool = True
+    """Whether stdout took all that was printed."""
+    recorder: KeepsRecord | None = None
+    progress: ShownProgress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = progress_for(quiet=self.quiet)
+
+    @property
+    def json(self) -> bool:
+        return bool(self.options.get("json"))
+
+    @property
+    def quiet(self) -> bool:
+        return bool(self.options.get("quiet"))
+
+    @property
+    def yes(self) -> bool:
+        return bool(self.options.get("yes"))
+
+    def given(self, *names: str) -> list[str]:
+        """Those of these options that were given. Pure."""
+        return [name for name in names if was_given(self.options.get(name))]
+
+    @property
+    def target(self) -> str:
+        """The addressed root in its one spelling; `UsageError` when it is not exactly one. Reads a cluster's ledger."""
+        said = self.options
+        if said["server"] is not None:
+            raise UsageError(
+                f"`{self.verb}` is a direct (storage-native) command; --server addresses a served graph and does not "
+                "apply. Pass a storage URI, or --cluster <dir> --graph <id>."
+            )
+        names = {"graph": "a positional URI", "store": "--store", "cluster": "--cluster"}
+        given = [(name, said[name]) for name in names if said[name] is not None]
+        if len(given) > 1:
+            first, second = names[given[0][0]], names[given[1][0]]
+            raise UsageError(f"{first} and {second} are mutually exclusive — pick one way to address the graph")
+        if not given:
+            raise UsageError(
+                "no graph addressed — pass a positional URI, --store <uri> or --cluster <dir> --graph <id>"
+            )
+        if said["cluster"] is not None:
+            # Imports Lance, which takes a second: not for `--help` and usage errors.
+            from omnigraph_ops.graph.cluster import resolve_cluster
+
+            return resolve_cluster(said["cluster"], said["graph_id"])
+        if said["graph_id"] is not None:
+            raise UsageError(
+                "--graph selects a graph within a cluster scope; a positional URI / --store is already a single graph"
+            )
+        return locate(given[0][1]).root
+
+    def echo(self, target: str) -> None:
+        """Say what is about to be touched, before it is opened, as the engine does. Writes to stderr."""
+        if self.quiet:
+            return
+        place = "local" if locate(target).is_local else "remote"
+        self.tell(f"omnigraph-ops {self.verb} → {target} (direct, {place})")
+
+    def open(self, settings: Settings | None = None) -> Graph:
+        """Echo the target and open it; a call that writes is recorded from here on. Reads."""
+        from omnigraph_ops.graph.opening import open_graph
+
+        target = self.target
+        self.echo(target)
+        graph = open_graph(target, settings)
+        return graph if self.recorder is None else self.recorder.opened(graph)
+
+    def note(self, value: object) -> None:
+        """Hand a plan, a report or an outcome to the record of this run."""
+        if self.recorder is not None:
+            self.recorder.note(value)
+
+    def emit(self, value: object, view: View) -> None:
+        """Print a result on stdout, as JSON or as its view, and note it. Writes to stdout."""
+        self.note(value)
+        if self.json:
+            self.say(serde.dumps(value))
+        else:
+            self.say(terminal.shown(view))
+
+    def say(self, text: str) -> None:
+        """Print on stdout; where that fails, what was done stands and only the exit code changes. Writes to stdout."""
+        try:
+            print(text, flush=True)
+        except OSError as error:
+            # The interpreter flushes stdout once more at its end, which would fail again.
+            sys.stdout = io.StringIO()
+            self._unprinted(error)
+
+    def tell(self, text: str) -> None:
+        """Print on stderr. Writes to stderr."""
+        print(text, file=sys.stderr, flush=True)
+
+    def _unprinted(self, error: OSError) -> None:
+        """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
+        self.printed = False
+        if self.writes or not isinstance(error, BrokenPipeError):
+            self.tell(
+                f"Error: the report could not be printed: {error.strerror or error}; what was done stands and is "
+                "recorded as usual; `omnigraph-ops history` shows it"
+            )
+
+    def close(self) -> None:
+        """Take down what shows the progress. Writes to stderr."""
+        self.progress.close()
+
+    def swap(self, name: str) -> str | None:
+        """A second positional argument, which is taken for GRAPH when an option addresses the graph. Pure."""
+        said = self.options
+        if said[name] is None and said["graph"] is not None and (said["store"] or said["cluster"]):
+            said[name], said["graph"] = said["graph"], None
+        found: str | None = said[name]
+        return found

@@ -1,0 +1,198 @@
+"""The verbs about holding still: freeze, unfreeze, files, holds, and hold and release for readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from omnigraph_ops import serde
+from omnigraph_ops.cli.app import verb
+from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.options import POSITIVE, SECONDS, TABLES, YES, OneOf, fence, flag
+from omnigraph_ops.cli.planned import fence_of, fence_seconds
+from omnigraph_ops.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph_ops.models.freeze import Freeze
+
+_PANEL = "Writers and readers"
+
+
+@verb(
+    "freeze",
+    "Keep the graph, with all its branches, as it is now readable until the freeze ends.",
+    TABLES,
+    click.option(
+        "--ttl",
+        type=SECONDS,
+        default="1d",
+        metavar="DURATION",
+        help="End it by itself after this (default 1d).",
+    ),
+    click.option("--reason", default="", metavar="TEXT", help="Shown to everybody whom the freeze stops."),
+    click.option("--extend", metavar="ID", help="Let this freeze end --ttl from now instead of taking a new one."),
+    YES,
+    fence("Keep engine writers away while the freeze is taken: all branches at one instant."),
+    panel="Backup",
+)
+def freeze_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.view import freeze_view
+
+    fence_seconds(call)
+    ttl = float(call.options["ttl"])
+    freeze = _extended(call, ttl) if call.options["extend"] is not None else _taken(call, ttl)
+    call.emit(freeze, freeze_view(freeze))
+    return 0
+
+
+def _taken(call: Call, ttl: float) -> Freeze:
+    from omnigraph_ops.stages.freeze.take import freeze_graph
+
+    _consent_to_freeze(call)
+    with fence_of(call, call.open()) as graph:
+        return freeze_graph(
+            graph,
+            tables=call.options["tables"],
+            ttl_seconds=ttl,
+            reason=call.options["reason"],
+            progress=call.progress,
+        )
+
+
+def _extended(call: Call, ttl: float) -> Freeze:
+    from omnigraph_ops.stages.freeze.take import extend_freeze
+
+    if call.given("tables", "reason", "fence"):
+        raise UsageError("--extend changes when a freeze ends and nothing else; leave the other options out")
+    _consent_to_freeze(call)
+    return extend_freeze(call.open(), call.options["extend"], ttl)
+
+
+def _consent_to_freeze(call: Call) -> None:
+    does = "keeps the graph as it is and stops its maintenance"
+    require_consent(call, call.target, does=does, untouched="nothing was frozen")
+
+
+@verb(
+    "unfreeze",
+    "End a freeze: its tags and its record go, maintenance goes on.",
+    click.argument("hold_id", metavar="ID", required=False),
+    flag("all-mine", "End every freeze of this user on this machine."),
+    YES,
+    panel="Backup",
+)
+def unfreeze_verb(call: Call) -> int:
+    from omnigraph_ops.coordination.freeze_release import unfreeze, unfreeze_all
+    from omnigraph_ops.outcomes import audit_log
+    from omnigraph_ops.stages.freeze.view import unfreeze_view
+
+    hold_id = call.swap("hold_id")
+    if (hold_id is None) is not bool(call.options["all_mine"]):
+        raise UsageError("unfreeze takes the ID of a freeze or --all-mine; nothing was released")
+    require_consent(call, call.target, does="lets versions go that the freeze keeps", untouched="nothing was released")
+    graph = call.open()
+    report = unfreeze(graph, hold_id) if hold_id is not None else unfreeze_all(graph, audit_log.shell_actor())
+    call.emit(report, unfreeze_view(report))
+    return 0
+
+
+@verb(
+    "files",
+    "List the files of a freeze: copied elsewhere, precisely these are the graph.",
+    click.option("--freeze", "freeze_id", required=True, metavar="ID", help="The freeze to list."),
+    flag("checksum", "Read every file and add its SHA-256."),
+    click.option("--format", type=OneOf(["table", "json", "csv"]), default="table", help="How to print it."),
+    panel="Backup",
+)
+def files_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
+    from omnigraph_ops.stages.freeze.files import cut_files
+    from omnigraph_ops.stages.freeze.take import read_freeze
+    from omnigraph_ops.stages.freeze.view import files_view
+    from omnigraph_ops.views import csv
+
+    form = call.options["format"]
+    if call.json and form == "csv":
+        raise UsageError("--json and --format csv exclude each other")
+    graph = call.open()
+    freeze = read_freeze(graph, call.options["freeze_id"])
+    files = cut_files(graph, freeze)
+    if call.options["checksum"]:
+        files = with_checksums(
+            graph,
+            files,
+            workers=graph.settings.concurrency,
+            progress=call.progress,
+        )
+    found = listed(graph, freeze.freeze_id, files)
+    if form == "table" or call.json:
+        call.emit(found, files_view(found))
+    else:
+        call.say(csv.tables(files_view(found)) if form == "csv" else serde.dumps(found))
+    return 0
+
+
+@verb(
+    "holds", "List freezes and other holds: who, what, why, since when, until when. Removes ended ones.", panel=_PANEL
+)
+def holds_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.listing import list_holds
+    from omnigraph_ops.stages.freeze.view import holds_view
+
+    found = list_holds(call.open())
+    call.emit(found, holds_view(found))
+    return 0
+
+
+@verb(
+    "hold",
+    "Announce that you read a version of a table: no cleanup of this tool removes it meanwhile.",
+    click.option("--table", required=True, metavar="KEY", help="The table that you read."),
+    click.option("--version", type=POSITIVE, metavar="N", help="Its version (default: what is published now)."),
+    click.option("--branch", metavar="NAME", help="The graph branch that you read (default main)."),
+    click.option("--ttl", type=SECONDS, metavar="DURATION", default="1h", help="How long at most (default 1h)."),
+    click.option("--reason", default="a reader", metavar="TEXT", help="Shown in plans of cleanup."),
+    YES,
+    panel=_PANEL,
+)
+def hold_verb(call: Call) -> int:
+    from omnigraph_ops.outcomes import audit_log
+    from omnigraph_ops.stages.freeze.readers import hold_version
+    from omnigraph_ops.stages.freeze.view import hold_view
+
+    said = call.options
+    require_consent(call, call.target, does="keeps a version from every cleanup", untouched="nothing is held")
+    graph = call.open()
+    hold = hold_version(
+        graph,
+        said["table"],
+        version=said["version"],
+        branch=said["branch"],
+        ttl_seconds=float(said["ttl"]),
+        reason=said["reason"],
+        owner=audit_log.shell_actor(),
+    )
+    call.emit(hold, hold_view(graph.target, hold))
+    return 0
+
+
+@verb(
+    "release",
+    "End a hold that `hold` announced.",
+    click.argument("hold_id", metavar="ID", required=False),
+    YES,
+    panel=_PANEL,
+)
+def release_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.readers import release
+    from omnigraph_ops.stages.freeze.view import unfreeze_view
+
+    hold_id = call.swap("hold_id")
+    if hold_id is None:
+        raise UsageError("release takes the ID of a hold, as `hold` and `holds` print it; nothing was released")
+    require_consent(call, call.target, does="lets versions go that the hold keeps", untouched="nothing was released")
+    report = release(call.open(), hold_id)
+    call.emit(report, unfreeze_view(report))
+    return 0

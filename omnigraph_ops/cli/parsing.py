@@ -1,0 +1,50 @@
+"""From the words of a command line to the call of a verb, or to why it does not hold together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import rich_click as click
+from click.exceptions import Exit, MissingParameter, NoArgsIsHelpError
+
+from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
+from omnigraph_ops.cli.app import PROGRAM, Parsed, cli
+from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.signals import Signals
+from omnigraph_ops.errors import UsageError
+
+
+def parse(argv: Sequence[str] | None) -> Parsed | int:
+    """What the command line says, or the exit code when it only asked for help. Writes help to stdout.
+
+    Raises:
+        UsageError: it does not hold together; nothing was read.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    context: click.Context | None = None
+    try:
+        with cli.make_context(PROGRAM, words) as context:
+            found = cli.invoke(context)
+    except NoArgsIsHelpError as nothing:
+        raise UsageError(f"no verb was given; `{PROGRAM} --help` lists them") from nothing
+    except Exit as done:
+        return int(done.exit_code)
+    except click.ClickException as error:
+        where = getattr(error, "ctx", None)
+        command = where.command_path if where is not None else PROGRAM
+        raise UsageError(f"{_message(error)}; nothing was done; `{command} --help` lists what it takes") from None
+    assert isinstance(found, Parsed)
+    return found
+
+
+def _message(error: click.ClickException) -> str:
+    """What is wrong with a command line, after the option or argument that it is about. Pure."""
+    if isinstance(error, MissingParameter) or not isinstance(error, click.BadParameter) or error.param is None:
+        return error.format_message().rstrip(".")
+    return f"{max(error.param.opts, key=len)}: {error.message}"
+
+
+def call_of(parsed: Parsed, signals: Signals) -> Call:
+    """The call of a parsed verb. Pure."""
+    return Call(verb=parsed.verb, options=parsed.options, signals=signals)

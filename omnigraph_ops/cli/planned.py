@@ -1,0 +1,222 @@
+"""The verb of every stage that plans first: a preview, a saved plan, and the plan carried out on `--confirm`."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from omnigraph_ops import serde
+from omnigraph_ops.cli.app import verb
+from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.options import CONFIRM, DEFAULT_FENCE_SECONDS, fence, flag
+from omnigraph_ops.cli.requests import given, request_of, request_options, undecided, words_of
+from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
+from omnigraph_ops.stages.stage import Effect, PlannedStage
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graph import Graph
+
+AnyPlanned = PlannedStage[Any, Any, Any]
+Instead = Callable[[Call], int | None]
+"""What a verb does beside its stage; None: this call is about the stage."""
+
+
+def declare(stage: AnyPlanned, *more: Callable[[Any], Any], instead: Instead | None = None) -> None:
+    """Declare the verb of a stage.
+
+    Args:
+        more: options of `instead`.
+    """
+
+    @verb(stage.name, stage.summary, *_options(stage), *more, panel="Maintenance")
+    def run(call: Call) -> int:
+        done = None if instead is None else instead(call)
+        return _run(call, stage) if done is None else done
+
+
+def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
+    options = request_options(stage.request)
+    if stage.age:
+        options.append(flag("allow-young", f"Let an age be less than {stage.age}."))
+    if stage.uses_engine:
+        options.append(
+            click.option("--engine", metavar="PATH", help="The engine's binary (default: OMNIGRAPH_OPS_ENGINE).")
+        )
+    options += [
+        click.option("--confirm", is_flag=True, help="Carry out the plan.", panel=CONFIRM),
+        click.option("--yes", is_flag=True, help="Consent for a graph that is not on this machine.", panel=CONFIRM),
+        click.option(
+            "--save-plan", metavar="FILE", help="Write the sealed plan of a preview to a file.", panel=CONFIRM
+        ),
+        click.option(
+            "--plan",
+            metavar="FILE|DIGEST",
+            help="Take this plan and nothing else; --confirm carries it out.",
+            panel=CONFIRM,
+        ),
+    ]
+    if stage.switch is not None:
+        options.append(click.option("--force", is_flag=True, help=stage.switch.help, panel=CONFIRM))
+    if stage.fences:
+        options.append(fence("Hold the engine's schema-apply lock meanwhile, so that its writers are refused."))
+    return options
+
+
+def _run(call: Call, stage: AnyPlanned) -> int:
+    said = call.options
+    _check_options(call, stage)
+    fence_seconds(call)
+    approved = _plan_in_file(said["plan"], stage)
+    request = None if said["plan"] is not None else request_of(stage.request, said)
+    if said["confirm"] and request is not None:
+        _check_terms(call, stage)
+    terms = approved if approved is not None else request
+    if terms is not None and not said.get("allow_young") and (why := stage.too_young(terms)):
+        raise ApprovalMissing(f"{why}, or pass --allow-young")
+    if terms is not None:
+        for warning in stage.warnings(terms):
+            call.tell(f"warning: {warning}")
+    target = call.target
+    call.writes = bool(said["confirm"])
+    if said["confirm"] or said.get("fence"):
+        require_consent(call, target, does=stage.does, untouched=stage.unharmed)
+    if not said["confirm"] and stage.effect is Effect.DESTROYS:
+        what = "" if terms is None else stage.terms(terms)
+        about = f"Policy for {target}: {what}" if what else f"Target: {target}"
+        call.tell(f"{stage.name} is destructive — rerun with --confirm. {about}")
+    with fence_of(call, call.open(_settings(call))) as graph:
+        plan = _plan(call, stage, graph, approved, request)
+        if said["confirm"]:
+            return _apply(call, stage, graph, plan)
+        return _show(call, stage, graph, plan, request)
+
+
+def _settings(call: Call) -> Any:
+    """The settings of the environment, with the engine that the options name. Reads the environment."""
+    engine = call.options.get("engine")
+    if engine is None:
+        return None
+    from omnigraph_ops.config.settings import Settings
+
+    return Settings.from_env().model_copy(update={"engine": engine})
+
+
+def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: Any) -> Any:
+    """The plan to show or to carry out: of the file, of the digest, or a fresh one. Reads."""
+    from omnigraph_ops.coordination import sealed
+
+    if call.options["confirm"]:
+        stage.check_ready(graph)
+    if request is not None:
+        return stage.plan(graph, request, call.progress)
+    plan = approved or sealed.load(graph.storage, stage.plan_type, call.options["plan"])
+    sealed.verify(plan, uri=graph.uri, consequence=stage.unharmed)
+    return plan
+
+
+def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
+    """Carry out the plan and print what came of it; the effect of the stage."""
+    force = bool(call.options.get("force"))
+    call.note(plan)
+    if call.recorder is not None and stage.nothing_to_do(plan) is None:
+        call.recorder.decided(stage.name, plan.digest, forced=force)
+    report = stage.apply(graph, plan, call.progress, force=force)
+    outcome = stage.outcome(report)
+    call.emit(report, stage.view(report))
+    call.note(outcome)
+    if outcome.problem:
+        raise OpsError(outcome.problem)
+    return 0
+
+
+def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) -> int:
+    """Print a preview, and the command that carries it out. Writes the plan where it is to be kept."""
+    from omnigraph_ops.coordination import sealed
+
+    said = call.options
+    if stage.keeps_previews and request is not None:
+        sealed.store(graph.storage, plan)
+    if said["save_plan"] is not None:
+        _write_plan(said["save_plan"], plan)
+    call.emit(stage.preview(plan), stage.view(plan))
+    if call.quiet:
+        return 0
+    kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
+    words = ["--plan", kept] if kept is not None else words_of(request)
+    also = [f"--{name.replace('_', '-')}" for name in ("allow_young", "fence") if said.get(name)]
+    command = shlex.join(["omnigraph-ops", stage.name, graph.uri, *words, *also, "--confirm"])
+    call.tell(f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}")
+    return 0
+
+
+def _check_options(call: Call, stage: AnyPlanned) -> None:
+    """Refuse options that mean nothing together. Pure."""
+    said, own = call.options, given(stage.request, call.options)
+    if said.get("force") and not said["confirm"]:
+        raise UsageError(f"{stage.name} --force requires --confirm; nothing was read or written")
+    if said["confirm"] and said["save_plan"] is not None:
+        raise UsageError("--save-plan saves a preview; apply it afterwards with --plan FILE --confirm")
+    if said["plan"] is not None and (own or said["save_plan"] is not None):
+        leave = ", ".join([*own, *(["--save-plan"] if said["save_plan"] is not None else [])])
+        raise UsageError(f"--plan carries its own policy and tables; leave {leave} out; nothing was read")
+
+
+def _check_terms(call: Call, stage: AnyPlanned) -> None:
+    """Refuse `--confirm` that would decide by a default. Pure."""
+    missing = undecided(stage.request, call.options)
+    if missing:
+        raise UsageError(
+            f"{stage.name} --confirm decides by what you write, not by a default; {stage.unharmed}; add "
+            f"{' '.join(missing)}, or bind it to a saved preview with --plan"
+        )
+
+
+def _plan_in_file(path: str | None, stage: AnyPlanned) -> Any:
+    """The plan in a file, its seal not yet checked; None when none is named, or one by its digest. Reads."""
+    if path is None or path.startswith("sha256:"):
+        return None
+    try:
+        return serde.from_json(stage.plan_type, Path(path).read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"cannot read the plan {path!r}: {error.strerror}; {stage.unharmed}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"the file {path!r} holds no such plan of this release: {error}; {stage.unharmed}") from None
+
+
+def _write_plan(path: str, plan: object) -> None:
+    try:
+        Path(path).write_text(serde.dumps(plan) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write the plan {path}: {error.strerror}; nothing else was done") from None
+
+
+def fence_of(call: Call, graph: Graph) -> AbstractContextManager[Graph]:
+    """The graph behind the fence that the options ask for, or as it is. Writes the lock branch while entered."""
+    if not call.options.get("fence"):
+        return contextlib.nullcontext(graph)
+    from omnigraph_ops.coordination.fence import fenced
+
+    seconds = fence_seconds(call)
+
+    def lifted() -> None:
+        call.tell(f"warning: the fence of {graph.target} was lifted after {seconds} s; writers go on")
+
+    return fenced(graph, at_most_seconds=float(seconds), on_lift=lifted)
+
+
+def fence_seconds(call: Call) -> int:
+    """The bound on the fence; `UsageError` for a bound without a fence. Pure."""
+    said: int | None = call.options.get("fence_seconds")
+    if said is not None and not call.options["fence"]:
+        raise UsageError("--fence-seconds bounds --fence; give both; nothing was done")
+    seconds = DEFAULT_FENCE_SECONDS if said is None else said
+    if seconds < 1:
+        raise UsageError("--fence-seconds must be at least 1 s; nothing was done")
+    return seconds

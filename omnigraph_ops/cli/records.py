@@ -1,0 +1,116 @@
+"""The verbs about what was done: history and audit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from omnigraph_ops import serde
+from omnigraph_ops.cli.app import verb
+from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.options import COUNT, POSITIVE, SECONDS, TABLES, OneOf
+from omnigraph_ops.errors import InvalidInput, UsageError
+from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graph import Graph
+    from omnigraph_ops.views.view import View
+
+Shown = HistoryList | RunRecord | TableTrend
+
+
+@verb(
+    "audit",
+    "Show who approved, rejected and applied which plan, newest last.",
+    click.option("--newest", type=COUNT, metavar="N", default=50, show_default=True, help="Show only the newest N."),
+    panel="Look",
+)
+def audit_verb(call: Call) -> int:
+    from omnigraph_ops.cli import recording
+    from omnigraph_ops.outcomes import audit_log
+
+    graph = call.open()
+    recording.settled(graph)
+    log = audit_log.AuditLog(uri=graph.uri, entries=audit_log.read(graph.storage, newest=call.options["newest"]))
+    call.emit(log, audit_log.audit_view(log))
+    return 0
+
+
+@verb(
+    "history",
+    "Show the runs of this graph, newest first, one of them, or one table.",
+    TABLES,
+    click.option("--run", metavar="ID", help="Show the whole report of this run."),
+    click.option("--last", type=POSITIVE, metavar="N", help="Show only the newest N (default 20)."),
+    click.option(
+        "--since", type=SECONDS, metavar="DURATION", help="Show only runs that began less than this ago, as in 30d."
+    ),
+    click.option(
+        "--format",
+        type=OneOf(["table", "json", "markdown", "html", "csv"]),
+        default="table",
+        show_default=True,
+        help="How to print it.",
+    ),
+    panel="Look",
+)
+def history_verb(call: Call) -> int:
+    from omnigraph_ops.cli import recording
+
+    said = call.options
+    if said["run"] is not None and call.given("tables", "last", "since"):
+        raise UsageError("--run shows one whole run; leave --table, --last and --since out")
+    if len(said["tables"]) > 1:
+        raise UsageError("history shows one table at a time")
+    graph = call.open()
+    recording.settled(graph)
+    call.say(_rendered(_read(call, graph), "json" if call.json else said["format"]))
+    return 0
+
+
+def _read(call: Call, graph: Graph) -> Shown:
+    from omnigraph_ops.graph.ids import now_us
+    from omnigraph_ops.outcomes import history
+    from omnigraph_ops.outcomes.runs.settle import unsettled
+    from omnigraph_ops.outcomes.runs.tasks import unsettled_runs
+
+    said = call.options
+    if said["run"] is not None:
+        run = history.read_run(graph, said["run"])
+        if run is None:
+            raise InvalidInput(f"the history of {graph.uri} has no run {said['run']!r}")
+        return run
+    since_us = None if said["since"] is None else max(0, now_us() - said["since"] * 1_000_000)
+    last = 20 if said["last"] is None else said["last"]
+    if said["tables"]:
+        points = history.table_trend(graph, said["tables"][0], last=last, since_us=since_us)
+        return TableTrend(uri=graph.uri, table_key=said["tables"][0], points=points)
+    runs = history.read_runs(graph, last=last, since_us=since_us)
+    return HistoryList(uri=graph.uri, runs=runs, unsettled=(*unsettled(graph), *unsettled_runs(graph.storage)))
+
+
+def _rendered(shown: Shown, form: str) -> str:
+    from omnigraph_ops.views import html, markdown, terminal
+
+    if form == "json":
+        return serde.dumps(shown)
+    if form == "csv":
+        return _csv(shown)
+    return {"table": terminal.shown, "markdown": markdown.document, "html": html.page}[form](_view(shown))
+
+
+def _view(shown: Shown) -> View:
+    from omnigraph_ops.outcomes.history.views import list_view, run_view, trend_view
+
+    if isinstance(shown, RunRecord):
+        return run_view(shown)
+    return trend_view(shown) if isinstance(shown, TableTrend) else list_view(shown)
+
+
+def _csv(shown: Shown) -> str:
+    from omnigraph_ops.outcomes.history import render_csv
+
+    if isinstance(shown, RunRecord):
+        return render_csv.run_csv(shown)
+    return render_csv.trend_csv(shown) if isinstance(shown, TableTrend) else render_csv.runs_csv(shown.runs)

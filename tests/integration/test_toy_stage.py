@@ -1,0 +1,68 @@
+"""A stage is an object and a line of the registry: the shell, the history and the audit log have it from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from omnigraph_ops.cli import verbs  # noqa: F401 - declares the others
+from omnigraph_ops.cli.app import cli as group
+from omnigraph_ops.cli.planned import declare
+from omnigraph_ops.graph import Graph
+from tests.conftest import DemoGraph
+from tests.support.shell import Cli, assert_refused
+from tests.support.toy_stage import SHELF, Shelve
+
+
+@pytest.fixture(autouse=True)
+def declared() -> Iterator[None]:
+    """The verb of the toy stage, as `omnigraph_ops.cli.stages` declares those of the registry."""
+    before = dict(group.commands)
+    declare(Shelve())
+    yield
+    group.commands = before
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(loads=1, rows=6, node_types=1)
+
+
+def test_it_is_a_verb_with_help_and_options_from_its_request(cli: Cli) -> None:
+    assert "Put markers on the shelf of a graph." in cli("--help", "").out
+    shown = " ".join(cli("shelve", "--help").out.split())
+    assert "--markers" in shown
+    assert "Put so many markers on the shelf." in shown
+    assert "--label" in shown
+    assert "--force" not in shown
+
+
+def test_a_preview_changes_nothing_and_names_the_command_that_applies_it(graph: Graph, cli: Cli) -> None:
+    preview = cli("shelve --markers 3 --label x", graph.uri)
+    assert (preview.code, "3 markers" in preview.out, "marker-2" in preview.out) == (0, True, True)
+    assert preview.err.endswith(f"omnigraph-ops shelve {graph.uri} --markers 3 --label x --confirm\n")
+    assert not graph.storage.list(SHELF)
+
+
+def test_what_decides_has_to_be_written_and_a_wrong_value_is_named(graph: Graph, cli: Cli) -> None:
+    assert_refused(cli("shelve --confirm", graph.uri), "nothing was shelved; add --markers 2", code=2)
+    assert_refused(cli("shelve --markers none", graph.uri), "--markers: 'none' is not a whole number", code=2)
+    assert_refused(cli("shelve --markers 1 --confirm", "s3://bucket/g"), "refusing destructive `shelve`")
+
+
+def test_a_saved_plan_is_applied_and_is_in_history_and_audit_log(graph: Graph, cli: Cli, tmp_path: object) -> None:
+    plan = f"{tmp_path}/plan.json"
+    assert cli(f"shelve --markers 2 --save-plan {plan}", graph.uri).code == 0
+    done = cli(f"shelve --plan {plan} --confirm --json", graph.uri)
+    assert (done.code, done.json["markers"]) == (0, ["marker-0", "marker-1"])
+    assert sorted(graph.storage.list(SHELF)) == ["marker-0", "marker-1"]
+    told = cli("history --json", graph.uri)
+    assert told.code == 0, told
+    (run,) = told.json["runs"]
+    assert (run["header"]["verb"], run["outcome"], run["notes"]) == ("shelve", "succeeded", ["2 markers shelved"])
+    assert [decision["stage"] for decision in run["decisions"]] == ["shelve"]
+    entries = cli("audit --json", graph.uri).json["entries"]
+    assert [(e["verb"], e["event"], e["detail"]) for e in entries][-1] == ("shelve", "applied", "2 markers shelved")
+    assert json.loads(cli("shelve --markers 1 --json", graph.uri).out)["digest"].startswith("sha256:")

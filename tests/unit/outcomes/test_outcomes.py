@@ -1,0 +1,159 @@
+"""Outcomes of stages: from reports, noted beside them, and added up over attempts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from omnigraph_ops.models import (
+    Classification,
+    CleanupReport,
+    CleanupStats,
+    OrphanedFork,
+    OrphansReport,
+    PlannedFile,
+    QuarantineReport,
+    RepairAction,
+    RepairReport,
+    RepairRow,
+    RetentionPolicy,
+    SparedFile,
+)
+from omnigraph_ops.models.history import Work
+from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models.retention import RowRetentionReport, TableRowStats
+from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult
+from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.outcomes.history.record import record_of
+from omnigraph_ops.outcomes.history.results import RunResults, outcomes_of
+from omnigraph_ops.outcomes.of_reports import of_cleanup
+from omnigraph_ops.outcomes.runs.merged import merged
+from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
+from tests.support.history import header
+
+ROW = RepairRow(
+    table_key="node:B",
+    manifest_version=5,
+    lance_head_version=6,
+    classification=Classification.SUSPICIOUS,
+    action=RepairAction.PREVIEW,
+)
+STATS = CleanupStats(table_key="node:A", bytes_removed=100, old_versions_removed=2)
+REPORT = CleanupReport(uri="/g", keep_versions=1, older_than_secs=None, tables=(STATS,))
+FORK = OrphanedFork(
+    table_key="node:A", table_path="nodes/a", branch="b", files=(PlannedFile(path="p", size=7, kind="fork"),)
+)
+ORPHANS = OrphansReport(
+    uri="/g",
+    digest="sha256:o",
+    quarantine_id=None,
+    files_removed=1,
+    bytes_removed=9,
+    folders_removed=0,
+    already_gone=0,
+    spared=(),
+    failed=(SparedFile(path="data/x", reason="denied"),),
+)
+
+
+def noted(*values: object) -> RunResults:
+    results = RunResults()
+    for value in values:
+        results = with_value(results, value)
+    return results
+
+
+def test_a_report_and_its_outcome_are_told_once_in_whichever_order() -> None:
+    outcome = of_cleanup(REPORT.tables, (), REPORT.policy)
+    for results in (noted(REPORT, outcome), noted(outcome, REPORT)):
+        (cleanup,) = outcomes_of(results)
+        assert (cleanup.stage, cleanup.tables[0].work) == ("cleanup", Work(versions_removed=2, bytes_reclaimed=100))
+
+
+def test_an_outcome_alone_tells_what_its_report_does() -> None:
+    by_report = record_of(header(), noted(REPORT))
+    by_outcome = record_of(header(), noted(of_cleanup(REPORT.tables, (), REPORT.policy)))
+    same = {"record_id": "", "ended_at_us": 0, "header": header(started_at_us=0)}
+    assert replace(by_report, **same) == replace(by_outcome, **same)
+    assert audit_end(
+        noted(of_cleanup(REPORT.tables, (), RetentionPolicy(keep_versions=1))), error=None, interrupted=False
+    )[1] == ("2 versions and 0 forks removed, 0 failed; keep 1 versions")
+
+
+def test_units_of_a_stage_that_left_its_outcome_are_not_counted_again() -> None:
+    done = [UnitRecord(unit=Unit(name="1", stage="cleanup"), result=UnitResult.of(STATS))]
+    done += [UnitRecord(unit=Unit(name="2", stage="forks"), result=UnitResult.of(FORK))]
+    outcome = of_cleanup(REPORT.tables, (FORK,))
+    assert record_of(header(), with_units(noted(outcome), "/g", done)).work.bytes_reclaimed == 107
+    assert record_of(header(), with_units(RunResults(), "/g", done)).work.bytes_reclaimed == 107
+
+
+def test_an_attempt_that_left_rows_and_one_that_left_its_outcome_add_up() -> None:
+    second = of_cleanup(
+        (replace(STATS, old_versions_removed=3, bytes_removed=1), replace(STATS, table_key="node:B")), ()
+    )
+    run = record_of(header(), merged([noted(STATS), noted(second)], "/g"))
+    assert (run.work.versions_removed, run.work.bytes_reclaimed) == (2 + 3 + 2, 100 + 1 + 100)
+    assert [table.work.versions_removed for table in run.tables] == [5, 2]
+
+
+def test_a_table_and_its_forks_are_one_row_with_the_first_that_failed() -> None:
+    (row,) = of_cleanup((replace(STATS, error="busy"),), (FORK, replace(FORK, branch="c", error="denied"))).tables
+    assert (row.error, row.changed, row.work.bytes_reclaimed) == ("busy", True, 107)
+
+
+def test_what_no_figure_tells_is_a_note() -> None:
+    healed = RepairReport(
+        uri="/g",
+        confirm=True,
+        force=False,
+        manifest_version=9,
+        tables=(replace(ROW, action=RepairAction.HEALED),),
+    )
+    rows = RowRetentionReport(
+        uri="/g", branch=None, digest="", tables=(TableRowStats(table_key="node:A", rows_removed=4),)
+    )
+    assert record_of(header(), noted(healed)).notes == ("1 healed; graph manifest version 9",)
+    assert record_of(header(), noted(rows)).notes == ("4 rows and 0 edges deleted (node:A 4)",)
+    assert record_of(header(), noted(REPORT)).notes == ()
+    refused = replace(healed, manifest_version=None, tables=(replace(ROW, action=RepairAction.REFUSED),))
+    assert record_of(header(), noted(refused)).notes == ()
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        ORPHANS,
+        QuarantineReport(
+            uri="/g", quarantine_id="q", digest="", action="restored", files=1, bytes=1, failed=ORPHANS.failed
+        ),
+    ],
+)
+def test_files_that_were_left_make_an_end_that_failed(report: OrphansReport | QuarantineReport) -> None:
+    results = noted(report)
+    assert audit_end(results, error=None, interrupted=False)[0] is AuditEvent.FAILED
+    assert audit_end(results, error=None, interrupted=True)[0] is AuditEvent.INTERRUPTED
+    assert wants_audit(results)
+    assert record_of(header(), results).errors == ("data/x: denied",)
+
+
+def test_a_quarantine_that_was_only_looked_at_is_no_outcome() -> None:
+    looked = QuarantineReport(uri="/g", quarantine_id="q", digest="", action="preview", files=1, bytes=1)
+    assert (outcomes_of(noted(looked)), wants_audit(noted(looked))) == ((), False)
+
+
+def test_work_of_parts_tells_only_what_some_part_can_tell() -> None:
+    loaded = Work(bytes_rewritten=30, bytes_ingested=10, write_amplification=3.0, preempted=1)
+    assert Work.of((loaded, Work(bytes_rewritten=100))) == Work(
+        bytes_rewritten=130, bytes_ingested=10, write_amplification=3.0, preempted=1
+    )
+    assert Work.of(()) == Work()
+
+
+def test_the_problem_is_a_failure_only_where_nothing_else_tells_of_one() -> None:
+    toy = Outcome(stage="toy", detail="", applied=False, problem="no glue; buy some")
+    assert toy.failures == ("no glue; buy some",)
+    assert replace(toy, tables=(TableOutcome(table_key="node:A", error="broken"),)).failures == ()
+    assert replace(toy, errors=("a: broken",)).failures == ("a: broken",)
+    assert replace(toy, applied=True).failures == ()

@@ -1,0 +1,167 @@
+"""What a person reads of a cleanup before and after: exactly what goes, what stays and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupReport,
+    CleanupStats,
+    OrphanedFork,
+    PlannedFile,
+    ProtectedVersion,
+    RetentionPolicy,
+    SnapshotExpiry,
+    TableCleanupPlan,
+)
+from omnigraph_ops.stages.cleanup.stage import Cleanup
+from omnigraph_ops.stages.cleanup.view import policy_text
+from omnigraph_ops.views import question
+from omnigraph_ops.views.details import engine_policy
+from omnigraph_ops.views.terminal import text
+
+FILE = PlannedFile(path="nodes/p/data/a.lance", size=512, kind="data")
+TABLES = (
+    TableCleanupPlan(
+        table_key="node:Person",
+        table_path="nodes/p",
+        pinned_version=9,
+        lance_head_version=9,
+        versions=(1, 2, 3, 6),
+        protected=(
+            ProtectedVersion(version=4, reasons=("pinned by branch a|b",)),
+            ProtectedVersion(version=5, reasons=("pinned by branch a|b",)),
+        ),
+        blocked_by="branch a|b",
+        estimated_bytes=3 * 1024**2,
+        files=(FILE, FILE),
+    ),
+    TableCleanupPlan(
+        table_key="node:Company",
+        table_path="nodes/c",
+        pinned_version=5,
+        lance_head_version=7,
+        versions=(),
+        refused="drift_needs_repair",
+    ),
+    TableCleanupPlan(table_key="edge:Knows", table_path="edges/k", pinned_version=2, lance_head_version=2, versions=()),
+)
+PLAN = CleanupPlan(
+    uri="/graphs/a",
+    stamp=6,
+    policy=RetentionPolicy(keep_versions=3, older_than_secs=7 * 86400),
+    planned_at_us=0,
+    expires_at_us=1,
+    tables=TABLES,
+    orphaned_forks=(OrphanedFork(table_key="node:Person", table_path="nodes/p", branch="old", files=(FILE,)),),
+    kept_forks=(OrphanedFork(table_key="node:Person", table_path="nodes/p", branch="kept", error="tag 't' keeps it"),),
+    digest="sha256:def",
+)
+STAGE = Cleanup()
+
+
+def body(plan: CleanupPlan, **more: str) -> str:
+    return question.body(STAGE.view(plan), STAGE.question(plan), digest=plan.digest, **more)
+
+
+def cells(shown: str, start: str) -> list[str]:
+    (line,) = (line for line in shown.splitlines() if line.startswith(start))
+    return [cell.strip() for cell in line.replace("\\|", "¦").strip("|").split("|")]
+
+
+def test_a_plan_lists_versions_bytes_and_what_holds_the_rest() -> None:
+    shown = body(PLAN)
+    assert cells(shown, "| `node:Person` | 1-3") == [
+        *("`node:Person`", "1-3, 6", "4", "2 data", "3.0 MiB", "9", "9", "branch a¦b")
+    ]
+    assert cells(shown, "| `node:Person` | 4-5")[1:] == ["4-5", "2", "pinned by branch a¦b"]
+
+
+def test_a_plan_shows_refused_untouched_and_forks() -> None:
+    shown = body(PLAN, note="4 versions are more than the 1 approved in advance")
+    assert cells(shown, "| `node:Company`")[1] == "refused: drift_needs_repair"
+    assert "**Nothing to remove**\n\n- edge:Knows" in shown
+    assert "| `node:Person` | old | 1 | 512 B |" in shown
+    assert "removes 4 old versions, 1 orphaned fork and 3 files (about 3.0 MiB)" in shown
+    assert "| `node:Person` | kept | tag 't' keeps it |" in shown
+    assert "keep the newest 3 and keep what is younger than 7 days" in shown
+    assert "more than the 1 approved in advance" in shown
+    assert "They cannot be brought back." in shown
+
+
+def test_a_plan_in_a_terminal_has_the_engines_policy_and_its_digest() -> None:
+    lines = text(STAGE.view(PLAN)).splitlines()
+    assert lines[0] == (
+        "cleanup plan /graphs/a (keep 3 versions, remove anything older than 604800s) — 4 versions, 3 files, 3.0 MiB "
+        "across 3 tables"
+    )
+    assert ["Digest", "sha256:def"] in [line.split() for line in lines]
+    assert "Every file that goes (3): see --json" in lines
+    assert not any(FILE.path in line for line in lines)
+
+
+def test_a_long_cleanup_is_cut_and_says_where_the_rest_is() -> None:
+    tables = tuple(
+        TableCleanupPlan(
+            table_key=f"node:T{n}",
+            table_path=f"nodes/{n}",
+            pinned_version=9,
+            lance_head_version=9,
+            versions=(1,),
+            estimated_bytes=1000 + n,
+        )
+        for n in range(50)
+    )
+    shown = body(replace(PLAN, tables=tables), full_plan="[the full plan](/somewhere)")
+    assert "`node:T49`" in shown, "the largest come first"
+    assert "`node:T19`" not in shown
+    assert "And 20 more, listed in [the full plan](/somewhere)." in shown
+    assert "The whole plan is in [the full plan](/somewhere)." in shown
+    assert "50 old versions" in shown
+
+
+def test_a_report_has_the_engines_title_and_names_errors() -> None:
+    report = CleanupReport(
+        uri="/g",
+        keep_versions=10,
+        older_than_secs=604_800,
+        tables=(
+            CleanupStats(table_key="node:A", bytes_removed=100, old_versions_removed=2),
+            CleanupStats(table_key="node:B", bytes_removed=20, old_versions_removed=1),
+            CleanupStats(table_key="node:C", error="drift"),
+            CleanupStats(table_key="node:D", error="gone"),
+        ),
+        orphaned_forks_removed=(OrphanedFork(table_key="node:A", table_path="nodes/1", branch="old"),),
+    )
+    lines = text(STAGE.view(report)).splitlines()
+    assert lines[0] == (
+        "cleanup /g (keep 10 versions, remove anything older than 604800s) — removed 3 versions (120 bytes) "
+        "across 2 tables"
+    )
+    failed = lines.index("2 table(s) failed and will be retried on the next cleanup")
+    assert [line.split() for line in lines[failed + 2 : failed + 4]] == [["node:C", "drift"], ["node:D", "gone"]]
+    assert lines[-1].split() == ["node:A", "old"]
+
+
+@pytest.mark.parametrize(
+    ("keep", "older_than", "words"),
+    [
+        (3, None, "keep 3 versions"),
+        (None, 60, "remove anything older than 60s"),
+        (None, 0, "remove anything older than 0ns"),
+        (0, 1, "keep 0 versions, remove anything older than 1s"),
+    ],
+)
+def test_policies_in_the_engines_words(keep: int | None, older_than: int | None, words: str) -> None:
+    assert engine_policy(RetentionPolicy(keep_versions=keep, older_than_secs=older_than)) == words
+
+
+def test_an_expiry_is_told_in_its_own_terms() -> None:
+    policy = RetentionPolicy(expiry=SnapshotExpiry(retain_max=40))
+    assert policy_text(policy) == (
+        "snapshot expiry: retain at least 10, at most 40, otherwise what is younger than 1 hour; "
+        "expire at most 10 versions per table"
+    )

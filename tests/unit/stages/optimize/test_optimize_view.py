@@ -1,0 +1,105 @@
+"""What a person reads of a plan to optimize, and of what came of it."""
+
+from __future__ import annotations
+
+from omnigraph_ops.models import (
+    Executor,
+    OptimizeDecision,
+    OptimizePlan,
+    OptimizeReport,
+    PendingIndex,
+    SkipReason,
+    TablePlan,
+    TableStats,
+)
+from omnigraph_ops.stages.optimize.view import plan_view, report_view
+from omnigraph_ops.views import terminal
+
+PENDING = PendingIndex(column="embedding", reason="column has no non-null vectors to train on yet")
+
+
+def test_optimize_prints_the_engines_lines() -> None:
+    report = OptimizeReport(
+        uri="/g",
+        tables=(
+            TableStats(table_key="edge:Knows", fragments_removed=6, fragments_added=1, committed=True),
+            TableStats(table_key="node:Doc", pending_indexes=(PENDING,)),
+            TableStats(table_key="node:Person", skipped=SkipReason.DRIFT),
+            TableStats(table_key="node:Photo", skipped=SkipReason.BLOBS),
+            TableStats(table_key="node:Bad", error="it broke"),
+            TableStats(table_key="__manifest", skipped=SkipReason.NOT_EXCLUSIVE),
+        ),
+    )
+    assert terminal.text(report_view(report)).splitlines() == [
+        "optimize /g — 6 tables",
+        "",
+        "Tables",
+        f"  Table        Done{' ' * 73}Indexes",
+        "  edge:Knows   frags 6 → 1 ✓",
+        f"  node:Doc     no-op{' ' * 72}index pending on 'embedding': {PENDING.reason}",
+        "  node:Person  skipped (manifest/head drift — see omnigraph-ops check)",
+        "  node:Photo   skipped (blob columns — Lance compaction unsupported)",
+        "  node:Bad     failed: it broke",
+        "  __manifest   skipped (others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive)",
+    ]
+
+
+def test_the_optimize_plan_says_why() -> None:
+    tables = (
+        TablePlan(
+            table_key="node:A",
+            decision=OptimizeDecision.OPTIMIZE,
+            read_version=1,
+            lance_head_version=1,
+            executor=Executor.SPARK,
+            fragments=6,
+            fragments_after=1,
+            rewrite_bytes=1536,
+            reason="rewrite 6 fragments",
+            pending_indexes=(PENDING,),
+        ),
+        TablePlan(table_key="node:B", decision=OptimizeDecision.NO_OP, read_version=1, lance_head_version=1),
+        TablePlan(
+            table_key="node:C",
+            decision=OptimizeDecision.SKIPPED,
+            read_version=1,
+            lance_head_version=2,
+            reason="drifted",
+        ),
+    )
+    plan = OptimizePlan(uri="/g", stamp=6, graph_version=3, tables=tables)
+    view = plan_view(plan)
+    assert view.title == "plan /g — 3 tables, 1 to optimize"
+    pending = "index pending on 'embedding': column has no non-null vectors to train on yet"
+    assert view.sections[0].rows == (
+        ("node:A", "optimize", "frags 6 → 1, about 1.5 KiB, spark: rewrite 6 fragments", pending),
+        ("node:B", "no_op", "no-op", ""),
+        ("node:C", "skipped", "drifted", ""),
+    )
+
+
+def test_optimize_says_what_it_wrote_and_for_how_much_that_was_loaded() -> None:
+    tables = (
+        TableStats(
+            table_key="node:A",
+            fragments_removed=2,
+            fragments_added=1,
+            committed=True,
+            bytes_rewritten=3072,
+            bytes_planned=4096,
+            bytes_ingested=1024,
+            write_amplification=3.0,
+        ),
+        TableStats(table_key="node:B", committed=True, bytes_rewritten=1024, bytes_planned=512, rewrite_deferred=True),
+        TableStats(table_key="node:C", skipped=SkipReason.DEFERRED_BUDGET),
+    )
+    view = report_view(OptimizeReport.of("/g", tables))
+    assert [row[1] for row in view.sections[0].rows] == [
+        "frags 2 → 1 ✓, wrote 3.0 KiB (3x)",
+        "frags 0 → 0 ✓, wrote 1.0 KiB, rewrite waits for the next budget",
+        "skipped (no room in this run's budget — planned again next time)",
+    ]
+    assert dict(view.facts)["In all"] == (
+        "rewrote 4.0 KiB (data and indexes, planned 4.5 KiB); 1.0 KiB were loaded since the last run, write "
+        "amplification 3; unknown for 1 table(s)"
+    )

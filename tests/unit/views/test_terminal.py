@@ -1,0 +1,118 @@
+"""A view in a terminal and in a log: aligned, whole lines, and nothing in it that moves a cursor."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import termios
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+
+from omnigraph_ops.views.terminal import shown, text
+from omnigraph_ops.views.view import Section, View
+
+EVIL = "a\n\x1b[31m[bold]b[/bold] :smile:"
+LONG = "x" * 300
+VIEW = View(
+    title=f"verb /g — {EVIL}",
+    facts=(("Policy", EVIL), ("A longer name", LONG)),
+    sections=(
+        Section(title=f"Lines of {EVIL}", lines=(EVIL, LONG)),
+        Section(
+            title="Rows",
+            header=("Table", "Empty", "What"),
+            rows=(("node:Person", "", EVIL), ("n", "", "two words")),
+        ),
+    ),
+)
+
+
+@pytest.fixture
+def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
+    """A real terminal with so many columns."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, request.param, 0, 0))
+    with os.fdopen(theirs, "w") as stream:
+        yield stream
+    os.close(ours)
+
+
+def test_plain_lines_are_aligned_whole_and_without_empty_columns() -> None:
+    escaped = r"a\n\x1b[31m[bold]b[/bold] :smile:"
+    assert text(VIEW).splitlines() == [
+        f"verb /g — {escaped}",
+        f"  Policy         {escaped}",
+        f"  A longer name  {LONG}",
+        "",
+        f"Lines of {escaped}",
+        f"  - {escaped}",
+        f"  - {LONG}",
+        "",
+        "Rows",
+        "  Table        What",
+        f"  node:Person  {escaped}",
+        "  n            two words",
+    ]
+
+
+def test_what_is_no_terminal_gets_the_plain_lines() -> None:
+    assert shown(VIEW, io.StringIO()) == text(VIEW)
+
+
+def test_a_long_list_is_cut_where_the_view_says_so() -> None:
+    rows = tuple((str(n),) for n in range(1234))
+    cut = Section(title="Forks", header=("Fork",), rows=rows, most=2)
+    named = Section(title="Files (1,234)", header=("Path",), rows=rows, most=0)
+    assert text(View(title="t", sections=(cut, named))).splitlines()[2:] == [
+        *("Forks, and 1,232 more, see --json", "  Fork", "  0", "  1", "", "Files (1,234): see --json")
+    ]
+    whole = Section(title="Forks", header=("Fork",), rows=rows)
+    assert len(text(View(title="t", sections=(whole,))).splitlines()) == 4 + len(rows)
+
+
+@pytest.mark.parametrize("terminal", [80], indirect=True)
+def test_a_terminal_gets_styles_and_no_line_beyond_its_width(terminal: TextIO) -> None:
+    found = shown(VIEW, terminal)
+    assert "\x1b[1mverb /g" in found
+    assert "\x1b[31m" not in found and r"\x1b[31m[bold]b[/bold] :smile:" in found
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", found).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "".join(lines).count("x") == LONG.count("x") * 2 + text(VIEW).count("\\x"), "nothing is lost"
+
+
+@pytest.mark.parametrize("terminal", [80], indirect=True)
+def test_colours_are_left_out_on_request_and_on_a_terminal_without(
+    terminal: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coloured = re.compile(r"\x1b\[[0-9;]*3[0-7]")
+    assert coloured.search(shown(VIEW, terminal))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not coloured.search(shown(VIEW, terminal))
+    monkeypatch.setenv("TERM", "dumb")
+    assert shown(VIEW, terminal) == text(VIEW)
+
+
+@pytest.mark.parametrize("terminal", [30, 0], indirect=True)
+def test_a_narrow_terminal_gets_a_row_below_the_other_and_an_unknown_width_plain_lines(terminal: TextIO) -> None:
+    row = ("01M82SW68J5A3JWCQE7WV8F6YB", "the whole graph", "", "in an hour")
+    view = View(title="t", sections=(Section(title="Holds", header=("Hold", "What", "Why", "Until"), rows=(row,)),))
+    if not os.get_terminal_size(terminal.fileno()).columns:
+        assert shown(view, terminal) == text(view)
+        return
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown(view, terminal)).splitlines()
+    assert [line.strip() for line in lines[3:]] == [row[0], "What   the whole graph", "Until  in an hour"]
+
+
+@pytest.mark.parametrize("terminal", [80], indirect=True)
+def test_a_closed_stream_gets_the_plain_lines(terminal: TextIO) -> None:
+    terminal.close()
+    assert shown(VIEW, terminal) == text(VIEW)
