@@ -81,7 +81,7 @@ test-stack: $(STAMP) $(DRIVERS) $(VERSITYGW) $(COMPOSE_SPEC) ## docker-compose.y
 docs: $(STAMP) ## the generated pages, made anew from the code, and the site of all pages in site/
 	@$(BIN)/python -m tools.reference
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "site/index.html"
+	@echo "site/index.html; for its search: $(BIN)/python -m http.server --directory site"
 
 test-ui: $(STAMP) ## the page in a real Chromium; PICTURES=docs/img renews those of the documentation
 	@command -v chromium || command -v google-chrome \

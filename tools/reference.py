@@ -9,6 +9,7 @@ Each page below `docs/reference/` keeps its own text; only what stands between i
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 import sys
@@ -17,8 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
+from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
+from omnigraph_ops.cli.app import cli
 from omnigraph_ops.config.graphs_file.overrides import variable_of
 from omnigraph_ops.config.graphs_file.schema import json_schema
 from omnigraph_ops.config.reference import settings_report
@@ -243,8 +247,36 @@ def dag_texts() -> str:
     return "\n\n".join(parts)
 
 
+def verb_texts() -> str:
+    """Return every verb with its summary, its arguments and all of its options."""
+    parts = []
+    for name, command in cli.commands.items():
+        usage = " ".join(
+            p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)
+        )
+        options = [p for p in command.params if isinstance(p, click.Option) and not (p.hidden or _is_shared(p))]
+        rows = [f"| {_option(option)} | {_cell(option.help or '')} |" for option in options]
+        head = f"### {name}\n\n```\nomnigraph-ops {name} {usage}".rstrip() + "\n```"
+        summary = inspect.cleandoc(command.help or "").replace("\b\n", "")
+        table = ["\n".join(["| option | meaning |", "|---|---|", *rows])] if rows else []
+        parts.append("\n\n".join([head, summary, *table]))
+    return "\n\n".join(parts)
+
+
+def _is_shared(option: click.Option) -> bool:
+    """Whether the page explains an option once for all verbs."""
+    return getattr(option, "panel", None) in {"Graph", "Output"}
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    value = option.metavar or ("" if option.is_flag else option.make_metavar(click.Context(click.Command(""))))
+    return f"{names} {_cell(value)}".rstrip()
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "settings.md": settings_table,
+    "verbs.md": verb_texts,
     "dags.md": dag_texts,
     "graphs-file.md": graphs_tables,
     "json.md": output_tables,
