@@ -18,9 +18,10 @@ from airflow.sdk import Param, TriggerRule
 from omnigraph_airflow.manual import manual_dag
 from omnigraph_airflow.operators.backup import BackupOperator, FreezeOperator, UnfreezeOperator, VerifyBackupOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.params import SIZE, graph_param
+from omnigraph_airflow.params import graph_param
 
 from omnigraph_ops.durations import DURATION
+from omnigraph_ops.requests import SIZE
 
 PARAMS = {
     "graph": graph_param(),

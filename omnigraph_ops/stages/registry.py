@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.stages.repair.stage import Repair
-from omnigraph_ops.stages.stage import PlannedStage
+from omnigraph_ops.stages.stage import AnyPlanned, TaskIds
 
-PLANNED: tuple[PlannedStage[Any, Any, Any], ...] = (Repair(), Cleanup(), Orphans(), ExpireRows())
-BY_NAME: Mapping[str, PlannedStage[Any, Any, Any]] = {stage.name: stage for stage in PLANNED}
+PLANNED: tuple[AnyPlanned, ...] = (Repair(), Cleanup(), Orphans(), ExpireRows())
+BY_NAME: Mapping[str, AnyPlanned] = {stage.name: stage for stage in PLANNED}
+
+
+def planned(name: str) -> AnyPlanned:
+    """The stage of that name; `InvalidInput` when there is none that plans first. Pure."""
+    stage = BY_NAME.get(name)
+    if stage is None:
+        raise InvalidInput(f"no stage {name!r} keeps a plan that somebody is asked about: {', '.join(BY_NAME)}")
+    return stage
+
+
+def tasks_by_stage() -> dict[str, TaskIds]:
+    """The tasks of every stage that a DAG may have, in the order in which a night runs them. Pure."""
+    return {
+        "optimize": TaskIds(plan="plan_optimize"),
+        **{stage.name: stage.tasks for stage in BY_NAME.values()},
+        "backup": TaskIds(plan="freeze", apply="copy"),
+    }
+
+
+def asked_by(task_id: str) -> AnyPlanned | None:
+    """The stage whose plan that task asks about. Pure."""
+    return next((stage for stage in BY_NAME.values() if stage.tasks.approve == task_id), None)

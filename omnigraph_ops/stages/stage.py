@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -16,6 +16,8 @@ from omnigraph_ops.views.view import Question, View
 if TYPE_CHECKING:
     from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.models import DriftFinding
+    from omnigraph_ops.outcomes.history.results import RunResults
 
     P = TypeVar("P", bound=Sealable)
 else:
@@ -36,11 +38,12 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskIds:
-    """What the tasks of a planned stage are called in every DAG."""
+    """What the tasks of a stage are called in every DAG; a DAG that has the first one has the stage."""
 
     plan: str
-    approve: str
-    apply: str
+    approve: str = ""
+    """Empty, here and below: there is no such task."""
+    apply: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,16 @@ class Measure:
     """Plural of what is counted."""
     default: int
     """How many of them the trigger form offers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormField:
+    """How a field of the request stands in a trigger form, where that is not as the request says."""
+
+    name: str
+    title: str = ""
+    default: Any = None
+    """None, and an empty title: those of the request."""
 
 
 class Stage(ABC, Generic[Q, R]):
@@ -101,10 +114,17 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     unharmed: ClassVar[str] = "nothing was done"
     """What is true when it is refused."""
     measure: ClassVar[Measure | None] = None
-    """None: a confirmation alone covers no plan, a person names its digest."""
+    """None: no bounds limit what a confirmation alone covers."""
+    routine: ClassVar[str] = ""
+    """Without a measure: what a confirmation alone does, as in `verified maintenance is published`; empty: nothing."""
     switch: ClassVar[Switch | None] = None
     fences: ClassVar[bool] = False
     """Whether it may keep the engine's writers away meanwhile."""
+    form: ClassVar[tuple[FormField, ...]] = ()
+    about: ClassVar[str] = ""
+    """What the page about its DAG says beside the tasks, as Markdown."""
+    button: ClassVar[str] = ""
+    """What leads to its form on the page of a graph; empty: nothing does, because the form has to be filled in."""
     age: ClassVar[str] = ""
     """Below which age `--allow-young` is needed, as in `1h`; empty: there is no such age."""
     uses_engine: ClassVar[bool] = False
@@ -139,6 +159,32 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     def outcome(self, report: R) -> Outcome:
         """What history, audit log and metrics record of the report. Pure."""
 
+    def is_routine(self, plan: P) -> bool:
+        """Whether the whole plan is of the routine that a confirmation alone covers. Pure."""
+        return False
+
+    def is_carried_out(self, plan: P, report: R) -> bool:
+        """Whether an earlier attempt with this report has done the whole plan, which cannot be done again. Pure."""
+        return False
+
+    def attention(self, plan: P, drift: Sequence[DriftFinding] | None) -> Sequence[str]:
+        """What a plan leaves for a person to look at. Pure.
+
+        Args:
+            drift: tables that are ahead of what is published when the run ends; None: nobody could look.
+        """
+        return ()
+
+    def failures(self, report: R) -> Sequence[str]:
+        """What failed, a sentence each. Any of it makes a run fail. Pure."""
+        outcome = self.outcome(report)
+        return (*(f"{t.table_key}: {t.error}" for t in outcome.tables if t.error is not None), *outcome.failures)
+
+    def report_in(self, results: RunResults) -> R | None:
+        """The report of this stage among what the tasks of a run left. Pure."""
+        left = (getattr(results, field.name) for field in fields(results))
+        return next((value for value in left if isinstance(value, self.report_type)), None)
+
     def preview(self, plan: P) -> object:
         """What the shell prints of a plan, as JSON or as its view. Pure."""
         return plan
@@ -164,4 +210,21 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         return None
 
 
+class PartedStage(PlannedStage[Q, P, R]):
+    """A planned stage of which each part can be done by itself: a DAG maps one task over lots of them."""
+
+    @abstractmethod
+    def parts(self, plan: P) -> Sequence[str]:
+        """The parts that have work, in the order of their turn. Pure."""
+
+    @abstractmethod
+    def apply_part(self, graph: Graph, plan: P, part: str) -> R:
+        """Carry out one part of the plan unchanged, after checking its preconditions again."""
+
+    @abstractmethod
+    def joined(self, reports: Sequence[R]) -> R:
+        """The reports of some parts as one. Pure."""
+
+
 AnyStage = Stage[Request, Any]
+AnyPlanned = PlannedStage[Any, Any, Any]

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import Classification, CleanupPlan, OrphansPlan, RepairPreview, RepairRow
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.sizes import human_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from omnigraph_ops.stages.stage import AnyPlanned
 
 APPROVE, REJECT = "Approve", "Reject"
 ANSWER_WITHIN = timedelta(hours=20)
@@ -34,7 +36,7 @@ class Decision:
     void: str = ""
     """Why this answer does not count, as a sentence; empty: it counts."""
     force: bool = False
-    """Also publish drift that is not verified maintenance (repairs only)."""
+    """The switch of the stage is on: also publish drift that is not verified maintenance."""
     decided_at_us: int = 0
     """Microseconds since the epoch."""
 
@@ -61,7 +63,7 @@ class Bounds:
     """How much an approval given in advance covers."""
 
     max_versions: int
-    """Of orphans: files."""
+    """Or whatever else the stage counts."""
     max_bytes: int
 
     def __post_init__(self) -> None:
@@ -103,45 +105,44 @@ def form_bounds(value: Mapping[str, Any] | None, *, confirmed: bool) -> Bounds |
     return Bounds(max_versions=int(value["count"]), max_bytes=parse_bytes(str(value["size"])))
 
 
-def outside(plan: CleanupPlan | OrphansPlan, bounds: Bounds) -> str | None:
-    """Which bound the plan exceeds, as a phrase; None when it is inside. Pure."""
-    many, what = (plan.total_versions, "versions") if isinstance(plan, CleanupPlan) else (len(plan.files), "files")
+def outside(stage: AnyPlanned, plan: Any, bounds: Bounds) -> str | None:
+    """Which bound the plan of a measured stage exceeds, as a phrase; None when it is inside. Pure."""
+    many, of_bytes = stage.size(plan)
     if many > bounds.max_versions:
-        return f"{many:,} {what} are more than the {bounds.max_versions:,} approved in advance"
-    if plan.total_bytes > bounds.max_bytes:
-        size, most = human_bytes(plan.total_bytes), human_bytes(bounds.max_bytes)
-        return f"{size} ({plan.total_bytes:,} bytes) are more than the {most} approved in advance"
+        noun = stage.measure.noun if stage.measure else "things"
+        return f"{many:,} {noun} are more than the {bounds.max_versions:,} approved in advance"
+    if of_bytes > bounds.max_bytes:
+        size, most = human_bytes(of_bytes), human_bytes(bounds.max_bytes)
+        return f"{size} ({of_bytes:,} bytes) are more than the {most} approved in advance"
     return None
 
 
-def removal_in_advance(
-    plan: CleanupPlan | OrphansPlan, *, confirmed: Bounds | None, standing: Bounds | None = None, by: str | None = None
+def in_advance(
+    stage: AnyPlanned,
+    plan: Any,
+    *,
+    confirmed: bool,
+    within: Mapping[str, Any] | None = None,
+    standing: Any = None,
+    by: str | None = None,
 ) -> str | None:
-    """Who approved this removal before it was planned, or None when a person has to. Pure."""
-    if confirmed is not None and not outside(plan, confirmed):
-        return _confirmed(by)
-    return _standing(by) if standing is not None and not outside(plan, standing) else None
+    """Who approved this plan before it was made, or None when a person has to. Pure.
 
+    A measured stage is covered within bounds. Of any other only the routine is, and a standing approval of that counts
+    only in runs that nobody starts.
 
-def repair_in_advance(
-    preview: RepairPreview, *, confirmed: bool, standing: bool = False, by: str | None = None
-) -> str | None:
-    """Who approved this repair before it was previewed, or None when a person has to. Pure.
-
-    Only verified maintenance is covered, and only where nothing in the evidence speaks against it: everything else
-    is decided by somebody who saw it.
+    Args:
+        within: what the form bounds its confirmation by.
+        by: who started the run.
     """
-    if not all(_nothing_against(row) for row in preview.drifted):
-        return None
-    if confirmed:
+    if stage.measure is None:
+        if not stage.is_routine(plan):
+            return None
+        return _confirmed(by) if confirmed else _standing(by) if standing is True and by is None else None
+    asked, given = form_bounds(within, confirmed=confirmed), bounds_of(standing)
+    if asked is not None and not outside(stage, plan, asked):
         return _confirmed(by)
-    return _standing(by) if standing else None
-
-
-def _nothing_against(row: RepairRow) -> bool:
-    if row.classification is not Classification.VERIFIED_MAINTENANCE or row.error is not None or not row.readable:
-        return False
-    return row.evidence is None or (row.evidence.content_equal is not False and row.evidence.problem is None)
+    return _standing(by) if given is not None and not outside(stage, plan, given) else None
 
 
 def _confirmed(by: str | None) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
 from omnigraph_airflow.addresses import PAGES, base_path
 from omnigraph_airflow.graphs import is_name
-from omnigraph_airflow.stages import BY_APPROVAL
+from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
@@ -33,13 +33,11 @@ class ApprovalLink(BaseOperatorLink):
     """The question about the plan that this task made, while it is open and after."""
 
     name = "Approval"
-    _ASKED_BY: ClassVar = {
-        task: stage.approval_task for stage in BY_APPROVAL.values() for task in (stage.plan_task, stage.apply_task)
-    }
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Relative to Airflow's own address; empty for a task that asks nothing. Reads the config."""
-        asking = self._ASKED_BY.get(ti_key.task_id)
+        tasks = (stage.tasks for stage in BY_NAME.values())
+        asking = next((of.approve for of in tasks if ti_key.task_id in (of.plan, of.apply)), None)
         if asking is None:
             return ""
         run = quote(ti_key.run_id, safe="")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset
 
 from omnigraph_ops.errors import OpsError
+from omnigraph_ops.models.history import Work
+from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
     from omnigraph_airflow.run_facts import RunFacts
@@ -21,6 +23,8 @@ def maintained_asset(name: str) -> Asset:
 def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str) -> dict[str, Any]:
     """What the event says: the graph's version, and what the run did. The keys are documented. Reads the graph."""
     tables = facts.optimize.tables if facts.optimize else ()
+    outcomes = (facts.outcome_of(stage) for stage in BY_NAME.values())
+    work = Work.of(w for done in outcomes if done for w in (done.work, *(table.work for table in done.tables)))
     return {
         "run_id": run_id,
         **_version(graph),
@@ -29,8 +33,8 @@ def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str
         "fragments_removed": sum(t.fragments_removed for t in tables),
         "fragments_added": sum(t.fragments_added for t in tables),
         "bytes_rewritten": sum(t.bytes_rewritten for t in tables),
-        "versions_removed": sum(s.old_versions_removed for s in facts.cleanup),
-        "bytes_reclaimed": sum(s.bytes_removed for s in facts.cleanup),
+        "versions_removed": work.versions_removed,
+        "bytes_reclaimed": work.bytes_reclaimed,
     }
 
 

@@ -12,12 +12,13 @@ from airflow.sdk import DAG, Asset, Param, TriggerRule
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
+from omnigraph_airflow.forms import form_of
 from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.nightly_params import night_params
 from omnigraph_airflow.notify import Told
-from omnigraph_airflow.operators.approve import REPAIR_FORM, ApproveCleanupOperator, ApproveRepairOperator
-from omnigraph_airflow.operators.cleanup import CleanupTablesOperator, PlanCleanupOperator
+from omnigraph_airflow.operators.apply import apply_task
+from omnigraph_airflow.operators.approve import ApproveStageOperator
 from omnigraph_airflow.operators.lots import LOT_LABEL
 from omnigraph_airflow.operators.optimize import (
     OptimizeTablesOperator,
@@ -25,12 +26,13 @@ from omnigraph_airflow.operators.optimize import (
     SelectTablesOperator,
     SummarizeOptimizeOperator,
 )
+from omnigraph_airflow.operators.plan import PlanStageOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
-from omnigraph_airflow.operators.repair import ApplyRepairOperator, PreviewRepairOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
 from omnigraph_ops.models import Executor
+from omnigraph_ops.stages.registry import planned
 
 FINISH_WITHIN = timedelta(hours=3)
 """How long a run may go on after the last moment at which an approval is answered."""
@@ -176,50 +178,47 @@ def _asking(night: Night) -> dict[str, Any]:
     }
 
 
-def _repair(night: Night) -> tuple[PreviewRepairOperator, ApplyRepairOperator]:
+def _repair(night: Night) -> tuple[PlanStageOperator, Any]:
     """Preview, ask, publish."""
-    preview = PreviewRepairOperator(task_id="preview_repair", evidence="{{ params.evidence }}", skip_frozen=True)
-    approve = ApproveRepairOperator(
+    preview = PlanStageOperator(
+        task_id="preview_repair", stage="repair", request={"evidence": "{{ params.evidence }}"}, skip_frozen=True
+    )
+    approve = ApproveStageOperator(
         task_id="approve_repair",
-        params=REPAIR_FORM,
-        plan=preview.output,
+        stage="repair",
+        params=form_of(planned("repair")),
+        plan=preview.kept,
         force="{{ params.force_repair }}",
         confirmed="{{ params.confirm_repair }}",
         standing=night.standing_repair,
         **_asking(night),
     )
-    repair = ApplyRepairOperator(task_id="apply_repair", preview=preview.output, approval="approve_repair")
+    repair = apply_task(preview)
     approve >> repair
     return preview, repair
 
 
-def _cleanup(night: Night, preview: PreviewRepairOperator, repair: ApplyRepairOperator) -> Any:
+def _cleanup(night: Night, preview: PlanStageOperator, repair: Any) -> Any:
     """Plan, ask, remove."""
     # all_done: a rejected, skipped or failed repair leaves its tables out of the plan, nothing more.
-    plan = PlanCleanupOperator(
+    plan = PlanStageOperator(
         task_id="plan_cleanup",
+        stage="cleanup",
+        request={name: f"{{{{ params.{name} }}}}" for name in ("keep", "older_than", "expiry", "between_pins")},
         after=preview.output,
         skip_frozen=True,
         trigger_rule=TriggerRule.ALL_DONE,
-        keep="{{ params.keep }}",
-        older_than="{{ params.older_than }}",
-        expiry="{{ params.expiry }}",
-        between_pins="{{ params.between_pins }}",
     )
-    approve = ApproveCleanupOperator(
+    approve = ApproveStageOperator(
         task_id="approve_cleanup",
+        stage="cleanup",
         plan=plan.kept,
         within={"count": "{{ params.confirm_versions }}", "size": "{{ params.confirm_size }}"},
         standing="{{ params.standing_approval }}",
         confirmed="{{ params.confirm_cleanup }}",
         **_asking(night),
     )
-    cleanup = CleanupTablesOperator.partial(
-        task_id="cleanup_table",
-        map_index_template=LOT_LABEL,
-        plan=plan.kept,
-        approval="approve_cleanup",
-    ).expand(lot=plan.output)
+    cleanup = apply_task(plan)
     repair >> plan
     approve >> cleanup
     return cleanup

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from omnigraph_airflow.params import (
-    bound_params,
-    budget_params,
-    evidence_param,
-    graph_param,
-    keep_param,
-    older_than_param,
-    other_policy_params,
-)
+from omnigraph_airflow.forms import request_params
+from omnigraph_airflow.params import bound_params, budget_params, graph_param
+from omnigraph_ops.stages.registry import planned
 
 ADVANCE = "Approve in advance"
+_ALL_TABLES = ("tables",)
+"""A night is for the whole graph."""
 
 
 def night_params() -> dict[str, Param]:
@@ -28,9 +24,7 @@ def night_params() -> dict[str, Param]:
 def stage_params() -> dict[str, Param]:
     """The same without the graph, for a DAG that has its own. Pure."""
     return {
-        "keep": keep_param(),
-        "older_than": older_than_param(),
-        **other_policy_params(),
+        **request_params(planned("cleanup"), but=_ALL_TABLES),
         "spark_threshold": Param(
             None,
             type=["null", "integer"],
@@ -46,7 +40,7 @@ def stage_params() -> dict[str, Param]:
             description_md="Start only after nobody has published for this long.",
         ),
         **budget_params(),
-        "evidence": evidence_param(),
+        **request_params(planned("repair"), but=_ALL_TABLES),
         **_repair_params(),
         **_cleanup_params(),
     }

@@ -1,4 +1,4 @@
-"""Params that several DAGs offer in their trigger forms; each DAG gets its own, because a run sets their values."""
+"""Params that belong to no stage's request; each DAG gets its own, because a run sets their values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from airflow.sdk import Param
 
 from omnigraph_airflow.graphs import default_graph, graphs_offered
 from omnigraph_ops.durations import DURATION
-from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
-
-SIZE = r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
-"""As in `20GiB`."""
+from omnigraph_ops.requests import SIZE
 
 
 def with_defaults(params: dict[str, Param], defaults: Mapping[str, Any]) -> dict[str, Param]:
@@ -54,68 +51,6 @@ def bound_params(what: str, most: int, *, section: str | None = None) -> dict[st
             title="Confirm up to this size",
             description_md="As in `500MB`, `10GiB`. A larger plan waits for an approval.",
             **place,
-        ),
-    }
-
-
-def tables_param() -> Param:
-    """Which of its tables. Pure."""
-    return Param(
-        None,
-        type=["null", "array"],
-        items={"type": "string"},
-        title="Tables",
-        description_md="Only these, one per line, as in `node:Person`. Empty: all.",
-    )
-
-
-def keep_param() -> Param:
-    """How many versions stay. Pure."""
-    return Param(
-        10,
-        type=["null", "integer"],
-        minimum=0,
-        title="Keep newest versions",
-        description_md="Cleanup keeps at least this many versions per table.",
-    )
-
-
-def older_than_param() -> Param:
-    """How old a version must be. Pure."""
-    return Param(
-        "7d",
-        type=["null", "string"],
-        pattern=DURATION,
-        title="Remove only older than",
-        description_md="As in `90m`, `12h`, `7d`; at least an hour. A version goes only if both limits agree.",
-    )
-
-
-def other_policy_params() -> dict[str, Param]:
-    """Cleanup by other rules than number and age. Pure."""
-    section = "Other policies"
-    return {
-        "between_pins": Param(
-            False,
-            type="boolean",
-            title="Between pins",
-            section=section,
-            description_md="Also remove unprotected versions above the oldest version that a branch reads.",
-        ),
-        "expiry": Param(
-            None,
-            type=["null", "object"],
-            title="Snapshot expiry",
-            section=section,
-            properties={
-                "retain_min": {"type": "integer", "minimum": 1},
-                "retain_max": {"type": ["null", "integer"], "minimum": 1},
-                "time_retained_secs": {"type": "integer", "minimum": SHORTEST_AGE_SECONDS},
-                "expire_limit": {"type": "integer", "minimum": 1},
-            },
-            additionalProperties=False,
-            description_md='Instead of number and age, as in `{"retain_min": 10, "time_retained_secs": 3600, '
-            '"expire_limit": 10}`.',
         ),
     }
 
@@ -166,17 +101,6 @@ def budget_params() -> dict[str, Param]:
             description_md="Small fragments, unindexed rows, deleted rows; see `docs/how-to/bound-a-night.md`.",
         ),
     }
-
-
-def evidence_param() -> Param:
-    """How much a repair preview reads. Pure."""
-    return Param(
-        "sample",
-        type="string",
-        enum=["counts", "sample", "full"],
-        title="Evidence of a repair",
-        description_md="`counts` reads metadata only, `sample` the row ids and a few rows, `full` every value.",
-    )
 
 
 def confirm_param(*, alone: str = "what is within the bounds below is done, and everything else waits") -> Param:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from omnigraph_airflow.decisions import Decision
-from omnigraph_ops.models import (
-    CleanupPlan,
-    CleanupStats,
-    DriftFinding,
-    OptimizePlan,
-    OptimizeReport,
-    OrphanedFork,
-    OrphansPlan,
-    OrphansReport,
-    RecoverReport,
-    RepairPreview,
-    RepairReport,
-)
+from omnigraph_ops.models import DriftFinding, OptimizePlan, OptimizeReport, RecoverReport
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
 from omnigraph_ops.models.history import RunDecision
 from omnigraph_ops.models.outcome import Outcome
-from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.stages.stage import AnyPlanned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,21 +45,22 @@ class RunFacts:
     """What was answered, by the name of the stage."""
     carried_out: tuple[RunDecision, ...] = ()
     """What tasks relied on, in whichever clearing of the run."""
-    optimize_plan: OptimizePlan | None = None
-    optimize: OptimizeReport | None = None
-    preview: RepairPreview | None = None
+    plans: Mapping[str, Any] = field(default_factory=dict)
+    """What was planned, by the name of the stage."""
+    reports: Mapping[str, Any] = field(default_factory=dict)
+    """What the stages report, by their names."""
+    outcomes: tuple[Outcome, ...] = ()
+    """What came of the stages that left no report here."""
     drift: tuple[DriftFinding, ...] | None = None
     """Tables that are ahead of what is published now; None: nobody looked, or could."""
-    repair: RepairReport | None = None
-    cleanup_plan: CleanupPlan | None = None
-    cleanup: tuple[CleanupStats, ...] = ()
-    forks: tuple[OrphanedFork, ...] = ()
-    orphans_plan: OrphansPlan | None = None
-    orphans: OrphansReport | None = None
-    row_plan: RowRetentionPlan | None = None
+    optimize_plan: OptimizePlan | None = None
+    optimize: OptimizeReport | None = None
     recovery: RecoverReport | None = None
-    rows: RowRetentionReport | None = None
     backup: BackupReport | None = None
     verified: VerifyReport | None = None
-    outcomes: tuple[Outcome, ...] = ()
-    """Of the stages that left no report above."""
+
+    def outcome_of(self, stage: AnyPlanned) -> Outcome | None:
+        """What came of a stage; None when it was not carried out. Pure."""
+        if stage.name in self.reports:
+            return stage.outcome(self.reports[stage.name])
+        return next((outcome for outcome in self.outcomes if outcome.stage == stage.name), None)

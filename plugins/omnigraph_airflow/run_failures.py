@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from omnigraph_airflow.run_facts import Failure, RunFacts
+from omnigraph_ops.stages.registry import planned
 
 _BAD_STATES = ("failed", "upstream_failed")
 
@@ -26,9 +29,7 @@ def failed_tasks(facts: RunFacts) -> tuple[str, ...]:
 
 def _tables(facts: RunFacts) -> tuple[str, ...]:
     named = [_sentence(f) for f in facts.failures if f.table_key is not None]
-    named += [f"{s.table_key}: {s.error}" for s in facts.cleanup if s.error]
-    named += [f"{f.path}: {f.reason}" for f in facts.orphans.failed] if facts.orphans else []
-    named += [f"{t.table_key}: {t.error}" for t in facts.rows.failed] if facts.rows else []
+    named += _of_stages(facts)
     told = {f.table_key for f in facts.failures}
     for outcome in facts.outcomes:
         broken = [t for t in outcome.tables if t.error and t.table_key not in told]
@@ -36,6 +37,13 @@ def _tables(facts: RunFacts) -> tuple[str, ...]:
         named += [f"{outcome.stage}: {failure}" for failure in outcome.failures]
     tables = facts.optimize.tables if facts.optimize else ()
     return (*named, *(f"optimize {s.table_key}: {s.error}" for s in tables if s.error and s.table_key not in told))
+
+
+def _of_stages(facts: RunFacts) -> Iterator[str]:
+    """What failed by the reports of stages, where no task has said it. Pure."""
+    said = [f"{f.table_key}: {f.message}" for f in facts.failures]
+    for name, report in facts.reports.items():
+        yield from (line for line in planned(name).failures(report) if not any(line in one for one in said))
 
 
 def _sentence(failure: Failure) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from omnigraph_airflow.decisions import Decision
 from omnigraph_airflow.run_failures import failed_tasks
-from omnigraph_airflow.stages import STAGES
 from omnigraph_ops import __version__
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
+from omnigraph_ops.stages.registry import tasks_by_stage
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,21 +23,15 @@ if TYPE_CHECKING:
 def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
     """What the stages left, in the words of the history, which itself tells what failed of a table. Pure."""
     from omnigraph_ops.outcomes.history.results import RunResults, StageFailure
+    from omnigraph_ops.outcomes.runs.results import with_value
 
     of_tables = (
         StageFailure(message=f.message, table_key=f.table_key, stage=f.task_id) for f in facts.failures if f.table_key
     )
-    return RunResults(
+    results = RunResults(
         optimize_plan=facts.optimize_plan,
         optimize=facts.optimize,
-        preview=facts.preview,
-        repair=facts.repair,
-        cleanup_plan=facts.cleanup_plan,
-        cleanup=facts.cleanup,
-        forks=facts.forks,
-        orphans=facts.orphans,
         recovery=facts.recovery,
-        row_retention=facts.rows,
         backup=facts.backup,
         verified=facts.verified,
         outcomes=facts.outcomes,
@@ -44,11 +39,12 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
         attention=attention,
     )
+    return reduce(with_value, (*facts.plans.values(), *facts.reports.values()), results)
 
 
 def decisions_of(facts: RunFacts) -> tuple[RunDecision, ...]:
     """Who decided about which stage, in the order of the stages; what was carried out before a clear first. Pure."""
-    answered = ((stage.name, facts.decisions.get(stage.name)) for stage in STAGES)
+    answered = ((name, facts.decisions.get(name)) for name in tasks_by_stage())
     now = tuple(decision_of(name, decision) for name, decision in answered if decision is not None)
     digests = {decision.digest for decision in now}
     return (*(decision for decision in facts.carried_out if decision.digest not in digests), *now)
@@ -60,7 +56,7 @@ def header_of(context: Any, graph: str, *, stages: Collection[str], stamp: int) 
     return RunHeader(
         run_id=run_id_of(context),
         origin=RunOrigin.AIRFLOW,
-        verb="+".join(stage.name for stage in STAGES if stage.name in stages),
+        verb="+".join(name for name in tasks_by_stage() if name in stages),
         triggered_by=getattr(run, "triggering_user_name", None) or str(getattr(run.run_type, "value", run.run_type)),
         started_at_us=_us(run.start_date) or _us(getattr(context["ti"], "start_date", None)) or 0,
         graph=graph,

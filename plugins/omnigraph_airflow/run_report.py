@@ -6,8 +6,8 @@ Skipped is never counted as done: what did not happen is listed with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_airflow.run_facts import RunFacts
@@ -15,18 +15,20 @@ from omnigraph_airflow.run_failures import failed
 from omnigraph_airflow.run_record import results_of
 from omnigraph_ops.durations import moment
 from omnigraph_ops.models import (
-    CleanupStats,
     OptimizePlan,
-    OptimizeReport,
     SkipReason,
     TableStats,
 )
 from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.stages.registry import planned, tasks_by_stage
+from omnigraph_ops.stages.stage import AnyPlanned
 from omnigraph_ops.views.details import amplification
-from omnigraph_ops.views.markdown import prose, ranges
+from omnigraph_ops.views.markdown import contents, prose
+from omnigraph_ops.views.markdown import facts as markdown_facts
 from omnigraph_ops.views.markdown import table as markdown_table
+from omnigraph_ops.views.view import View, first
 
-_MOST_SPARED = 20
+_MOST_ROWS = 50
 _SPARED = (SkipReason.BELOW_THRESHOLDS, SkipReason.AUTO_OFF)
 
 
@@ -71,19 +73,12 @@ def build(facts: RunFacts) -> RunReport:
 
 
 def _sections(facts: RunFacts) -> Iterator[str]:
-    written: tuple[tuple[str, Callable[[], list[str]]], ...] = (
-        ("optimize", lambda: _optimize(facts.optimize)),
-        ("repair", lambda: _repair(facts)),
-        ("cleanup", lambda: _cleanup(facts)),
-        ("orphans", lambda: _orphans(facts)),
-        ("expire-rows", lambda: _rows(facts)),
-        ("backup", lambda: _backup(facts)),
-    )
-    for stage, lines in written:
-        if stage in facts.stages:
-            yield f"## {stage.capitalize()}"
-            why = facts.skipped.get(stage)
-            yield from [f"Skipped: {prose(why)}."] if why else lines()
+    for name in tasks_by_stage():
+        if name in facts.stages:
+            yield f"## {name.capitalize()}"
+            why = facts.skipped.get(name)
+            lines = _WITHOUT_APPROVAL[name](facts) if name in _WITHOUT_APPROVAL else _stage(facts, planned(name))
+            yield from [f"Skipped: {prose(why)}."] if why else lines
 
 
 def _backup(facts: RunFacts) -> list[str]:
@@ -98,19 +93,11 @@ def _backup(facts: RunFacts) -> list[str]:
 
 
 def _attention(facts: RunFacts) -> tuple[str, ...]:
-    lines = list(_drifted(facts))
+    lines = [line for name, plan in facts.plans.items() for line in planned(name).attention(plan, facts.drift)]
     late = facts.optimize.deferred if facts.optimize else ()
     lines += [f"{t.table_key} had no room in the budget of this run; it stays planned" for t in late]
     lines += _frozen(facts.optimize_plan)
     lines += [f"{stage} skipped: {why}" for stage, why in facts.skipped.items()]
-    tables = facts.cleanup_plan.tables if facts.cleanup_plan else ()
-    lines += [f"{t.table_key} was not cleaned: {t.refused}" for t in tables if t.refused]
-    expiring = facts.row_plan.tables if facts.row_plan else ()
-    lines += [f"{t.table_key} keeps its expired rows: {t.refused}" for t in expiring if t.refused]
-    if facts.orphans_plan is not None:
-        lines += [f"{s.path} was not searched for orphans: {s.reason}" for s in facts.orphans_plan.skipped]
-        unknown = len(facts.orphans_plan.unknown)
-        lines += [f"{unknown} unknown file(s) lie in the graph; they are never removed"] if unknown else []
     return tuple(lines)
 
 
@@ -120,19 +107,6 @@ def _unapproved(facts: RunFacts) -> Iterator[str]:
             yield f"{stage} was not done: {refusal(decision, decision.digest)}"
 
 
-def _drifted(facts: RunFacts) -> Iterator[str]:
-    """What is drifted now, with what its preview called it; where nobody could look, what was. Pure."""
-    previewed = {r.table_key: r for r in facts.preview.drifted} if facts.preview else {}
-    if facts.drift is None:
-        for key, row in previewed.items():
-            yield f"{key} was drifted when it was previewed ({row.manifest_version} → {row.lance_head_version})"
-        return
-    for table in facts.drift:
-        known = previewed.get(table.table_key)
-        called = f", {known.classification}" if known and known.lance_head_version == table.lance_head_version else ""
-        yield f"{table.table_key} is drifted ({table.manifest_version} → {table.lance_head_version}{called})"
-
-
 def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
     """One line per freeze, however many tables it covers. Pure."""
     frozen = Counter(t.reason for t in plan.tables if t.skipped is SkipReason.FROZEN) if plan else {}
@@ -140,7 +114,8 @@ def _frozen(plan: OptimizePlan | None) -> Iterator[str]:
         yield f"{tables} table{'s' * (tables != 1)} not optimized: {why}"
 
 
-def _optimize(report: OptimizeReport | None) -> list[str]:
+def _optimize(facts: RunFacts) -> list[str]:
+    report = facts.optimize
     if report is None:
         return ["Not reached."]
     spared = [t for t in report.tables if t.skipped in _SPARED]
@@ -170,74 +145,33 @@ def _optimize_cells(stats: TableStats) -> tuple[str, ...]:
     return (stats.table_key, outcome, fragments, where, indexes, written, times)
 
 
-def _repair(facts: RunFacts) -> list[str]:
-    if facts.preview is None:
-        return ["Not reached."]
-    if not facts.preview.drifted:
-        return ["No table has drifted."]
-    return [
-        _decision(facts.decisions.get("repair"), facts.preview.digest),
-        *_table(("Table", "Published → newest", "Evidence", "Outcome"), _repair_rows(facts)),
-    ]
-
-
-def _repair_rows(facts: RunFacts) -> Iterable[tuple[str, ...]]:
-    drifted = facts.preview.drifted if facts.preview else ()
-    actions = {r.table_key: r.action for r in facts.repair.tables} if facts.repair else {}
-    for row in drifted:
-        moved = f"{row.manifest_version} → {row.lance_head_version}"
-        yield row.table_key, moved, str(row.classification), str(actions.get(row.table_key, "left as it is"))
-
-
-def _cleanup(facts: RunFacts) -> list[str]:
-    plan = facts.cleanup_plan
+def _stage(facts: RunFacts, stage: AnyPlanned) -> list[str]:
+    """What was planned, who decided about it, and what came of it. Pure."""
+    plan = facts.plans.get(stage.name)
     if plan is None:
         return ["Not reached."]
-    if not plan.total_versions and not plan.orphaned_forks:
-        return ["Nothing to remove."]
-    lines = [_decision(facts.decisions.get("cleanup"), plan.digest)]
-    rows = [s for s in facts.cleanup if s.old_versions_removed or s.error]
-    lines += _table(("Table", "Versions removed", "Bytes", "Kept since protected"), map(_cleanup_cells, rows))
-    lines += [f"Removed the orphaned fork {prose(f.branch)} of {prose(f.table_key)}." for f in facts.forks]
-    if rows or facts.forks:
+    if why := stage.nothing_to_do(plan):
+        return [f"{prose(why[0].upper() + why[1:])}."]
+    lines = [_decision(facts.decisions.get(stage.name), plan.digest)]
+    outcome, report = facts.outcome_of(stage), facts.reports.get(stage.name)
+    if outcome is None:
+        left = markdown_facts((name, value) for name, value in stage.view(plan).facts if value != plan.digest)
+        return [*lines, "", "Nothing was done. The plan:", "", *left]
+    lines += ["", *(f"{prose(said[0].upper() + said[1:])}." for said in (outcome.detail, outcome.problem) if said)]
+    if report is None:
         return lines
-    return [*lines, f"Nothing was removed; {plan.total_versions:,} versions were planned."]
+    touched = frozenset(table.table_key for table in outcome.tables if table.changed or table.error)
+    return [*lines, *_contents(stage.view(report), touched)]
 
 
-def _cleanup_cells(stats: CleanupStats) -> tuple[str, ...]:
-    removed, kept = ranges(stats.versions), ranges(stats.skipped_since_protected)
-    return stats.table_key, stats.error or removed, human_bytes(stats.bytes_removed), kept
-
-
-def _orphans(facts: RunFacts) -> list[str]:
-    plan = facts.orphans_plan
-    if plan is None:
-        return ["Not reached."]
-    if not plan.files and not plan.folders:
-        return ["Nothing to remove."]
-    lines = [_decision(facts.decisions.get("orphans"), plan.digest)]
-    if facts.orphans is None:
-        return [*lines, f"Nothing was removed; {len(plan.files):,} files were planned."]
-    done = facts.orphans
-    fate = f"moved to quarantine {done.quarantine_id}" if done.quarantine_id else "deleted for good"
-    lines.append(
-        f"{done.files_removed:,} of {len(plan.files):,} files ({human_bytes(done.bytes_removed)}) {fate}, "
-        f"{done.folders_removed:,} empty folders removed."
-    )
-    return lines + [f"- left: {prose(f.path)}: {prose(f.reason)}" for f in done.spared[:_MOST_SPARED]]
-
-
-def _rows(facts: RunFacts) -> list[str]:
-    plan = facts.row_plan
-    if plan is None:
-        return ["Not reached."]
-    if not plan.total_rows:
-        return ["Nothing to remove."]
-    decision = _decision(facts.decisions.get("expire-rows"), plan.digest)
-    if facts.rows is None:
-        return [decision, f"Nothing was deleted; {plan.total_rows:,} rows were planned."]
-    cells = ((t.table_key, t.error or t.refused or f"{t.rows_removed:,} rows deleted") for t in facts.rows.tables)
-    return [decision, *_table(("Table", "Outcome"), cells)]
+def _contents(view: View, touched: Collection[str]) -> Iterator[str]:
+    """The facts and the first rows of each section, before all others those of some tables. Pure."""
+    yield from markdown_facts(view.facts)
+    for section in view.sections:
+        ordered = replace(section, rows=tuple(sorted(section.rows, key=lambda row: row[0] not in touched)))
+        shown, hidden = first(ordered, _MOST_ROWS)
+        more = f", the first {_MOST_ROWS} of {_MOST_ROWS + hidden:,}" if hidden else ""
+        yield from ("", f"{prose(section.title)}{more}:", "", *contents(shown))
 
 
 def _decision(decision: Decision | None, digest: str) -> str:
@@ -256,3 +190,6 @@ def _list(title: str, lines: Sequence[str]) -> list[str]:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     body = [[prose(cell) for cell in row] for row in rows]
     return markdown_table(header, body) if body else []
+
+
+_WITHOUT_APPROVAL = {"optimize": _optimize, "backup": _backup}

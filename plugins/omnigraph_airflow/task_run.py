@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipExcept
 
 from omnigraph_airflow.run_facts import Failure
 from omnigraph_airflow.run_record import header_of
-from omnigraph_airflow.stages import STAGES
 from omnigraph_ops.models.runs import TaskAttempt
+from omnigraph_ops.stages.registry import tasks_by_stage
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,7 +88,7 @@ def failures_of(context: Context, table_key: str | None, error: Exception) -> Se
 def stages_of(context: Context) -> frozenset[str]:
     """The names of the stages that a task's DAG has. Pure."""
     tasks = getattr(context["dag"], "task_ids", ())
-    return frozenset(stage.name for stage in STAGES if stage.plan_task in tasks)
+    return frozenset(name for name, of in tasks_by_stage().items() if of.plan in tasks)
 
 
 def attempt_of(context: Context) -> TaskAttempt:

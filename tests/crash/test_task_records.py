@@ -22,6 +22,7 @@ from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
 from omnigraph_ops.outcomes.runs.tasks import read_tasks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.crash.harness_state import QUICK
 from tests.support.killed_runs import Kill
@@ -56,33 +57,30 @@ def _optimize(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
 
 
 def _cleanup(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
-    from omnigraph_airflow.operators.cleanup import CleanupTablesOperator
+    from omnigraph_airflow.operators.apply import ApplyPartsOperator
 
     plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
     lot = [table.table_key for table in plan.tables if table.versions]
-    return CleanupTablesOperator, {"task_id": "cleanup_table", "lot": lot, **_approved(graph, run, "cleanup", plan)}
+    return ApplyPartsOperator, {"task_id": "cleanup_table", "lot": lot, **_approved(graph, run, "cleanup", plan)}
 
 
 def _orphans(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
-    from omnigraph_airflow.operators.orphans import RemoveOrphansOperator
+    from omnigraph_airflow.operators.apply import ApplyStageOperator
 
     plan = plan_orphans(graph, older_than_seconds=7 * 86_400)
-    return RemoveOrphansOperator, {"task_id": "remove_orphans", **_approved(graph, run, "orphans", plan)}
+    return ApplyStageOperator, {"task_id": "remove_orphans", **_approved(graph, run, "orphans", plan)}
 
 
 def _repair(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
-    from omnigraph_airflow.operators.repair import ApplyRepairOperator
+    from omnigraph_airflow.operators.apply import ApplyStageOperator
 
     preview = preview_repair(graph, evidence=EvidenceTier.COUNTS)
-    approved = _approved(graph, run, "repair", preview)
-    return ApplyRepairOperator, {"task_id": "apply_repair", "preview": approved.pop("plan"), **approved}
+    return ApplyStageOperator, {"task_id": "apply_repair", **_approved(graph, run, "repair", preview)}
 
 
 def _approved(graph: Graph, run: DagRun, name: str, plan: Any) -> dict[str, Any]:
-    from omnigraph_airflow.stages import BY_NAME
-
-    stage = BY_NAME[name]
-    return {"plan": run.approve(graph, stage, plan), "approval": stage.approval_task}
+    tasks = planned(name).tasks
+    return {"stage": name, "plan": run.approve(graph, tasks, plan), "approval": tasks.approve}
 
 
 CASES = {

@@ -44,7 +44,7 @@ def place(tmp_path: Path, templates: Templates) -> Path:
 @pytest.fixture
 def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     from airflow.providers.standard.operators.hitl import ApprovalOperator
-    from omnigraph_airflow.operators.approve import ApproveCleanupOperator
+    from omnigraph_airflow.operators.approve import ApproveStageOperator
 
     list_graphs(tmp_path, monkeypatch, place)
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: self.assigned_users)
@@ -53,8 +53,13 @@ def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     def go(user: str, run_type: str = "manual", instance: Any = None, **said: Any) -> Any:
         instance = instance or Instance("approve_cleanup")
-        task = ApproveCleanupOperator(
-            task_id="approve_cleanup", plan=None, answer_within=timedelta(hours=1), within=WITHIN, **said
+        task = ApproveStageOperator(
+            task_id="approve_cleanup",
+            stage="cleanup",
+            plan=None,
+            answer_within=timedelta(hours=1),
+            within=WITHIN,
+            **said,
         )
         task.graph = str(place)
         run = SimpleNamespace(

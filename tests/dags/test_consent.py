@@ -53,12 +53,13 @@ class Attempt:
     """One attempt of the approving task in one run, `cleared` so many times."""
 
     def __init__(self, graph: Graph, *, plan: Any = None, cleared: int = 0, number: int = 1, **said: Any) -> None:
-        from omnigraph_airflow.operators.approve import ApproveCleanupOperator
+        from omnigraph_airflow.operators.approve import ApproveStageOperator
 
         self.plan = plan or plan_cleanup(graph, RetentionPolicy(keep_versions=1))
         self.graph = graph
-        self.task = ApproveCleanupOperator(
+        self.task = ApproveStageOperator(
             task_id=TASK,
+            stage="cleanup",
             plan=None,
             answer_within=timedelta(hours=1),
             graph=graph.uri,
@@ -289,12 +290,12 @@ def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:
 
 def cleaning(attempt: Attempt) -> Any:
     """The task that removes what was approved, on one lot of all tables."""
-    from omnigraph_airflow.operators.cleanup import CleanupTablesOperator
+    from omnigraph_airflow.operators.apply import ApplyPartsOperator
 
     tables = [t.table_key for t in attempt.plan.tables if t.versions]
     plan = attempt.task.plan
-    return CleanupTablesOperator(
-        task_id="cleanup_table", graph=attempt.graph.uri, lot=tables, plan=plan, approval=TASK
+    return ApplyPartsOperator(
+        task_id="cleanup_table", stage="cleanup", graph=attempt.graph.uri, lot=tables, plan=plan, approval=TASK
     ), len(tables)
 
 
@@ -395,10 +396,12 @@ def test_a_confirmation_that_names_a_digest_is_about_no_other_plan(graph: Graph)
 
 
 def test_a_standing_repair_is_for_runs_that_nobody_starts(graph: Graph) -> None:
-    from omnigraph_airflow.operators.approve import ApproveRepairOperator
+    from omnigraph_airflow.operators.approve import ApproveStageOperator
 
     preview = RepairPreview(uri=graph.uri, stamp=6, planned_at_us=0, expires_at_us=1, rows=(), digest="")
-    task = ApproveRepairOperator(task_id="approve_repair", plan=None, answer_within=timedelta(hours=1), standing=True)
+    task = ApproveStageOperator(
+        task_id="approve_repair", stage="repair", plan=None, answer_within=timedelta(hours=1), standing=True
+    )
     assert task.in_advance(preview, confirmed=False, by="eve") is None
     assert task.in_advance(preview, confirmed=False, by=None) == "the standing approval"
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from tests.support.runs import Finished
 from tests.support.templates import Templates
 
@@ -171,7 +172,10 @@ def test_a_schedule_that_never_comes_is_a_fault_like_any_other(parse: Parse) -> 
 
 def test_a_worker_builds_the_dag_of_its_task_only(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", PREFIX + "plain")
-    assert set(parse(FULL).dags) == {*BY_HAND, PREFIX + "plain"}
+    others = {"omnigraph_maintenance", "omnigraph_backup"}
+    assert set(parse(FULL).dags) == {*others, PREFIX + "plain"}
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "omnigraph_cleanup")
+    assert set(parse(FULL).dags) == {*others, "omnigraph_cleanup"}
 
 
 @pytest.mark.parametrize("text", ["version: 1\ngraphs: [", "version: 2\n"])
@@ -410,11 +414,11 @@ def test_only_a_run_by_hand_begins_outside_of_the_hours(graph: Path) -> None:
 def test_links_lead_to_the_graph_and_to_the_question() -> None:
     from airflow.models.taskinstancekey import TaskInstanceKey
     from omnigraph_airflow.links import ApprovalLink, GraphPageLink
-    from omnigraph_airflow.operators.repair import PreviewRepairOperator
+    from omnigraph_airflow.operators.plan import PlanStageOperator
 
     key = TaskInstanceKey("omnigraph_maintenance__people", "preview_repair", "manual__2026-01-01T00:00:00+00:00")
-    named = PreviewRepairOperator(task_id="preview_repair", graph="people")
-    other = PreviewRepairOperator(task_id="preview_repair", graph="s3://lake/people")
+    named = PlanStageOperator(task_id="preview_repair", stage="repair", graph="people")
+    other = PlanStageOperator(task_id="preview_repair", stage="repair", graph="s3://lake/people")
     assert GraphPageLink().get_link(named, ti_key=key) == "/omnigraph-maintenance/graphs/people"
     assert GraphPageLink().get_link(other, ti_key=key) == "/omnigraph-maintenance/"
     asked = ApprovalLink().get_link(named, ti_key=key)
@@ -428,16 +432,16 @@ def test_links_lead_to_the_graph_and_to_the_question() -> None:
 
 def test_every_stage_is_listed_with_its_tasks_and_they_lead_to_its_question(dags: Any) -> None:
     from airflow.models.taskinstancekey import TaskInstanceKey
-    from omnigraph_airflow.stages import BY_APPROVAL, STAGES
 
     tasks = {task.task_id: task for dag in dags.values() for task in dag.tasks}
-    assert {name for name in tasks if name.startswith("approve_")} == set(BY_APPROVAL)
-    assert {stage.plan_task for stage in STAGES} <= set(tasks)
-    for asking, stage in BY_APPROVAL.items():
-        for name in (stage.plan_task, stage.apply_task):
+    asking = {stage.tasks.approve for stage in BY_NAME.values()}
+    assert {name for name in tasks if name.startswith("approve_")} == asking
+    assert {of.plan for of in tasks_by_stage().values()} <= set(tasks)
+    for stage in BY_NAME.values():
+        for name in (stage.tasks.plan, stage.tasks.apply):
             key = TaskInstanceKey("dag", name, "run")
             (link,) = (link for link in tasks[name].operator_extra_links if link.name == "Approval")
-            assert link.get_link(tasks[name], ti_key=key).endswith(f"/tasks/{asking}/required_actions")
+            assert link.get_link(tasks[name], ti_key=key).endswith(f"/tasks/{stage.tasks.approve}/required_actions")
 
 
 def test_the_forms_say_what_confirming_alone_approves(dags: Any) -> None:

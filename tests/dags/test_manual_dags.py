@@ -16,7 +16,8 @@ from omnigraph_ops.errors import OutcomeUnknown, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.outcomes import audit_log
-from omnigraph_ops.stages import cleanup, orphans
+from omnigraph_ops.stages.cleanup import apply as cleanup
+from omnigraph_ops.stages.orphans import apply as orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.repair import run as repair
 from tests.support.rows import rows_everywhere, tree_of
@@ -150,7 +151,7 @@ def test_an_expiry_from_the_form(dags: Any, made: Made) -> None:
     ("terms", "words"),
     [
         ({"keep": None, "older_than": "59m"}, "an age of 59m takes versions that a running query may still read"),
-        ({"keep": 1, "older_than": "0s"}, "give at least 1h, or leave the age empty"),
+        ({"keep": 1, "older_than": "0s"}, "give at least 1h; only the shell takes it, with --allow-young"),
     ],
 )
 def test_a_young_age_is_refused_in_the_form(dags: Any, made: Made, terms: dict[str, Any], words: str) -> None:

@@ -32,7 +32,7 @@ def test_a_look_deletes_nothing_and_its_digest_exactly_that(dags: Any, tmp_path:
     digest = looked.xcom("plan_row_retention")["digest"]
     done = run(dags, root, confirm=True, digest=digest)
     assert (done.state, done.of("expire_rows"), ids(root)) == ("success", ["success"], [0, 1])
-    assert "1 rows deleted" in done.report["markdown"]
+    assert "deleted (table:items 1)" in done.report["markdown"]
     assert [(e.verb, str(e.event)) for e in audit_log.read(opened(root).storage)] == [
         ("expire-rows", "approved"),
         ("expire-rows", "started"),

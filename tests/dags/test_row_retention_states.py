@@ -25,16 +25,18 @@ CHAIN = ("plan_row_retention", "approve_row_retention", "expire_rows")
 
 def execute(run: Run, task_id: str) -> Outcome:
     """Execute one operator of the stage on what the ones before it left. Writes."""
-    from omnigraph_airflow.operators import retention
+    from omnigraph_airflow.operators.apply import ApplyStageOperator
+    from omnigraph_airflow.operators.approve import ApproveStageOperator
+    from omnigraph_airflow.operators.plan import PlanStageOperator
 
-    common: dict[str, Any] = {"task_id": task_id, "graph": run.graph.uri}
+    common: dict[str, Any] = {"task_id": task_id, "graph": run.graph.uri, "stage": "expire-rows"}
     if task_id == "plan_row_retention":
-        return run.execute(retention.PlanRowRetentionOperator(policies=POLICIES, **common))
+        return run.execute(PlanStageOperator(request={"policies": POLICIES}, **common))
     plan = run.of("plan_row_retention")
     if task_id == "expire_rows":
-        return run.execute(retention.ExpireRowsOperator(plan=plan, approval="approve_row_retention", **common))
+        return run.execute(ApplyStageOperator(plan=plan, approval="approve_row_retention", **common))
     asking = {"answer_within": timedelta(hours=1), "confirmed": True, "digest": plan["digest"]}
-    return run.execute(retention.ApproveRowRetentionOperator(plan=plan, **asking, **common))
+    return run.execute(ApproveStageOperator(plan=plan, **asking, **common))
 
 
 @pytest.mark.parametrize(("task_id", "ends"), [(CHAIN[0], "failed"), (CHAIN[1], "success"), (CHAIN[2], "failed")])
@@ -68,7 +70,7 @@ def test_without_expired_rows_nobody_is_asked(tmp_path: Path, ages: list[float])
         "no rows that are older than the policies and inside the bounds",
     )
     refused = execute(run, CHAIN[2])
-    assert refused.sentence.startswith("deleting expired rows refused: nobody approved this plan")
+    assert refused.sentence.startswith("expire-rows refused: nobody approved this plan")
     assert first.changed(disk_of(run.graph.uri)) == set()
 
 

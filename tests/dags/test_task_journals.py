@@ -18,6 +18,7 @@ from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs, unsettled_runs
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.storage.store import Storage
 from tests.support.killed_runs import Kill
 from tests.support.killed_tasks import DAG, RUN, DagRun
@@ -45,16 +46,15 @@ class Cleanup:
     """A run that somebody approved, up to the task that removes."""
 
     def __init__(self, graph: Graph) -> None:
-        from omnigraph_airflow.operators.cleanup import CleanupTablesOperator
-        from omnigraph_airflow.stages import BY_NAME
+        from omnigraph_airflow.operators.apply import ApplyPartsOperator
 
         self.graph, self.run = graph, DagRun(root=Path(graph.uri))
         self.plan: CleanupPlan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
-        kept = self.run.approve(graph, BY_NAME["cleanup"], self.plan)
+        kept = self.run.approve(graph, planned("cleanup").tasks, self.plan)
         lot = [table.table_key for table in self.plan.tables if table.versions]
         self.operator = (
-            CleanupTablesOperator,
-            {"task_id": "cleanup_table", "lot": lot, "plan": kept, "approval": "approve_cleanup"},
+            ApplyPartsOperator,
+            {"task_id": "cleanup_table", "stage": "cleanup", "lot": lot, "plan": kept, "approval": "approve_cleanup"},
         )
 
     def here(self) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 from omnigraph_ops.coordination.sealed import Sealable
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.stages.registry import tasks_by_stage
+from omnigraph_ops.stages.stage import TaskIds
 from tests.support.killed_runs import Kill, moments_hook
 from tests.support.kills import Killer, killing
 from tests.support.runs import Instance
 
-_PRELOADED = ["omnigraph_airflow.operators.cleanup", "tests.support.kills"]
+_PRELOADED = ["omnigraph_airflow.operators.apply", "tests.support.kills"]
 _LONGEST_SECONDS = 120.0
 DAG, RUN = "a_dag", "a run"
 
@@ -34,31 +36,29 @@ class DagRun:
 
     def context(self, task_id: str) -> Any:
         """What Airflow hands to a task."""
-        from omnigraph_airflow.stages import STAGES
-
         instance: Any = Instance(task_id)
         instance.try_number, instance.run_id = self.tries.get(task_id, 1), RUN
         instance.get_task_states = lambda **_: {RUN: dict(self.states)}
-        ids = [task for s in STAGES for task in (s.plan_task, s.approval_task, s.apply_task) if task in self.states]
+        tasks = (task for of in tasks_by_stage().values() for task in (of.plan, of.approve, of.apply))
         return {
             "ti": instance,
             "run_id": RUN,
-            "dag": SimpleNamespace(dag_id=DAG, task_ids=ids),
+            "dag": SimpleNamespace(dag_id=DAG, task_ids=[task for task in tasks if task in self.states]),
             "dag_run": SimpleNamespace(
                 run_type="manual", triggering_user_name="ann", start_date=self.started, clear_number=self.clearings
             ),
         }
 
-    def approve(self, graph: Graph, stage: Any, plan: Sealable) -> Any:
+    def approve(self, graph: Graph, tasks: TaskIds, plan: Sealable) -> Any:
         """Keep a plan and a person's approval of it; returns what its task leaves. Writes."""
         from omnigraph_airflow import consent
         from omnigraph_airflow.decisions import APPROVE, Decision
         from omnigraph_airflow.operators.base import keep_plan
 
-        self.states[stage.plan_task] = self.states[stage.approval_task] = "success"
-        kept = keep_plan(self.context(stage.plan_task), graph, plan)
-        context = self.context(stage.approval_task)
-        asked = consent.about(context, consent.question_of(context, stage.approval_task), plan.digest)
+        self.states[tasks.plan] = self.states[tasks.approve] = "success"
+        kept = keep_plan(self.context(tasks.plan), graph, plan)
+        context = self.context(tasks.approve)
+        asked = consent.about(context, consent.question_of(context, tasks.approve), plan.digest)
         answer = Decision(chosen_options=(APPROVE,), digest=plan.digest, decided_by="ann", force=True)
         consent.keep(graph.storage, replace(asked, decision=answer))
         return kept

@@ -13,6 +13,8 @@ from unittest import mock
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import Executor
+from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.stages.stage import PartedStage
 from tests.support.operators import Run
 from tests.support.tables import PERSON
 from tests.support.writers import entry_of
@@ -117,58 +119,41 @@ def _submit_rewrite(_run: Run) -> dict[str, Any]:
     return _made(SubmitRewriteOperator, table_key=PERSON, result="__maintenance/results/a.json")
 
 
-def _preview_repair(_run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.repair import PreviewRepairOperator
+def _planning(stage: str, **said: Any) -> Callable[[Run], dict[str, Any]]:
+    def make(_run: Run) -> dict[str, Any]:
+        from omnigraph_airflow.operators.plan import PlanStageOperator
 
-    return _made(PreviewRepairOperator)
+        return _made(PlanStageOperator, stage=stage, **said)
 
-
-def _approve_repair(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.approve import ApproveRepairOperator
-
-    return _made(ApproveRepairOperator, plan=run.of("preview_repair"), **_CONFIRMED)
+    return make
 
 
-def _apply_repair(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.repair import ApplyRepairOperator
+def _asking(stage: str, **said: Any) -> Callable[[Run], dict[str, Any]]:
+    def make(run: Run) -> dict[str, Any]:
+        from omnigraph_airflow.operators.approve import ApproveStageOperator
 
-    return _made(ApplyRepairOperator, preview=run.of("preview_repair"), approval="approve_repair")
+        return _made(ApproveStageOperator, stage=stage, plan=_kept(run, stage), **_CONFIRMED, **said)
 
-
-def _plan_cleanup(_run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.cleanup import PlanCleanupOperator
-
-    return _made(PlanCleanupOperator, after={}, keep=1)
+    return make
 
 
-def _approve_cleanup(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.approve import ApproveCleanupOperator
+def _applying(stage: str) -> Callable[[Run], dict[str, Any]]:
+    def make(run: Run) -> dict[str, Any]:
+        from omnigraph_airflow.operators.apply import ApplyPartsOperator, ApplyStageOperator
 
-    return _made(ApproveCleanupOperator, plan=run.of("plan_cleanup", "plan"), within=_WITHIN, **_CONFIRMED)
+        of = planned(stage)
+        said = {"stage": stage, "plan": _kept(run, stage), "approval": of.tasks.approve}
+        if isinstance(of, PartedStage):
+            return _made(ApplyPartsOperator, lot=[PERSON], **said)
+        return _made(ApplyStageOperator, **said)
 
-
-def _cleanup_table(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.cleanup import CleanupTablesOperator
-
-    return _made(CleanupTablesOperator, lot=[PERSON], plan=run.of("plan_cleanup", "plan"), approval="approve_cleanup")
-
-
-def _plan_orphans(_run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.orphans import PlanOrphansOperator
-
-    return _made(PlanOrphansOperator)
+    return make
 
 
-def _approve_orphans(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.approve import ApproveOrphansOperator
-
-    return _made(ApproveOrphansOperator, plan=run.of("plan_orphans"), within=_WITHIN, **_CONFIRMED)
-
-
-def _remove_orphans(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.orphans import RemoveOrphansOperator
-
-    return _made(RemoveOrphansOperator, plan=run.of("plan_orphans"), approval="approve_orphans")
+def _kept(run: Run, stage: str) -> Any:
+    """The name of the plan that the planning task kept."""
+    of = planned(stage)
+    return run.of(of.tasks.plan, "plan" if isinstance(of, PartedStage) else "return_value")
 
 
 def _freeze(_run: Run) -> dict[str, Any]:
@@ -198,5 +183,18 @@ def _unfreeze(run: Run) -> dict[str, Any]:
 _WITHIN = {"count": 10_000, "size": "1TiB"}
 _CONFIRMED: dict[str, Any] = {"answer_within": timedelta(hours=1), "confirmed": True}
 _MAKERS: dict[str, Callable[[Run], dict[str, Any]]] = {
-    task_id: globals()[f"_{task_id}"] for chain in CHAINS.values() for task_id in chain
+    **{
+        task_id: globals()[f"_{task_id}"]
+        for chain in ("look", "optimize", "submit", "backup")
+        for task_id in CHAINS[chain]
+    },
+    "preview_repair": _planning("repair"),
+    "approve_repair": _asking("repair"),
+    "apply_repair": _applying("repair"),
+    "plan_cleanup": _planning("cleanup", request={"keep": 1}, after={}),
+    "approve_cleanup": _asking("cleanup", within=_WITHIN),
+    "cleanup_table": _applying("cleanup"),
+    "plan_orphans": _planning("orphans"),
+    "approve_orphans": _asking("orphans", within=_WITHIN),
+    "remove_orphans": _applying("orphans"),
 }

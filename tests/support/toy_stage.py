@@ -12,7 +12,7 @@ from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.requests import Option, Positive, Request
-from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds, Tell
 from omnigraph_ops.views.plan import sealed_facts
 from omnigraph_ops.views.view import Question, Section, View
 
@@ -61,6 +61,8 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
     tasks = TaskIds(plan="plan_shelve", approve="approve_shelve", apply="shelve")
     dag_id = "omnigraph_shelve"
     measure = Measure(noun="markers", default=1)
+    form = (FormField(name="label", title="Label of the markers"),)
+    button = "Shelve markers"
 
     def plan(self, graph: Graph, request: ShelveRequest, tell: Tell) -> ShelvePlan:
         """Name the markers. Reads."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import model_validator
+from pydantic import ConfigDict, model_validator
 
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import InvalidInput
@@ -13,10 +13,14 @@ from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.requests import Count, Option, Positive, Request, Seconds, Tables
 
 _COUNT = Option(metavar="N")
+_SECONDS = "time_retained_secs"
+_ALSO = {_SECONDS: {"type": "integer", "minimum": SHORTEST_AGE_SECONDS}}
 
 
 class ExpiryRequest(Request):
     """Snapshot expiry: a policy of its own, per table, never mixed with --keep or --older-than."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema["properties"].update(_ALSO))
 
     retain_min: Annotated[Positive, Option(metavar="N", decides=True)] = 10
     """Retain the newest N versions whatever their age."""
@@ -34,6 +38,15 @@ class ExpiryRequest(Request):
                 f"retain-max {self.retain_max} must not be below retain-min {self.retain_min}; nothing was deleted"
             )
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_seconds(cls, said: Any) -> Any:
+        """Take `time_retained_secs`, too, as plans and the forms of earlier releases have it. Pure."""
+        if not isinstance(said, dict) or _SECONDS not in said:
+            return said
+        others = {name: value for name, value in said.items() if name != _SECONDS}
+        return {"time_retained": said[_SECONDS], **others}
 
     @property
     def terms(self) -> SnapshotExpiry:

@@ -6,23 +6,36 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.durations import duration
-from omnigraph_ops.models import CleanupPlan, CleanupReport, PlannedFile
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupReport,
+    CleanupStats,
+    DriftFinding,
+    OrphanedFork,
+    PlannedFile,
+    RetentionPolicy,
+)
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.outcomes.of_reports import of_cleanup
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PartedStage, TaskIds, Tell
 from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.outcomes.history.results import RunResults
 
+ORPHANED_FORKS = "orphaned forks"
+"""The part of a plan that is about no table."""
+
+_NO_POLICY = RetentionPolicy()
 _SMALL_KEEP = 3
 
 
-class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
+class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     """Removes old versions and orphaned forks."""
 
     name = "cleanup"
@@ -36,6 +49,12 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     dag_id = "omnigraph_cleanup"
     measure = Measure(noun="versions", default=1000)
     fences = True
+    form = (
+        FormField(name="keep", title="Keep newest versions", default=10),
+        FormField(name="older_than", title="Remove only older than", default="7d"),
+        FormField(name="expiry", title="Snapshot expiry"),
+    )
+    button = "Clean up versions"
     age = duration(SHORTEST_AGE_SECONDS)
 
     def plan(self, graph: Graph, request: CleanupRequest, tell: Tell) -> CleanupPlan:
@@ -49,6 +68,31 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         from omnigraph_ops.stages.cleanup.apply import cleanup_all
 
         return cleanup_all(graph, plan, progress=tell)
+
+    def parts(self, plan: CleanupPlan) -> list[str]:
+        """The tables with versions to remove, and the orphaned forks of all tables as one. Pure."""
+        tables = [table.table_key for table in plan.tables if table.versions]
+        return [*tables, ORPHANED_FORKS] if plan.orphaned_forks else tables
+
+    def apply_part(self, graph: Graph, plan: CleanupPlan, part: str) -> CleanupReport:
+        """Remove the planned versions of one table, or the planned forks. Destroys."""
+        from omnigraph_ops.stages.cleanup.apply import cleanup_table, remove_orphaned_forks
+
+        if part == ORPHANED_FORKS:
+            return _report((), remove_orphaned_forks(graph, plan), uri=graph.uri, policy=plan.policy)
+        return _report((cleanup_table(graph, plan, part),), (), uri=graph.uri, policy=plan.policy)
+
+    def joined(self, reports: Sequence[CleanupReport]) -> CleanupReport:
+        tables = [table for report in reports for table in report.tables]
+        forks = [f for r in reports for f in (*r.orphaned_forks_removed, *r.orphaned_forks_failed)]
+        return _report(tables, forks, uri=reports[0].uri, policy=reports[0].policy)
+
+    def report_in(self, results: RunResults) -> CleanupReport | None:
+        """Every part has left rows of its own. Pure."""
+        return _report(results.cleanup, results.forks) if results.cleanup or results.forks else None
+
+    def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
+        return [f"{table.table_key} was not cleaned: {table.refused}" for table in plan.tables if table.refused]
 
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
@@ -82,4 +126,24 @@ class Cleanup(PlannedStage[CleanupRequest, CleanupPlan, CleanupReport]):
 
     def outcome(self, report: CleanupReport) -> Outcome:
         forks = (*report.orphaned_forks_removed, *report.orphaned_forks_failed)
-        return of_cleanup(report.tables, forks, report.policy)
+        return of_cleanup(report.tables, forks, None if report.policy == _NO_POLICY else report.policy)
+
+
+def _report(
+    tables: Sequence[CleanupStats],
+    forks: Sequence[OrphanedFork],
+    *,
+    uri: str = "",
+    policy: RetentionPolicy = _NO_POLICY,
+) -> CleanupReport:
+    """The report of some parts. Pure."""
+    return CleanupReport(
+        uri=uri,
+        keep_versions=policy.keep_versions,
+        older_than_secs=policy.older_than_secs,
+        expiry=policy.expiry,
+        tables=tuple(tables),
+        versions_removed=sum(table.old_versions_removed for table in tables),
+        orphaned_forks_removed=tuple(fork for fork in forks if fork.error is None),
+        orphaned_forks_failed=tuple(fork for fork in forks if fork.error is not None),
+    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from omnigraph_ops.models import DriftFinding
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
 from omnigraph_ops.outcomes.of_reports import of_rows
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, TaskIds, Tell
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
     dag_id = "omnigraph_row_retention"
     uses_engine = True
     keeps_previews = True
+
+    about = (
+        "On a graph the engine deletes: `OMNIGRAPH_OPS_ENGINE` names its binary on the workers. The bytes come back "
+        "with optimize and cleanup."
+    )
+    form = (
+        FormField(name="max_share", title="At most this share of a table"),
+        FormField(name="max_rows", title="At most so many rows of a table"),
+    )
 
     def plan(self, graph: Graph, request: ExpireRowsRequest, tell: Tell) -> RowRetentionPlan:
         """Which rows expire; with an engine named, also for what that release can delete. Reads."""
@@ -57,6 +68,9 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
 
     def nothing_to_do(self, plan: RowRetentionPlan) -> str | None:
         return None if plan.total_rows else "no rows that are older than the policies and inside the bounds"
+
+    def attention(self, plan: RowRetentionPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
+        return [f"{table.table_key} keeps its expired rows: {table.refused}" for table in plan.tables if table.refused]
 
     def size(self, plan: RowRetentionPlan) -> tuple[int, int]:
         return plan.total_rows, 0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import OrphanFile, OrphansPlan, OrphansReport
+from omnigraph_ops.models import DriftFinding, OrphanFile, OrphansPlan, OrphansReport
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.outcomes.of_reports import of_orphans
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds, Tell
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -34,6 +34,16 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     dag_id = "omnigraph_orphans"
     measure = Measure(noun="files", default=10_000)
     fences = True
+    form = (
+        FormField(name="older_than", title="Only files older than"),
+        FormField(name="quarantine", default=True),
+    )
+    about = (
+        "With **Quarantine** the plan moves the files below `__maintenance/quarantine/` of the graph, and "
+        "`omnigraph-ops orphans --restore` brings them back. Without it, the plan deletes them for good. Which of the "
+        "two is part of the plan and of its digest."
+    )
+    button = "Remove orphans"
     age = duration(SAFE_AGE_SECONDS)
 
     def plan(self, graph: Graph, request: OrphansRequest, tell: Tell) -> OrphansPlan:
@@ -65,6 +75,11 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         return (
             f"a file younger than {self.age} may belong to a long write; nothing was deleted; give at least {self.age}"
         )
+
+    def attention(self, plan: OrphansPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
+        unread = [f"{skipped.path} was not searched for orphans: {skipped.reason}" for skipped in plan.skipped]
+        unknown = f"{len(plan.unknown)} unknown file(s) lie in the graph; they are never removed"
+        return [*unread, unknown] if plan.unknown else unread
 
     def size(self, plan: OrphansPlan) -> tuple[int, int]:
         return len(plan.files), plan.total_bytes

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models import RepairPreview, RepairReport
+from omnigraph_ops.models import Classification, DriftFinding, RepairPreview, RepairReport, RepairRow
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.outcomes.of_reports import of_repair
 from omnigraph_ops.stages.repair.request import RepairRequest
 from omnigraph_ops.stages.repair.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, PlannedStage, Switch, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Switch, TaskIds, Tell
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         help="With --confirm: publish suspicious and unverifiable drift too.",
     )
 
+    routine = "verified maintenance is published"
+    form = (FormField(name="evidence", title="Evidence of a repair", default="sample"),)
+    button = "Repair drift"
+
     def plan(self, graph: Graph, request: RepairRequest, tell: Tell) -> RepairPreview:
         """Which tables are drifted, with evidence. Reads."""
         from omnigraph_ops.stages.repair.run import preview_repair
@@ -55,6 +60,21 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     def nothing_to_do(self, plan: RepairPreview) -> str | None:
         return None if plan.drifted else "no table has drifted: nothing to repair"
 
+    def is_routine(self, plan: RepairPreview) -> bool:
+        """Verified maintenance only, and nothing in the evidence speaks against it. Pure."""
+        return all(_nothing_against(row) for row in plan.drifted)
+
+    def is_carried_out(self, plan: RepairPreview, report: RepairReport) -> bool:
+        """A repair publishes all or nothing, and refuses a preview whose tables are published. Pure."""
+        return report.digest == plan.digest and report.manifest_version is not None
+
+    def attention(self, plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> tuple[str, ...]:
+        return tuple(_drifted(plan, drift))
+
+    def failures(self, report: RepairReport) -> tuple[str, ...]:
+        """None: a table that cannot be judged is refused, and stays as it is. Pure."""
+        return ()
+
     def view(self, value: RepairPreview | RepairReport) -> View:
         return plan_view(value) if isinstance(value, RepairPreview) else report_view(value)
 
@@ -63,3 +83,22 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
 
     def outcome(self, report: RepairReport) -> Outcome:
         return of_repair(report)
+
+
+def _nothing_against(row: RepairRow) -> bool:
+    if row.classification is not Classification.VERIFIED_MAINTENANCE or row.error is not None or not row.readable:
+        return False
+    return row.evidence is None or (row.evidence.content_equal is not False and row.evidence.problem is None)
+
+
+def _drifted(plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> Iterator[str]:
+    """What is drifted now, with what its preview called it; where nobody could look, what was. Pure."""
+    previewed = {row.table_key: row for row in plan.drifted}
+    if drift is None:
+        for key, row in previewed.items():
+            yield f"{key} was drifted when it was previewed ({row.manifest_version} → {row.lance_head_version})"
+        return
+    for table in drift:
+        known = previewed.get(table.table_key)
+        called = f", {known.classification}" if known and known.lance_head_version == table.lance_head_version else ""
+        yield f"{table.table_key} is drifted ({table.manifest_version} → {table.lance_head_version}{called})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -27,14 +27,15 @@ from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.question import shown_text
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.coordination.sealed import P
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import digest_shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.storage.store import Storage
 
@@ -59,9 +60,10 @@ def approved(context: Context, storage: Storage, approval: str, digest: str, *, 
     return decision
 
 
-class ApprovePlanOperator(ApprovalOperator, Generic[P]):
-    """Common part: approvals in advance, the deadline, the decision and its entry in the audit log.
+class ApprovePlanOperator(ApprovalOperator):
+    """Asks about a plan, unless it does nothing; keeps the decision and its entry in the audit log.
 
+    :param stage: name of the stage.
     :param plan: name of the kept plan, as the planning task left it (templated).
     :param answer_within: an answer later than this after the start of the run counts as Reject.
     :param graph: path or URI of the graph (templated).
@@ -72,9 +74,6 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         names for the graph, else everybody who may act on the DAG.
     """
 
-    verb: ClassVar[str]
-    plan_type: type[P]
-    """Of the class; a class variable cannot name a type parameter."""
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan", "graph", "confirmed", "digest")
     ui_color = "#fef7e0"
     operator_extra_links = (GraphPageLink(),)
@@ -82,6 +81,7 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
     def __init__(
         self,
         *,
+        stage: str,
         plan: Any,
         answer_within: timedelta,
         graph: str = GRAPH,
@@ -92,6 +92,7 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         **kwargs: Any,
     ) -> None:
         super().__init__(subject="", defaults="Reject", assigned_users=_users(approvers), **kwargs)
+        self.stage = planned(stage).name
         self.plan = plan
         self.answer_within = answer_within
         self.graph = graph
@@ -100,21 +101,17 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         self.only_confirmed = only_confirmed
         self.named_approvers = self.approvers = tuple(approvers)
 
-    def nothing_to_do(self, plan: P) -> str | None:
-        """Why there is nothing to ask about, None when there is. Pure."""
-        raise NotImplementedError
-
-    def in_advance(self, plan: P, *, confirmed: bool, by: str | None) -> str | None:
+    def in_advance(self, plan: Sealable, *, confirmed: bool, by: str | None) -> str | None:
         """Who approved this plan before it was made, None when a person has to; `by` started the run. Pure."""
         raise NotImplementedError
 
-    def describe(self, plan: P, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
+    def describe(self, plan: Sealable, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         """Set `subject` and `body`. Pure but for this operator."""
         raise NotImplementedError
 
     def forced(self, answers: Mapping[str, Any]) -> bool:
-        """Whether the person asked for more than the plan does by itself; only a repair has such a thing. Pure."""
-        return False
+        """Whether the person asked for more than the plan does by itself. Pure."""
+        raise NotImplementedError
 
     def execute(self, context: Context) -> Any:
         """Skip, approve in advance, or ask."""
@@ -175,8 +172,9 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         graph = OmnigraphHook(self.graph).get_conn()
         self.approvers = self._who_may(graph)
         self.assigned_users = _users(self.approvers)
-        plan = kept_plan(context, graph, self.plan_type, self.plan)
-        why_not = self.nothing_to_do(plan)
+        stage = planned(self.stage)
+        plan = kept_plan(context, graph, stage.plan_type, self.plan)
+        why_not = stage.nothing_to_do(plan)
         if why_not:
             raise AirflowSkipException(why_not)
         question = question_of(context, self.task_id)
@@ -210,7 +208,7 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
                 "nothing was done; trigger a new run to be asked about the plan of now"
             )
 
-    def _confirmed(self, context: Context, plan: P) -> bool:
+    def _confirmed(self, context: Context, plan: Sealable) -> bool:
         """Whether a person who may approve confirmed; a skip where only that would let the run go on. Pure."""
         wanted = bool(self.confirmed) and by_hand(context)
         if self.only_confirmed and not wanted:
@@ -220,12 +218,12 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
             )
         return wanted and self.may_approve(context)
 
-    def _approved_by(self, context: Context, plan: P, *, confirmed: bool, first: bool) -> str | None:
+    def _approved_by(self, context: Context, plan: Sealable, *, confirmed: bool, first: bool) -> str | None:
         """Who approved this plan before it was made, in the params of the run or in the graphs file. Pure."""
-        named = self.digest.strip() if self.digest else None
-        if confirmed and named and named != plan.digest:
+        digest = self.digest.strip() if self.digest else None
+        if confirmed and digest and digest != plan.digest:
             return None
-        if confirmed and named:
+        if confirmed and digest:
             return f"{triggered_by(context)}, who named the digest"
         by_itself = run_type(context) in BY_ITSELF
         if not by_itself and not (first and self.may_approve(context)):
@@ -260,7 +258,7 @@ class ApprovePlanOperator(ApprovalOperator, Generic[P]):
         if decision is not None:
             answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")
             detail = f"{answer}; {decision.void}" if decision.void else answer
-            note(context, graph.storage, decision, decision.event, verb=self.verb, detail=detail)
+            note(context, graph.storage, decision, decision.event, verb=self.stage, detail=detail)
 
     def _set_deadline(self, context: Context) -> str:
         """Fix how long the request waits; returns the moment as text. Pure."""
@@ -274,7 +272,7 @@ def _users(names: Sequence[str]) -> list[Any] | None:
     return [{"id": name, "name": name} for name in names] or None
 
 
-def where_in_full(context: Context, plan: sealed.Sealable) -> str:
+def where_in_full(context: Context, plan: Sealable) -> str:
     """Markdown that leads to the whole plan: the log of the task that made it, and its file. Reads the config."""
     task = next(iter(context["task"].upstream_task_ids))
     run = quote(context["run_id"], safe="")

@@ -22,18 +22,13 @@ from omnigraph_airflow.operators.base import FAILURE, pull_all
 from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import header_of, results_of, run_id_of
 from omnigraph_airflow.run_report import RunReport, build
-from omnigraph_airflow.stages import STAGES, StageTasks
 from omnigraph_airflow.task_run import stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models import (
-    CleanupPlan,
-    DriftFinding,
-    OrphansPlan,
-    RepairPreview,
-)
-from omnigraph_ops.models.retention import RowRetentionPlan
+from omnigraph_ops.models import DriftFinding
+from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
+from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -125,32 +120,27 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
     Who may write XComs, or mark tasks, changes nothing of it.
     """
     states = _states(context)
-    stages = [stage for stage in STAGES if stage.plan_task in context["dag"].task_ids]
     left = _left(context, graph)
     done = left.results(target)
     carried_out = tuple(dict.fromkeys(decision for one in left.left for decision in one.results.decisions))
-    preview = _kept(context, graph, RepairPreview, "preview_repair", states)
+    kept = {stage.name: _kept(context, graph, stage, states) for stage in BY_NAME.values()}
+    plans = {name: plan for name, plan in kept.items() if plan is not None}
+    reports = {stage.name: stage.report_in(done) for stage in BY_NAME.values()}
+    publishes = any(BY_NAME[name].effect is Effect.PUBLISHES for name in plans)
     return RunFacts(
         graph=target,
         stages=stages_of(context),
         states=states,
         failures=_failures(context, left, states),
-        skipped=_skipped(left, stages, states),
-        decisions=_decisions(context, graph, stages, {decision.digest for decision in carried_out}),
+        skipped=_skipped(left, states),
+        decisions=_decisions(context, graph, {decision.digest for decision in carried_out}),
         carried_out=carried_out,
+        plans=plans,
+        reports={name: report for name, report in reports.items() if report is not None},
+        drift=_drift(graph) if publishes else None,
         optimize_plan=done.optimize_plan,
         optimize=done.optimize,
-        preview=preview,
-        drift=_drift(graph) if preview else None,
-        repair=done.repair,
-        cleanup_plan=_kept(context, graph, CleanupPlan, "plan_cleanup", states),
-        cleanup=done.cleanup,
-        forks=done.forks,
-        orphans_plan=_kept(context, graph, OrphansPlan, "plan_orphans", states),
-        orphans=done.orphans,
         recovery=done.recovery,
-        row_plan=_kept(context, graph, RowRetentionPlan, "plan_row_retention", states),
-        rows=done.row_retention,
         backup=done.backup,
         verified=done.verified,
         outcomes=done.outcomes,
@@ -214,16 +204,14 @@ def _drift(graph: Graph | None) -> tuple[DriftFinding, ...] | None:
         return None
 
 
-def _decisions(
-    context: Context, graph: Graph | None, stages: Sequence[StageTasks], carried_out: Collection[str]
-) -> dict[str, Decision]:
+def _decisions(context: Context, graph: Graph | None, carried_out: Collection[str]) -> dict[str, Decision]:
     """What was answered since the run was cleared, or about a plan that it carried out, by stage. Reads."""
-    if graph is None:
-        return {}
     found: dict[str, Decision] = {}
-    for stage in stages:
-        if stage.approval_task is not None:
-            question = question_of(context, stage.approval_task)
+    if graph is None:
+        return found
+    for stage in BY_NAME.values():
+        if stage.name in stages_of(context):
+            question = question_of(context, stage.tasks.approve)
             kept = _kept_consent(graph, question)
             if kept is not None and (kept.question == question or kept.digest in carried_out):
                 found[stage.name] = kept.decision or unanswered(kept.digest)
@@ -239,21 +227,19 @@ def _kept_consent(graph: Graph, question: QuestionId) -> Consent | None:
         return None
 
 
-def _skipped(left: TaskJournals, stages: Sequence[StageTasks], states: Mapping[str, str | None]) -> dict[str, str]:
+def _skipped(left: TaskJournals, states: Mapping[str, str | None]) -> dict[str, str]:
     """Why a stage was not planned, by its name. Pure."""
     last = left.last()
-    planned = ((stage.name, last.get(stage.plan_task)) for stage in stages if states.get(stage.plan_task) == "skipped")
+    planned = ((name, last.get(of.plan)) for name, of in tasks_by_stage().items() if states.get(of.plan) == "skipped")
     return {name: one.skipped for name, one in planned if one is not None and one.skipped}
 
 
-def _kept(
-    context: Context, graph: Graph | None, cls: type[sealed.P], task_id: str, states: Mapping[str, str | None]
-) -> sealed.P | None:
+def _kept(context: Context, graph: Graph | None, stage: AnyPlanned, states: Mapping[str, str | None]) -> Any:
     """The plan that a task of this run made; None when it made none, or the plan is gone. Reads."""
-    if graph is None or states.get(task_id) != "success":
+    if graph is None or states.get(stage.tasks.plan) != "success":
         return None
-    made = _kept_consent(graph, question_of(context, task_id))
+    made = _kept_consent(graph, question_of(context, stage.tasks.plan))
     try:
-        return sealed.load(graph.storage, cls, made.digest) if made is not None else None
+        return sealed.load(graph.storage, stage.plan_type, made.digest) if made is not None else None
     except OpsError:
         return None

@@ -12,8 +12,9 @@ from omnigraph_airflow.page import metadata, reads, texts
 from omnigraph_airflow.page.charts import Chart, Value, chart
 from omnigraph_airflow.page.looks import Deadline, Look, Looks
 from omnigraph_airflow.page.plans import plan_view
-from omnigraph_airflow.page.questions import ASKING, MANUAL, questions_by_graph
+from omnigraph_airflow.page.questions import asking_dags, questions_by_graph
 from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
     from omnigraph_airflow.page.access import Access
@@ -69,7 +70,7 @@ def graph_page(access: Access, looks: Looks, graph: ListedGraph, *, most: int | 
     state = looks.begin(graph, ("state", most), partial(reads.state_of, graph, most=most))
     runs = looks.begin(graph, "charted", partial(reads.runs_of, graph, reads.CHARTED))
     holds = looks.begin(graph, "holds", partial(reads.holds_of, graph))
-    asking = {dag_id for dag_id in (graph.dag_id, *ASKING) if access.sees_questions(dag_id)}
+    asking = {dag_id for dag_id in (graph.dag_id, *asking_dags()) if access.sees_questions(dag_id)}
     asked = metadata.open_questions(asking)
     questions = questions_by_graph((graph,), asked, default=default_graph()).get(graph.name, ())
     planned = [looks.begin(graph, ("plan", q.stage, q.digest), partial(_plan, graph, q)) for q in questions]
@@ -124,9 +125,7 @@ def _actions(access: Access, graph: ListedGraph) -> tuple[Action, ...]:
     """The DAGs that this person may start for the graph. Asks the auth manager."""
     nightly = Action(label="Run a night now", dag_id=graph.dag_id, hint="Optimize, repair, clean up; asks as at night")
     which = f"choose {graph.wanted} as the graph" if graph.named else "leave the graph empty"
-    labels = dict(zip(MANUAL, ("Repair drift", "Clean up versions", "Remove orphans"), strict=True))
-    manual = tuple(
-        Action(label=labels[dag_id], dag_id=dag_id, hint=f"Shows what it would do first; in the form, {which}")
-        for dag_id in MANUAL
-    )
+    hint = f"Shows what it would do first; in the form, {which}"
+    buttons = (stage for stage in BY_NAME.values() if stage.button)
+    manual = tuple(Action(label=stage.button, dag_id=stage.dag_id, hint=hint) for stage in buttons)
     return tuple(action for action in (nightly, *manual) if access.triggers(action.dag_id))

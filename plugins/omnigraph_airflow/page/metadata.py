@@ -15,7 +15,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
-from omnigraph_airflow.stages import BY_APPROVAL
+from omnigraph_ops.stages.registry import BY_NAME, asked_by
 from omnigraph_ops.views.markdown import digest_shown
 
 
@@ -63,7 +63,9 @@ class OpenQuestion:
 
     @property
     def stage(self) -> str:
-        return BY_APPROVAL[self.task_id].name
+        """The name of the stage that asks; empty when none does. Pure."""
+        stage = asked_by(self.task_id)
+        return stage.name if stage else ""
 
     @property
     def path(self) -> str:
@@ -117,7 +119,7 @@ def open_questions(dag_ids: Collection[str]) -> tuple[OpenQuestion, ...]:
             HITLDetail.responded_at.is_(None),
             TaskInstance.state == "awaiting_input",
             TaskInstance.dag_id.in_(dag_ids),
-            TaskInstance.task_id.in_(BY_APPROVAL),
+            TaskInstance.task_id.in_([stage.tasks.approve for stage in BY_NAME.values()]),
         )
         .order_by(HITLDetail.created_at)
     )

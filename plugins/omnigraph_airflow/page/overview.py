@@ -13,7 +13,7 @@ from omnigraph_airflow.page.access import Access
 from omnigraph_airflow.page.listing import CHECK, ListedGraph, listed_graphs
 from omnigraph_airflow.page.looks import Deadline, Look, Looks
 from omnigraph_airflow.page.metadata import DagFacts, NewestRun, OpenQuestion
-from omnigraph_airflow.page.questions import ASKING, questions_by_graph
+from omnigraph_airflow.page.questions import asking_dags, questions_by_graph
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 
 MOST_SECONDS = 6.0
@@ -99,7 +99,7 @@ def _rows(access: Access, looks: Looks, graphs: Sequence[ListedGraph]) -> list[G
     reading = [looks.begin(g, "runs", partial(reads.runs_of, g, reads.GLANCED)) for g in graphs]
     dag_ids = [g.dag_id for g in graphs]
     dags, newest = metadata.dag_facts(dag_ids), metadata.newest_runs(dag_ids)
-    asking = {dag_id for dag_id in (*dag_ids, *ASKING) if access.sees_questions(dag_id)}
+    asking = {dag_id for dag_id in (*dag_ids, *asking_dags()) if access.sees_questions(dag_id)}
     questions = questions_by_graph(graphs, metadata.open_questions(asking), default=default_graph())
     deadline = Deadline(MOST_SECONDS)
     return [

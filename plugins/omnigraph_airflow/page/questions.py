@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 
 from omnigraph_airflow.graphs import NIGHTLY, real_place
 from omnigraph_airflow.page.listing import root_of
+from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
     from omnigraph_airflow.page.listing import ListedGraph
     from omnigraph_airflow.page.metadata import OpenQuestion
 
-MANUAL = ("omnigraph_repair", "omnigraph_cleanup", "omnigraph_orphans")
-ASKING = (NIGHTLY, *MANUAL, "omnigraph_row_retention")
-"""DAGs that work on the graph which the run's params name."""
+
+def asking_dags() -> tuple[str, ...]:
+    """The DAGs that ask about the graph which the run's params name. Pure."""
+    return (NIGHTLY, *(stage.dag_id for stage in BY_NAME.values()))
 
 
 def questions_by_graph(

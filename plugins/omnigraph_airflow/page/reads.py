@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.hooks.store_variables import SECRETS
-from omnigraph_airflow.stages import BY_NAME
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.outcomes.history.redacted import redacted
+from omnigraph_ops.stages.registry import planned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,10 +118,7 @@ def plan_of(listed: ListedGraph, stage: str, digest: str) -> Any:
     """
     from omnigraph_ops.coordination import sealed
 
-    known = BY_NAME.get(stage)
-    if known is None or known.plan_type is None:
-        raise InvalidInput(f"no stage {stage!r} keeps a plan that somebody is asked about")
-    return sealed.load(opened(listed).storage, known.plan_type, digest)
+    return sealed.load(opened(listed).storage, planned(stage).plan_type, digest)
 
 
 def state_of(listed: ListedGraph, *, most: int | None, only: Sequence[str] = ()) -> GraphState:

@@ -17,8 +17,10 @@ from omnigraph_ops.models import (
     RetentionPolicy,
     TableCleanupPlan,
 )
+from omnigraph_ops.stages.registry import planned
 
 DIGEST = "sha256:1"
+CLEANUP, REPAIR = planned("cleanup"), planned("repair")
 
 
 def decision(*options: str, digest: str = DIGEST, timed_out: bool = False) -> Decision:
@@ -122,43 +124,56 @@ def test_half_or_strange_bounds_are_an_error(value: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(("versions", "size", "inside"), [(3, 100, True), (4, 100, False), (3, 101, False)])
 def test_a_standing_approval_covers_its_bounds_only(versions: int, size: int, inside: bool) -> None:
-    bounds = Bounds(max_versions=3, max_bytes=100)
-    by = decisions.removal_in_advance(plan(versions, size), confirmed=None, standing=bounds)
+    bounds = {"max_versions": 3, "max_bytes": 100}
+    by = decisions.in_advance(CLEANUP, plan(versions, size), confirmed=False, standing=bounds)
     assert (by == "the standing approval") is inside
-    assert (decisions.outside(plan(versions, size), bounds) is None) is inside
+    assert (decisions.outside(CLEANUP, plan(versions, size), Bounds(**bounds)) is None) is inside
 
 
 def test_without_bounds_nothing_is_approved_in_advance() -> None:
-    assert decisions.removal_in_advance(plan(1, 1), confirmed=None) is None
+    assert decisions.in_advance(CLEANUP, plan(1, 1), confirmed=False) is None
+    assert decisions.in_advance(CLEANUP, plan(1, 1), confirmed=True) is None
 
 
 def test_confirm_is_bounded_too() -> None:
-    shown = decisions.form_bounds({"count": "1000", "size": "1KiB"}, confirmed=True)
-    assert decisions.removal_in_advance(plan(1000, 1024), confirmed=shown) is not None
-    assert decisions.removal_in_advance(plan(1001, 1), confirmed=shown) is None
-    assert decisions.removal_in_advance(plan(1, 1025), confirmed=shown) is None
+    shown = {"count": "1000", "size": "1KiB"}
+    assert decisions.in_advance(CLEANUP, plan(1000, 1024), confirmed=True, within=shown) is not None
+    assert decisions.in_advance(CLEANUP, plan(1001, 1), confirmed=True, within=shown) is None
+    assert decisions.in_advance(CLEANUP, plan(1, 1025), confirmed=True, within=shown) is None
+    assert decisions.in_advance(CLEANUP, plan(1, 1), confirmed=False, within=shown) is None
 
 
 def test_confirm_repair_covers_verified_maintenance_only() -> None:
     verified, suspicious = Classification.VERIFIED_MAINTENANCE, Classification.SUSPICIOUS
-    assert decisions.repair_in_advance(preview(verified), confirmed=True) is not None
-    assert decisions.repair_in_advance(preview(verified), confirmed=False) is None
-    assert decisions.repair_in_advance(preview(verified, suspicious), confirmed=True) is None
+    assert decisions.in_advance(REPAIR, preview(verified), confirmed=True) is not None
+    assert decisions.in_advance(REPAIR, preview(verified), confirmed=False) is None
+    assert decisions.in_advance(REPAIR, preview(verified, suspicious), confirmed=True) is None
+    assert decisions.in_advance(REPAIR, preview(verified, suspicious), confirmed=False, standing=True) is None
+
+
+def test_no_confirmation_covers_what_has_neither_bounds_nor_a_routine() -> None:
+    stage = planned("expire-rows")
+    said = {"within": {"count": 10, "size": "1GiB"}, "standing": True}
+    assert decisions.in_advance(stage, object(), confirmed=True, **said) is None
 
 
 @pytest.mark.parametrize(("by", "name"), [("ada", "ada"), (None, "the person who triggered the run")])
 def test_what_was_confirmed_is_recorded_with_who_confirmed_it(by: str | None, name: str) -> None:
     said = f"{name}, by the confirm param of the run"
     drift = preview(Classification.VERIFIED_MAINTENANCE)
-    bounds = Bounds(max_versions=3, max_bytes=100)
-    assert decisions.removal_in_advance(plan(1, 1), confirmed=bounds, by=by) == said
-    assert decisions.repair_in_advance(drift, confirmed=True, by=by) == said
-    assert decisions.removal_in_advance(orphans(), confirmed=bounds, by=by) == said
+    within = {"count": 3, "size": "100B"}
+    assert decisions.in_advance(CLEANUP, plan(1, 1), confirmed=True, within=within, by=by) == said
+    assert decisions.in_advance(REPAIR, drift, confirmed=True, by=by) == said
+    assert decisions.in_advance(planned("orphans"), orphans(), confirmed=True, within=within, by=by) == said
 
 
 def test_bounds_in_a_run_that_somebody_started_are_recorded_with_their_name() -> None:
-    bounds = Bounds(max_versions=3, max_bytes=100)
-    by = decisions.removal_in_advance(plan(1, 1), confirmed=None, standing=bounds, by="ada")
+    bounds = {"max_versions": 3, "max_bytes": 100}
+    by = decisions.in_advance(CLEANUP, plan(1, 1), confirmed=False, standing=bounds, by="ada")
     assert by == "the standing approval, in a run that ada started"
+
+
+def test_a_standing_repair_is_not_for_runs_that_somebody_starts() -> None:
     drift = preview(Classification.VERIFIED_MAINTENANCE)
-    assert decisions.repair_in_advance(drift, confirmed=False, standing=True, by="ada") == by
+    assert decisions.in_advance(REPAIR, drift, confirmed=False, standing=True, by="ada") is None
+    assert decisions.in_advance(REPAIR, drift, confirmed=False, standing=True) == "the standing approval"

@@ -13,7 +13,7 @@ from omnigraph_airflow.run_facts import Failure, RunFacts
 from omnigraph_airflow.run_record import decisions_of, header_of, results_of
 from omnigraph_airflow.run_report import build
 
-from omnigraph_ops.models import CleanupStats, OptimizeReport, TableStats
+from omnigraph_ops.models import CleanupReport, CleanupStats, OptimizeReport, TableStats
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work
 from omnigraph_ops.outcomes.history.record import record_of
 from tests.support.history import header, record
@@ -47,12 +47,13 @@ def test_every_failure_of_the_report_is_in_the_record_once() -> None:
 
 
 def test_a_table_that_failed_without_a_task_of_its_own_is_in_the_record_once() -> None:
+    denied = CleanupStats(table_key="node:B", error="permission denied")
     tables = (TableStats(table_key="node:X", error="it cannot be opened"), *BROKEN.tables)
     facts = RunFacts(
         graph="/g",
         optimize=OptimizeReport(uri="/g", tables=tables),
         failures=(Failure(task_id="optimize_table", table_key="node:A", message="a file is missing", map_index=0),),
-        cleanup=(CleanupStats(table_key="node:B", error="permission denied"),),
+        reports={"cleanup": CleanupReport(uri="/g", keep_versions=1, older_than_secs=None, tables=(denied,))},
         states={"optimize_table_0": "failed"},
     )
     run = record_of(header(), results_of(facts, build(facts).attention))

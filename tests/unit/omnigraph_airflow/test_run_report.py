@@ -9,6 +9,7 @@ from omnigraph_airflow.run_report import build
 
 from omnigraph_ops.models import (
     Classification,
+    CleanupReport,
     CleanupStats,
     DriftFinding,
     OptimizeDecision,
@@ -16,6 +17,7 @@ from omnigraph_ops.models import (
     OptimizeReport,
     RepairAction,
     RepairPreview,
+    RepairReport,
     RepairRow,
     SkipReason,
     TablePlan,
@@ -118,7 +120,8 @@ def test_a_task_that_never_ran_because_of_another_fails_the_run() -> None:
 
 def test_a_table_that_cleanup_could_not_do_fails_the_run() -> None:
     stats = CleanupStats(table_key="node:A", error="permission denied")
-    assert build(RunFacts(graph="/g", cleanup=(stats,))).failed == ("node:A: permission denied",)
+    report = CleanupReport(uri="/g", keep_versions=1, older_than_secs=None, tables=(stats,))
+    assert build(RunFacts(graph="/g", reports={"cleanup": report})).failed == ("node:A: permission denied",)
 
 
 def test_rejected_drift_needs_attention() -> None:
@@ -126,7 +129,7 @@ def test_rejected_drift_needs_attention() -> None:
         chosen_options=("Reject",), digest="sha256:1", decided_by="ada", decided_at_us=1_767_323_045_000_000
     )
     still = DriftFinding(table_key="node:B", manifest_version=5, lance_head_version=6, covered=False, recoverable=False)
-    report = build(RunFacts(graph="/g", preview=PREVIEW, decisions={"repair": decision}, drift=(still,)))
+    report = build(RunFacts(graph="/g", plans={"repair": PREVIEW}, decisions={"repair": decision}, drift=(still,)))
     assert report.attention == ("node:B is drifted (5 → 6, verified_maintenance)",)
     assert "Reject by ada at 2026-01-02 03:04:05 UTC, digest `sha256:1`." in report.markdown
 
@@ -147,11 +150,11 @@ def test_what_is_drifted_is_told_from_the_graph_and_not_from_the_preview(
 ) -> None:
     """A repair that failed because its drift was gone leaves none."""
     failed = {"apply_repair": "failed"}
-    assert build(RunFacts(graph="/g", preview=PREVIEW, states=failed, drift=now)).attention == attention
+    assert build(RunFacts(graph="/g", plans={"repair": PREVIEW}, states=failed, drift=now)).attention == attention
 
 
 def test_a_preview_that_nobody_was_asked_about_names_its_digest() -> None:
-    assert "The digest of the plan is `sha256:1`." in build(RunFacts(graph="/g", preview=PREVIEW)).markdown
+    assert "The digest of the plan is `sha256:1`." in build(RunFacts(graph="/g", plans={"repair": PREVIEW})).markdown
 
 
 def test_names_from_a_graph_are_only_text_in_the_report() -> None:
@@ -184,5 +187,36 @@ def test_a_plan_without_expired_rows_asked_nobody() -> None:
         tables=(),
         digest="sha256:1",
     )
-    report = build(RunFacts(graph="/g", stages=frozenset({"expire-rows"}), row_plan=plan))
-    assert report.markdown.endswith("## Expire-rows\nNothing to remove.")
+    report = build(RunFacts(graph="/g", stages=frozenset({"expire-rows"}), plans={"expire-rows": plan}))
+    assert report.markdown.endswith("## Expire-rows\nNo rows that are older than the policies and inside the bounds.")
+
+
+def test_a_stage_that_was_carried_out_says_who_decided_what_came_of_it_and_which_tables_first() -> None:
+    rows = tuple(
+        RepairRow(
+            table_key=f"node:T{number}",
+            manifest_version=5,
+            lance_head_version=6,
+            classification=Classification.VERIFIED_MAINTENANCE if number == 99 else Classification.NO_DRIFT,
+            action=RepairAction.HEALED if number == 99 else RepairAction.NO_OP,
+        )
+        for number in range(100)
+    )
+    done = RepairReport(uri="/g", confirm=True, force=False, manifest_version=7, tables=rows, digest="sha256:1")
+    decision = Decision(chosen_options=("Approve",), digest="sha256:1", decided_by="ada")
+    facts = RunFacts(
+        graph="/g", plans={"repair": PREVIEW}, reports={"repair": done}, decisions={"repair": decision}, drift=()
+    )
+    report = build(facts)
+    assert (report.outcome, report.attention) == ("succeeded", ())
+    section = report.markdown.split("## Repair\n")[1].split("\n## ")[0]
+    assert section.startswith("Approve by ada, digest `sha256:1`.\n\n1 ")
+    assert "Tables, the first 50 of 100:" in section
+    (first, *others) = [line for line in section.splitlines() if line.startswith("| node:")]
+    assert first.startswith("| node:T99 | healed | verified_maintenance | 5 → 6 |")
+    assert len(others) == 49
+
+
+def test_a_plan_that_nobody_carried_out_is_in_the_report() -> None:
+    report = build(RunFacts(graph="/g", plans={"repair": PREVIEW}))
+    assert "Nothing was done. The plan:\n\n- Drifted: " in report.markdown

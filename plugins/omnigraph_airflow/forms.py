@@ -1,0 +1,109 @@
+"""Trigger forms from the requests of stages: the params of a DAG, and the request that a run's params make."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from airflow.sdk import Param
+
+from omnigraph_airflow.params import bound_params, confirm_param, digest_param, graph_param
+from omnigraph_ops.requests import Request, fields_of
+from omnigraph_ops.stages.stage import AnyPlanned, FormField
+
+FORCE = "force"
+"""The switch of a stage that has one, in trigger forms and in the forms of approvals."""
+_UNSAID: tuple[Any, ...] = (None, "", [], {})
+"""What the trigger form makes of an empty field, by its type."""
+
+
+def stage_params(stage: AnyPlanned) -> dict[str, Param]:
+    """Everything that a person may say to the manual DAG of a stage. Reads the graphs file."""
+    asked = request_params(stage)
+    plain = {name: param for name, param in asked.items() if not param.schema.get("section")}
+    measured = bound_params(stage.measure.noun, stage.measure.default) if stage.measure else {}
+    return {
+        "graph": graph_param(),
+        **plain,
+        "confirm": _confirm(stage),
+        **measured,
+        "digest": digest_param(),
+        **_force(stage),
+        **asked,
+    }
+
+
+def request_params(stage: AnyPlanned, *, but: Collection[str] = ()) -> dict[str, Param]:
+    """A param for every field of the stage's request that a form offers. Pure."""
+    schema = stage.request.model_json_schema()
+    defaults = stage.request.model_construct().model_dump(mode="json")
+    shown = {field.name: field for field in stage.form}
+    return {
+        field.name: _param(
+            shown.get(field.name, FormField(name=field.name)),
+            _plain(schema["properties"][field.name], schema.get("$defs", {})),
+            default=defaults[field.name],
+            help=field.help,
+            section=field.option.section,
+        )
+        for field in fields_of(stage.request)
+        if not field.option.shell_only and field.name not in but
+    }
+
+
+def form_of(stage: AnyPlanned) -> dict[str, Param]:
+    """The fields of the stage's approval; the DAG gives them to the operator, where Airflow expects them. Pure."""
+    return {FORCE: Param(False, type="boolean", title=stage.switch.title)} if stage.switch else {}
+
+
+def said(request: type[Request], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a form, as the request takes them: only what was said, and texts that Jinja made numbers. Pure."""
+    schema = request.model_json_schema()
+    properties = {name: _plain(of, schema.get("$defs", {})) for name, of in schema["properties"].items()}
+    return {
+        name: str(value) if isinstance(value, int | float) and _is_text(properties.get(name, {})) else value
+        for name, value in values.items()
+        if value not in _UNSAID
+    }
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") in ("string", ["null", "string"])
+
+
+def _param(shown: FormField, schema: dict[str, Any], *, default: Any, help: str, section: str) -> Param:
+    default = default if shown.default is None else shown.default
+    if schema.get("type") == "array" and not default:
+        schema, default = {**schema, "type": ["null", "array"]}, None
+    place: dict[str, Any] = {"section": section} if section else {}
+    title = shown.title or shown.name.replace("_", " ").capitalize()
+    return Param(default, title=title, description_md=help, **schema, **place)
+
+
+def _plain(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON schema without references, titles and defaults; `null` is one of its types. Pure."""
+    if "$ref" in schema:
+        return _plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in schema:
+        kind, *_ = (_plain(of, definitions) for of in schema["anyOf"] if of.get("type") != "null")
+        words = {"enum": [None, *kind["enum"]]} if "enum" in kind else {}
+        return {**kind, "type": ["null", kind["type"]], **words}
+    found = {key: value for key, value in schema.items() if key not in {"title", "default", "description"}}
+    if "items" in found:
+        found["items"] = _plain(found["items"], definitions)
+    if "properties" in found:
+        found["properties"] = {name: _plain(of, definitions) for name, of in found["properties"].items()}
+    return found
+
+
+def _confirm(stage: AnyPlanned) -> Param:
+    if stage.measure:
+        return confirm_param()
+    return confirm_param(alone=f"{stage.routine}, and everything else waits" if stage.routine else "the run waits")
+
+
+def _force(stage: AnyPlanned) -> dict[str, Param]:
+    if stage.switch is None:
+        return {}
+    text = f"Where the switch **{stage.switch.title}** of the approval starts."
+    return {FORCE: Param(False, type="boolean", title="Force", description_md=text)}

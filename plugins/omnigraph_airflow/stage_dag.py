@@ -1,0 +1,85 @@
+"""The manual DAG of a stage that plans first: look, ask, carry out exactly what was looked at, report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import DAG, TriggerRule
+
+from omnigraph_airflow.forms import FORCE, form_of, request_params, stage_params
+from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
+from omnigraph_airflow.operators.apply import apply_task
+from omnigraph_airflow.operators.approve import ApproveStageOperator
+from omnigraph_airflow.operators.plan import PlanStageOperator
+from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
+from omnigraph_airflow.operators.report import ReportOperator
+from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.stages.stage import AnyPlanned, Effect
+
+
+def stage_dag(name: str) -> DAG:
+    """The DAG of that stage, started by hand. Reads the graphs file."""
+    stage = planned(name)
+
+    def tasks() -> None:
+        recovery = CheckRecoveryOperator(task_id="check_recovery")
+        plan = PlanStageOperator(
+            task_id=stage.tasks.plan,
+            stage=name,
+            request={field: _of(field) for field in request_params(stage)},
+            digest=_of("digest"),
+        )
+        approve = ApproveStageOperator(
+            task_id=stage.tasks.approve,
+            stage=name,
+            params=form_of(stage),
+            plan=plan.kept,
+            **_bounds(stage),
+            **ASKED_IN_FORM,
+        )
+        report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
+
+        recovery >> plan
+        approve >> apply_task(plan) >> report
+
+    dag: DAG = manual_dag(dag_id=stage.dag_id, params=stage_params(stage), doc_md=_doc(stage))(tasks)()
+    return dag
+
+
+def _of(param: str) -> str:
+    return f"{{{{ params.{param} }}}}"
+
+
+def _bounds(stage: AnyPlanned) -> dict[str, Any]:
+    """What the form says about an approval in advance. Pure."""
+    said: dict[str, Any] = {FORCE: _of(FORCE)} if stage.switch else {}
+    if stage.measure:
+        said["within"] = {"count": _of(f"confirm_{stage.measure.noun}"), "size": _of("confirm_size")}
+    return said
+
+
+_EFFECTS = {Effect.DESTROYS: "**destroys**"}
+
+
+def _doc(stage: AnyPlanned) -> str:
+    """The page about the DAG in the UI. Pure."""
+    tasks, what = stage.tasks, stage.summary.partition(". ")[0].removesuffix(".")
+    if stage.measure:
+        alone = "what is within the bounds of the form is done, and a larger plan waits"
+    else:
+        alone = f"{stage.routine}, and any other plan waits" if stage.routine else "the run waits"
+    text = f"""# {what}
+
+| Task | What it does | Effect |
+|---|---|---|
+| `check_recovery` | finishes what a crashed optimize left, or stops | publishes what was written |
+| `{tasks.plan}` | makes the plan and keeps it in the graph | reads |
+| `{tasks.approve}` | a run without **Confirm** stops here | |
+| `{tasks.apply}` | carries out exactly what was planned | {_EFFECTS.get(stage.effect, stage.effect.value)} |
+| `report` | what happened; red when anything failed | reads |
+
+Trigger it once to look: the plan is in the log of `{tasks.plan}`, with its digest. Trigger it again with **Confirm**
+and that digest to carry out exactly what you saw. With **Confirm** alone, {alone} for an approval under
+*Required Actions*.
+"""
+    return f"{text}\n{stage.about}\n" if stage.about else text

@@ -1,0 +1,98 @@
+"""Trigger forms: the params that requests make, and the requests that params make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from omnigraph_airflow.forms import request_params, said, stage_params
+
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.requests import build
+from omnigraph_ops.stages.registry import BY_NAME, planned
+
+STARTS: dict[str, dict[str, Any]] = {
+    "repair": {"tables": None, "evidence": "sample", "force": False},
+    "cleanup": {
+        "tables": None,
+        "keep": 10,
+        "older_than": "7d",
+        "between_pins": False,
+        "expiry": None,
+        "confirm_versions": 1000,
+        "confirm_size": "10GiB",
+    },
+    "orphans": {"older_than": "7d", "quarantine": True, "confirm_files": 10_000, "confirm_size": "10GiB"},
+    "expire-rows": {"policies": None, "max_share": 0.5, "max_rows": None, "branch": None},
+}
+TYPES = {
+    ("repair", "tables"): ["null", "array"],
+    ("repair", "evidence"): "string",
+    ("cleanup", "keep"): ["null", "integer"],
+    ("cleanup", "older_than"): ["null", "string"],
+    ("cleanup", "expiry"): ["null", "object"],
+    ("orphans", "older_than"): "string",
+    ("orphans", "quarantine"): "boolean",
+    ("expire-rows", "policies"): ["null", "array"],
+    ("expire-rows", "max_share"): "number",
+}
+
+
+def request_of(stage: str, **values: Any) -> Any:
+    kind = planned(stage).request
+    return build(kind, said(kind, values))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_form_starts_from_these_values(name: str) -> None:
+    params = stage_params(planned(name))
+    common = {"graph": None, "confirm": False, "digest": None}
+    assert {key: param.value for key, param in params.items()} == {**common, **STARTS[name]}
+    for param in params.values():
+        assert param.schema["title"]
+        assert param.schema["description_md"]
+        param.resolve()
+
+
+@pytest.mark.parametrize(("stage", "name"), TYPES)
+def test_a_field_takes_the_json_that_it_took(stage: str, name: str) -> None:
+    assert request_params(planned(stage))[name].schema["type"] == TYPES[stage, name]
+
+
+def test_a_form_bounds_what_the_request_bounds() -> None:
+    cleanup, rows = request_params(planned("cleanup")), request_params(planned("expire-rows"))
+    assert cleanup["keep"].schema["minimum"] == 0
+    assert cleanup["expiry"].schema["additionalProperties"] is False
+    assert cleanup["expiry"].schema["section"] == "Snapshot expiry"
+    assert cleanup["expiry"].schema["properties"]["time_retained_secs"]["minimum"] == SHORTEST_AGE_SECONDS
+    assert rows["policies"].schema["items"]["properties"]["unit"]["enum"] == [None, "s", "ms"]
+    assert request_params(planned("repair"))["evidence"].schema["enum"] == ["counts", "sample", "full"]
+    assert "listing" not in request_params(planned("orphans"))
+
+
+def test_what_a_form_leaves_empty_is_not_asked_for() -> None:
+    found = request_of("cleanup", tables=None, keep=3, older_than=None, expiry={}, between_pins=False)
+    assert (found.tables, found.keep, found.older_than, found.expiry) == ((), 3, None, None)
+
+
+def test_zero_and_false_are_said() -> None:
+    assert request_of("cleanup", keep=0).keep == 0
+    assert request_of("orphans", quarantine=False).quarantine is False
+
+
+@pytest.mark.parametrize("terms", [{"time_retained_secs": 7200}, {"time_retained": "2h"}])
+def test_an_expiry_says_its_time_in_seconds_or_with_a_unit(terms: dict[str, Any]) -> None:
+    assert request_of("cleanup", expiry={"retain_min": 2, **terms}).expiry.time_retained == 7200
+
+
+def test_a_text_that_jinja_made_a_number_is_a_text() -> None:
+    policy = {"table": "table:a", "property": "at", "older_than": "3d"}
+    assert request_of("expire-rows", policies=[policy], branch=2024).branch == "2024"
+    with pytest.raises(InvalidInput, match="has no unit"):
+        request_of("cleanup", older_than=604800)
+
+
+def test_what_no_stage_has_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no stage 'tidy'"):
+        planned("tidy")

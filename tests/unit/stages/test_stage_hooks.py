@@ -1,0 +1,139 @@
+"""What stages tell the surfaces: their parts, what failed, what a person should look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from omnigraph_ops.models import (
+    CleanupPlan,
+    CleanupReport,
+    CleanupStats,
+    OrphanedFork,
+    OrphansPlan,
+    OrphansReport,
+    RepairPreview,
+    RepairReport,
+    RetentionPolicy,
+    TableCleanupPlan,
+)
+from omnigraph_ops.models.orphans import SkippedDataset, SparedFile, UnknownFile
+from omnigraph_ops.outcomes.history.results import RunResults
+from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS, Cleanup
+from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.registry import BY_NAME, asked_by, tasks_by_stage
+from omnigraph_ops.stages.repair.stage import Repair
+
+FORK = OrphanedFork(table_key="node:A", table_path="nodes/a", branch="old")
+STATS = CleanupStats(table_key="node:A", old_versions_removed=2, bytes_removed=10)
+REMOVED = OrphansReport(
+    uri="/g",
+    digest="sha256:1",
+    quarantine_id=None,
+    files_removed=1,
+    bytes_removed=1,
+    folders_removed=0,
+    already_gone=0,
+    spared=(),
+    failed=(),
+)
+
+
+def table(key: str, *versions: int, refused: str | None = None) -> TableCleanupPlan:
+    return TableCleanupPlan(
+        table_key=key, table_path=key, pinned_version=9, lance_head_version=9, versions=versions, refused=refused
+    )
+
+
+def cleanup(*tables: TableCleanupPlan, forks: tuple[OrphanedFork, ...] = ()) -> CleanupPlan:
+    policy = RetentionPolicy(keep_versions=1)
+    return CleanupPlan(
+        uri="/g",
+        stamp=6,
+        policy=policy,
+        planned_at_us=0,
+        expires_at_us=1,
+        tables=tables,
+        orphaned_forks=forks,
+        digest="sha256:1",
+    )
+
+
+def report(*tables: CleanupStats, **forks: tuple[OrphanedFork, ...]) -> CleanupReport:
+    return CleanupReport(uri="/g", keep_versions=None, older_than_secs=None, tables=tables, **forks)  # type: ignore[arg-type]
+
+
+def test_the_parts_of_a_cleanup_are_its_tables_with_work_and_all_forks_as_one() -> None:
+    plan = cleanup(table("node:B", 1, 2), table("node:C"), table("node:A", 1), forks=(FORK, FORK))
+    assert Cleanup().parts(plan) == ["node:B", "node:A", ORPHANED_FORKS]
+    assert Cleanup().parts(cleanup(table("node:C"))) == []
+
+
+def test_the_reports_of_parts_are_one() -> None:
+    broken = replace(FORK, error="denied")
+    parts = [report(STATS), report(orphaned_forks_removed=(FORK,), orphaned_forks_failed=(broken,))]
+    joined = Cleanup().joined(parts)
+    assert (joined.uri, joined.tables, joined.versions_removed) == ("/g", (STATS,), 2)
+    assert (joined.orphaned_forks_removed, joined.orphaned_forks_failed) == ((FORK,), (broken,))
+    assert Cleanup().failures(joined) == ("node:A: fork old: denied",)
+
+
+def test_a_cleanup_that_left_no_row_has_no_report() -> None:
+    assert Cleanup().report_in(RunResults()) is None
+    found = Cleanup().report_in(RunResults(cleanup=(STATS,), forks=(FORK,)))
+    assert found is not None
+    assert (found.tables, found.orphaned_forks_removed) == ((STATS,), (FORK,))
+
+
+def test_a_report_is_found_by_its_type() -> None:
+    assert Orphans().report_in(RunResults(orphans=REMOVED)) is REMOVED
+    assert Repair().report_in(RunResults(orphans=REMOVED)) is None
+
+
+def test_files_that_stay_are_failures() -> None:
+    stays = replace(REMOVED, failed=(SparedFile(path="nodes/a/data/x", reason="denied"),))
+    assert Orphans().failures(stays) == ("nodes/a/data/x: denied",)
+
+
+def test_what_a_plan_leaves_out_needs_attention() -> None:
+    drifted = cleanup(table("node:A", refused="it has drifted"))
+    assert Cleanup().attention(drifted, None) == ["node:A was not cleaned: it has drifted"]
+    plan = OrphansPlan(
+        uri="/g",
+        stamp=6,
+        older_than_secs=0,
+        quarantine=False,
+        planned_at_us=0,
+        expires_at_us=1,
+        cutoff=0,
+        files=(),
+        folders=(),
+        groups=(),
+        unknown=(UnknownFile(path="x", size=1),),
+        skipped=(SkippedDataset(path="nodes/a", reason="denied"),),
+    )
+    assert Orphans().attention(plan, None) == [
+        "nodes/a was not searched for orphans: denied",
+        "1 unknown file(s) lie in the graph; they are never removed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("digest", "version", "done"), [("sha256:1", 7, True), ("sha256:1", None, False), ("sha256:2", 7, False)]
+)
+def test_a_repair_that_published_the_plan_is_not_carried_out_again(
+    digest: str, version: int | None, done: bool
+) -> None:
+    plan = RepairPreview(uri="/g", stamp=6, planned_at_us=0, expires_at_us=1, rows=(), digest="sha256:1")
+    earlier = RepairReport(uri="/g", confirm=True, force=False, manifest_version=version, tables=(), digest=digest)
+    assert Repair().is_carried_out(plan, earlier) is done
+
+
+def test_every_stage_has_tasks_of_its_own() -> None:
+    ids = [task for of in tasks_by_stage().values() for task in (of.plan, of.approve, of.apply) if task]
+    assert len(ids) == len(set(ids))
+    for name, stage in BY_NAME.items():
+        assert asked_by(stage.tasks.approve) is stage
+        assert stage.name == name
+    assert asked_by("check_recovery") is None
