@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from omnigraph_ops.calibration.threshold import Calibration, Line, text
+from omnigraph_ops.calibration.threshold import Calibration, Line, calibration_view
 from omnigraph_ops.cli import main
 from omnigraph_ops.graph import Graph
 from tests.conftest import DemoGraph
@@ -30,6 +30,6 @@ def test_the_printed_variable_steers_plan(
     some = Line(fixed_seconds=1, bytes_per_second=1)
     for threshold, executor in ((size, "spark"), (size + 1, "in_process"), (None, "in_process")):
         found = Calibration(master="local[2]", in_process=some, spark=some, threshold_bytes=threshold)
-        name, _, value = text(found).splitlines()[-1].partition("=")
+        name, _, value = dict(calibration_view(found).facts)["Set"].partition("=")
         monkeypatch.setenv(name, value)
         assert planned(graph, capsys)["executor"] == executor
