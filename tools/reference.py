@@ -20,12 +20,14 @@ from typing import Any
 
 import click
 import yaml
+from omnigraph_airflow.stage_text import stage_text
 
 from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import cli
 from omnigraph_ops.config.graphs_file.overrides import variable_of
 from omnigraph_ops.config.graphs_file.schema import json_schema
 from omnigraph_ops.config.reference import settings_report
+from omnigraph_ops.stages.registry import BY_NAME
 from tools.meanings import FIELDS, KEYS, METRICS
 from tools.source import Field, Kind, classes, dictionary_keys
 
@@ -240,10 +242,13 @@ def _item(item: dict[str, Any]) -> str:
 
 def dag_texts() -> str:
     """Return the text of every DAG as the UI shows it, under the id of the DAG."""
+    files = (path for path in (ROOT / "dags").glob("omnigraph_*.py") if path.stem != "omnigraph_stages")
+    texts = {path.stem: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in files}
+    texts |= {stage.dag_id: stage_text(stage) for stage in BY_NAME.values()}
     parts = []
-    for path in sorted((ROOT / "dags").glob("omnigraph_*.py")):
-        title, _, text = (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")
-        parts.append(f"## {path.stem}\n\n{title.removeprefix('# ')}.\n\n{text.strip()}")
+    for dag_id, shown in sorted(texts.items()):
+        title, _, text = shown.partition("\n")
+        parts.append(f"## {dag_id}\n\n{title.removeprefix('# ')}.\n\n{text.strip()}")
     return "\n\n".join(parts)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from omnigraph_ops.views.readable import safe
 from omnigraph_ops.views.view import Section, View, first
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console
 
 _ELSEWHERE = "see --json"
 
@@ -73,56 +73,68 @@ def _fitted(view: View, width: int) -> str:
     out = io.StringIO()
     # NO_COLOR and TERM are its business. Nothing in a cell is markup, a number to highlight or an emoji.
     console = Console(file=out, force_terminal=True, width=width, highlight=False, markup=False, emoji=False)
-    console.print(Text(safe(view.title), style="bold"))
-    if view.facts:
-        console.print(_pairs([(name, safe(value)) for name, value in view.facts]))
+    console.print(Text(safe(view.title), style="bold"), soft_wrap=True)
+    _print_pairs(console, [(name, safe(value)) for name, value in view.facts])
     for section in map(_short, view.sections):
         console.print()
-        console.print(Text(section.title, style="bold cyan"))
-        if section.lines:
-            console.print(_pairs([("-", line) for line in section.lines]))
-        for part in _table(section, width) if section.rows else ():
-            console.print(part)
+        console.print(Text(section.title, style="bold cyan"), soft_wrap=True)
+        _print_pairs(console, [("-", line) for line in section.lines])
+        _print_table(console, section)
     return out.getvalue().removesuffix("\n")
 
 
-def _pairs(rows: Sequence[tuple[str, str]]) -> RenderableType:
-    return _grid(rows, widths=[max(len(name) for name, _ in rows), 1], styles=("dim", ""))
-
-
-def _table(table: Section, width: int) -> Iterator[RenderableType]:
-    """The rows as columns, or where their longest words do not fit beside each other, one below the other. Pure."""
+def _print_table(console: Console, table: Section) -> None:
+    """Print the rows as columns, or where their longest words do not fit beside each other, each as pairs."""
     from rich.text import Text
 
-    words = [
-        [word for cell in column for word in cell.split()] for column in zip(table.header, *table.rows, strict=True)
-    ]
-    widths = [max(map(len, found), default=1) for found in words]
-    if sum(widths) + 2 * len(widths) <= width:
-        yield _grid(table.rows, table.header, widths=widths)
+    widths = [max(map(_longest_word, column)) for column in zip(table.header, *table.rows, strict=True)]
+    if sum(widths) + 2 * len(widths) <= console.width:
+        _print_grid(console, table.rows, table.header, widths=widths)
         return
     for row in table.rows:
-        yield Text(f"  {row[0]}", style="bold")
-        if rest := [pair for pair in zip(table.header[1:], row[1:], strict=True) if pair[1]]:
-            yield _pairs([(f"  {name}", value) for name, value in rest])
+        console.print(Text(f"  {row[0]}", style="bold"), soft_wrap=True)
+        rest = zip(table.header[1:], row[1:], strict=True)
+        _print_pairs(console, [(f"  {name}", value) for name, value in rest if value])
 
 
-def _grid(
-    rows: Iterable[Sequence[str]],
+def _print_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and values beside each other; a digest or an address that does not fit is left to the terminal.
+
+    Broken into lines it could not be copied.
+    """
+    from rich.text import Text
+
+    width = max((len(name) for name, _ in rows), default=0)
+    if all(_longest_word(value) + width + 4 <= console.width for _, value in rows):
+        _print_grid(console, rows, widths=(width, 1), styles=("dim", ""))
+        return
+    for name, value in rows:
+        console.print(Text.assemble((f"  {name:<{width}}  ", "dim"), value), soft_wrap=True)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=1)
+
+
+def _print_grid(
+    console: Console,
+    rows: Sequence[Sequence[str]],
     header: Sequence[str] = (),
     *,
     widths: Sequence[int],
     styles: Sequence[str] = (),
-) -> RenderableType:
-    """Cells in columns without borders; what is wider than its column goes on below. Pure."""
+) -> None:
+    """Print cells in columns without borders, none narrower than its width; longer ones go on below."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    if not rows:
+        return
     grid = Table(box=None, show_header=bool(header), header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for number, least in enumerate(widths):
-        title = Text(header[number]) if header else ""
-        grid.add_column(title, overflow="fold", min_width=least, style=styles[number] if styles else "")
+        title, style = header[number] if header else "", styles[number] if styles else ""
+        grid.add_column(Text(title), overflow="fold", min_width=least, style=style)
     for row in rows:
         grid.add_row(*map(Text, row))
-    return Padding(grid, (0, 0, 0, 2))
+    console.print(Padding(grid, (0, 0, 0, 2)))

@@ -13,8 +13,9 @@ from omnigraph_airflow.operators.approve import ApproveStageOperator
 from omnigraph_airflow.operators.plan import PlanStageOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
+from omnigraph_airflow.stage_text import stage_text
 from omnigraph_ops.stages.registry import planned
-from omnigraph_ops.stages.stage import AnyPlanned, Effect
+from omnigraph_ops.stages.stage import AnyPlanned
 
 
 def stage_dag(name: str) -> DAG:
@@ -42,7 +43,7 @@ def stage_dag(name: str) -> DAG:
         recovery >> plan
         approve >> apply_task(plan) >> report
 
-    dag: DAG = manual_dag(dag_id=stage.dag_id, params=stage_params(stage), doc_md=_doc(stage))(tasks)()
+    dag: DAG = manual_dag(dag_id=stage.dag_id, params=stage_params(stage), doc_md=stage_text(stage))(tasks)()
     return dag
 
 
@@ -56,30 +57,3 @@ def _bounds(stage: AnyPlanned) -> dict[str, Any]:
     if stage.measure:
         said["within"] = {"count": _of(f"confirm_{stage.measure.noun}"), "size": _of("confirm_size")}
     return said
-
-
-_EFFECTS = {Effect.DESTROYS: "**destroys**"}
-
-
-def _doc(stage: AnyPlanned) -> str:
-    """The page about the DAG in the UI. Pure."""
-    tasks, what = stage.tasks, stage.summary.partition(". ")[0].removesuffix(".")
-    if stage.measure:
-        alone = "what is within the bounds of the form is done, and a larger plan waits"
-    else:
-        alone = f"{stage.routine}, and any other plan waits" if stage.routine else "the run waits"
-    text = f"""# {what}
-
-| Task | What it does | Effect |
-|---|---|---|
-| `check_recovery` | finishes what a crashed optimize left, or stops | publishes what was written |
-| `{tasks.plan}` | makes the plan and keeps it in the graph | reads |
-| `{tasks.approve}` | a run without **Confirm** stops here | |
-| `{tasks.apply}` | carries out exactly what was planned | {_EFFECTS.get(stage.effect, stage.effect.value)} |
-| `report` | what happened; red when anything failed | reads |
-
-Trigger it once to look: the plan is in the log of `{tasks.plan}`, with its digest. Trigger it again with **Confirm**
-and that digest to carry out exactly what you saw. With **Confirm** alone, {alone} for an approval under
-*Required Actions*.
-"""
-    return f"{text}\n{stage.about}\n" if stage.about else text

@@ -50,7 +50,7 @@ def test_confirm_alone_asks(dags: Any, tmp_path: Path, answer_hitl: Answer, opti
     assert (done.state, done.report["outcome"]) == {"Approve": ("success", "succeeded")}.get(
         option, ("failed", "unapproved")
     )
-    assert "1 of 3" in seen[0]["body"]
+    assert "| 1 | 3 | 33.3% |" in seen[0]["body"]
     assert ids(root) == left
 
 

@@ -50,7 +50,7 @@ def test_the_tasks_ask_before_they_act(dag: Any) -> None:
     assert dag.get_task("shelve").upstream_task_ids == {"plan_shelve", "approve_shelve"}
     assert dag.get_task("shelve").downstream_task_ids == {"report"}
     assert "# Put markers on the shelf of a graph\n" in dag.doc_md
-    assert "| `shelve` | carries out exactly what was planned | **destroys** |" in dag.doc_md
+    assert "| `shelve` | write the markers | **destroys** |" in dag.doc_md
 
 
 def test_the_form_has_the_fields_of_the_request(dag: Any) -> None:

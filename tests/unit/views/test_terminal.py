@@ -18,7 +18,7 @@ from omnigraph_ops.views.terminal import shown, text
 from omnigraph_ops.views.view import Section, View
 
 EVIL = "a\n\x1b[31m[bold]b[/bold] :smile:"
-LONG = "x" * 300
+LONG = "xxx " * 74 + "xxx"
 VIEW = View(
     title=f"verb /g — {EVIL}",
     facts=(("Policy", EVIL), ("A longer name", LONG)),
@@ -110,6 +110,21 @@ def test_a_narrow_terminal_gets_a_row_below_the_other_and_an_unknown_width_plain
         return
     lines = re.sub(r"\x1b\[[0-9;]*m", "", shown(view, terminal)).splitlines()
     assert [line.strip() for line in lines[3:]] == [row[0], "What   the whole graph", "Until  in an hour"]
+
+
+@pytest.mark.parametrize("terminal", [80], indirect=True)
+def test_what_is_copied_from_a_terminal_is_in_one_piece(terminal: TextIO) -> None:
+    digest, path = f"sha256:{'0' * 64}", "s3://bucket/" + "graphs/" * 12
+    view = View(
+        title=f"cleanup plan {path}",
+        facts=(("May be applied until", "tomorrow"), ("Digest", digest)),
+        sections=(
+            Section(title="Next", lines=(path,)),
+            Section(title="Files", header=("Path", "What"), rows=((path, "data"),)),
+        ),
+    )
+    found = shown(view, terminal)
+    assert (found.count(digest), found.count(path)) == (1, 3)
 
 
 @pytest.mark.parametrize("terminal", [80], indirect=True)
