@@ -24,7 +24,7 @@ from bench_backup import large, seconds, small
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 

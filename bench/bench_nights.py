@@ -34,7 +34,7 @@ from omnigraph_ops.lance.tables import (
     table_facts,
 )
 from omnigraph_ops.models import RewritePolicy
-from omnigraph_ops.stages.optimize.folds import uncovered_rows, waiting_for_rows
+from omnigraph_ops.stages.optimize.index_plan import uncovered_rows, waiting_for_rows
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 
 ROWS, NIGHTS = 200_000, 100

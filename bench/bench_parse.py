@@ -124,7 +124,7 @@ def _planned(session: Any, dag_id: str, tables: int) -> Any:
     from airflow.utils.state import DagRunState, TaskInstanceState
     from airflow.utils.types import DagRunTriggeredByType, DagRunType
 
-    from omnigraph_ops.lots import deal
+    from omnigraph_ops.parallel import deal
 
     dag = SerializedDagModel.get_dag(dag_id, session=session)
     now = pendulum.now("UTC")

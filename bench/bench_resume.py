@@ -19,15 +19,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.journal import attempts, open_journals
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, attempts, open_journals
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize.units import InProcessExecutor
 
 TABLE = "node:Person"
 GROUPS, ROWS, KILLS = 20, 400, 5

@@ -24,14 +24,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.adopt import begin
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
-from omnigraph_ops.coordination.throttle import Ceilings
+from omnigraph_ops.coordination.pace import Ceilings
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.rewrites import begin
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.tables import plan_tasks
 from omnigraph_ops.spark import executor as spark_executor
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
+from omnigraph_ops.stages.optimize.units import InProcessExecutor, TaskExecutor
 
 TABLE, GROUPS, ROWS, REPEATS = "node:Person", 16, 40_000, 3
 MANY = 10_000

@@ -21,7 +21,7 @@ os.environ |= spark_environment()
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.demo.wide import write_wide_table
+from omnigraph_ops.demo.tables import write_wide_table
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.spark.executor import SparkExecutor

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes
 
 _SECONDS_BETWEEN_LINES = 5.0
 Unit = Literal["bytes", "files", "tables", "rows"]

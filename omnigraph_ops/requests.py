@@ -20,9 +20,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from omnigraph_ops.durations import DURATION, duration, parse_duration
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.sizes import parse_bytes
+from omnigraph_ops.quantities import DURATION, duration, parse_bytes, parse_duration
 
 SIZE = r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
 """As in `20GiB`."""

@@ -20,12 +20,12 @@ from typing import Any
 
 import click
 import yaml
-from omnigraph_airflow.stage_text import stage_text
+from omnigraph_airflow.stage_dag import stage_text
 
 from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import cli
-from omnigraph_ops.config.graphs_file.overrides import variable_of
-from omnigraph_ops.config.graphs_file.schema import json_schema
+from omnigraph_ops.config.graph_values import variable_of
+from omnigraph_ops.config.graphs_file import json_schema
 from omnigraph_ops.config.reference import settings_report
 from omnigraph_ops.stages.registry import BY_NAME
 from tools.meanings import FIELDS, KEYS, METRICS
@@ -200,7 +200,7 @@ def _cell(text: str) -> str:
 
 def metrics_tables() -> str:
     """Return the gauges and the counters of a run; raise `ValueError` where one has no meaning here."""
-    source = ROOT / "plugins/omnigraph_airflow/metrics.py"
+    source = ROOT / "plugins/omnigraph_airflow/notify.py"
     outcomes = [field.name for field in classes(ROOT / "omnigraph_ops")["RunOutcome"].fields]
     gauges = dictionary_keys(source, "gauges")
     counters = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import httpx
 
 from omnigraph_ops.errors import InvalidInput, OpsError, OutcomeUnknown
-from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.graph.layout import new_ulid
 
 DAG_ID = "omnigraph_maintenance"
 URL = "OMNIGRAPH_OPS_AIRFLOW_URL"

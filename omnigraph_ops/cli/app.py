@@ -12,7 +12,7 @@ import rich_click as click
 from omnigraph_ops import __version__
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import GRAPH, OTHER_ADDRESSES, OUTPUT, together
-from omnigraph_ops.suggest import did_you_mean
+from omnigraph_ops.errors import did_you_mean
 
 PROGRAM = "omnigraph-ops"
 COMPLETE = "_OMNIGRAPH_OPS_COMPLETE"

@@ -60,7 +60,7 @@ def backup_verb(call: Call) -> int:
 )
 def verify_verb(call: Call) -> int:
     from omnigraph_ops.graph.opening import open_graph
-    from omnigraph_ops.outcomes.backup_places import backup_of, uri_of
+    from omnigraph_ops.outcomes.backups import backup_of, uri_of
     from omnigraph_ops.stages.backup.verify import verify_backup
     from omnigraph_ops.stages.backup.view import verify_view
 

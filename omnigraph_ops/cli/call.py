@@ -88,7 +88,7 @@ class Call:
             )
         if said["cluster"] is not None:
             # Imports Lance, which takes a second: not for `--help` and usage errors.
-            from omnigraph_ops.graph.cluster import resolve_cluster
+            from omnigraph_ops.graph.opening import resolve_cluster
 
             return resolve_cluster(said["cluster"], said["graph_id"])
         if said["graph_id"] is not None:

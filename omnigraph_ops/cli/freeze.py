@@ -84,7 +84,7 @@ def _consent_to_freeze(call: Call) -> None:
     panel="Backup",
 )
 def unfreeze_verb(call: Call) -> int:
-    from omnigraph_ops.coordination.freeze_release import unfreeze, unfreeze_all
+    from omnigraph_ops.coordination.freezes import unfreeze, unfreeze_all
     from omnigraph_ops.outcomes import audit_log
     from omnigraph_ops.stages.freeze.view import unfreeze_view
 
@@ -107,8 +107,7 @@ def unfreeze_verb(call: Call) -> int:
     panel="Backup",
 )
 def files_verb(call: Call) -> int:
-    from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
-    from omnigraph_ops.stages.freeze.files import cut_files
+    from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
     from omnigraph_ops.stages.freeze.take import read_freeze
     from omnigraph_ops.stages.freeze.view import files_view
     from omnigraph_ops.views import csv
@@ -138,7 +137,7 @@ def files_verb(call: Call) -> int:
     "holds", "List freezes and other holds: who, what, why, since when, until when. Removes ended ones.", panel=_PANEL
 )
 def holds_verb(call: Call) -> int:
-    from omnigraph_ops.stages.freeze.listing import list_holds
+    from omnigraph_ops.stages.freeze.take import list_holds
     from omnigraph_ops.stages.freeze.view import holds_view
 
     found = list_holds(call.open())
@@ -159,7 +158,7 @@ def holds_verb(call: Call) -> int:
 )
 def hold_verb(call: Call) -> int:
     from omnigraph_ops.outcomes import audit_log
-    from omnigraph_ops.stages.freeze.readers import hold_version
+    from omnigraph_ops.stages.freeze.take import hold_version
     from omnigraph_ops.stages.freeze.view import hold_view
 
     said = call.options
@@ -186,7 +185,7 @@ def hold_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def release_verb(call: Call) -> int:
-    from omnigraph_ops.stages.freeze.readers import release
+    from omnigraph_ops.stages.freeze.take import release
     from omnigraph_ops.stages.freeze.view import unfreeze_view
 
     hold_id = call.swap("hold_id")

@@ -77,7 +77,7 @@ _PENDING = "run `omnigraph-ops check` to see whether anything is pending"
 def _unexpected(error: BaseException) -> int:
     import traceback
 
-    from omnigraph_ops.storage.faults import first_line
+    from omnigraph_ops.storage.store import first_line
 
     if os.environ.get("OMNIGRAPH_OPS_TRACEBACK"):
         traceback.print_exception(error)

@@ -10,9 +10,9 @@ from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import BYTES, POSITIVE, SECONDS, TABLES, OneOf, fence, flag, together
 from omnigraph_ops.cli.planned import fence_of, fence_seconds
-from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import OpsError, UsageError
 from omnigraph_ops.models.optimize import RewritePolicy
+from omnigraph_ops.quantities import duration
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:

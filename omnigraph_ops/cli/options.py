@@ -7,11 +7,9 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from omnigraph_ops.durations import duration, parse_duration
-from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.sizes import parse_bytes
+from omnigraph_ops.errors import InvalidInput, did_you_mean
+from omnigraph_ops.quantities import duration, parse_bytes, parse_duration
 from omnigraph_ops.storage.location import locate
-from omnigraph_ops.suggest import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LIMIT = 2**32

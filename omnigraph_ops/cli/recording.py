@@ -22,16 +22,15 @@ from omnigraph_ops.errors import (
     UsageError,
 )
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.history.record import record_of
-from omnigraph_ops.outcomes.history.results import Interruption, RunResults, StageFailure, outcomes_of
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
-from omnigraph_ops.outcomes.runs.settle import settle
-from omnigraph_ops.outcomes.runs.tasks import settle_runs
-from omnigraph_ops.stages.health.snapshot import everything_now, look, versions_now
+from omnigraph_ops.outcomes.record import record_of
+from omnigraph_ops.outcomes.results import Interruption, RunResults, StageFailure, outcomes_of
+from omnigraph_ops.outcomes.run_results import audit_end, wants_audit, with_units, with_value
+from omnigraph_ops.outcomes.runs import RecordedRun, settle
+from omnigraph_ops.outcomes.task_journals import settle_runs
+from omnigraph_ops.stages.health.read import everything_now, look, versions_now
 
 _NO_RUN = (UsageError, InvalidInput, NotAGraph, UnsupportedStamp, UnknownTable, ApprovalMissing)
 """The call was wrong: there was no run. What stands in the way of a run is part of its record."""

@@ -70,10 +70,10 @@ def history_verb(call: Call) -> int:
 
 
 def _read(call: Call, graph: Graph) -> Shown:
-    from omnigraph_ops.graph.ids import now_us
+    from omnigraph_ops.graph.layout import now_us
     from omnigraph_ops.outcomes import history
-    from omnigraph_ops.outcomes.runs.settle import unsettled
-    from omnigraph_ops.outcomes.runs.tasks import unsettled_runs
+    from omnigraph_ops.outcomes.runs import unsettled
+    from omnigraph_ops.outcomes.task_journals import unsettled_runs
 
     said = call.options
     if said["run"] is not None:
@@ -101,7 +101,7 @@ def _rendered(shown: Shown, form: str) -> str:
 
 
 def _view(shown: Shown) -> View:
-    from omnigraph_ops.outcomes.history.views import list_view, run_view, trend_view
+    from omnigraph_ops.outcomes.history_views import list_view, run_view, trend_view
 
     if isinstance(shown, RunRecord):
         return run_view(shown)
@@ -109,8 +109,8 @@ def _view(shown: Shown) -> View:
 
 
 def _csv(shown: Shown) -> str:
-    from omnigraph_ops.outcomes.history import render_csv
+    from omnigraph_ops.outcomes import history_views
 
     if isinstance(shown, RunRecord):
-        return render_csv.run_csv(shown)
-    return render_csv.trend_csv(shown) if isinstance(shown, TableTrend) else render_csv.runs_csv(shown.runs)
+        return history_views.run_csv(shown)
+    return history_views.trend_csv(shown) if isinstance(shown, TableTrend) else history_views.runs_csv(shown.runs)

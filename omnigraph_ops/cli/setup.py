@@ -18,7 +18,7 @@ from omnigraph_ops.views.markdown import count
 from omnigraph_ops.views.view import Section, View
 
 if TYPE_CHECKING:
-    from omnigraph_ops.config.graphs_file import GraphEntry
+    from omnigraph_ops.config.graph_entries import GraphEntry
 
 _PANEL = "Set-up"
 
@@ -53,8 +53,7 @@ class GraphList:
     graph=False,
 )
 def graphs_verb(call: Call) -> int:
-    from omnigraph_ops.config.graphs_file import load_graphs
-    from omnigraph_ops.config.graphs_file.schema import json_schema
+    from omnigraph_ops.config.graphs_file import json_schema, load_graphs
 
     file = call.options["file"]
     if call.options["schema"]:
@@ -133,11 +132,11 @@ def settings_verb(call: Call) -> int:
     graph=False,
 )
 def calibrate_verb(call: Call) -> int:
-    from omnigraph_ops.calibration import threshold
+    from omnigraph_ops import calibration
 
     said = call.options
-    found = threshold.calibrate(master=said["master"], scratch=said["scratch"], progress=call.progress)
-    call.emit(found, threshold.calibration_view(found))
+    found = calibration.calibrate(master=said["master"], scratch=said["scratch"], progress=call.progress)
+    call.emit(found, calibration.calibration_view(found))
     return 0
 
 

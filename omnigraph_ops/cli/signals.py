@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+    from omnigraph_ops.outcomes.runs import RecordedRun
 
 _HANDLED: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from omnigraph_ops.config.settings import PREFIX, Settings, variable_of
-from omnigraph_ops.sizes import human_bytes
-from omnigraph_ops.suggest import did_you_mean
+from omnigraph_ops.errors import did_you_mean
+from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.views.view import Section, View, filled
 
 _OF_THE_SHELL = ("OMNIGRAPH_OPS_AIRFLOW_URL", "OMNIGRAPH_OPS_AIRFLOW_TOKEN", "OMNIGRAPH_OPS_TRACEBACK")

@@ -1,13 +1,68 @@
-"""What stops every stage before its first effect: something pending, the schema-apply lock, a freeze."""
+"""What stops a stage before its first effect: something pending, a lock, a freeze, a graph that is not quiet.
+
+The journal of our own operations: which sidecars are ours, and which of their runs are still alive. Kept under
+`__maintenance/operations/`; losing it never harms a graph, it only makes our own sidecars look foreign, which delays
+their recovery by the grace period.
+"""
 
 from __future__ import annotations
 
-from omnigraph_ops.coordination import journal
-from omnigraph_ops.coordination.frozen import refuse_frozen
+import time
+from dataclasses import dataclass
+
+from omnigraph_ops.coordination.fence import stale_fence
+from omnigraph_ops.coordination.freezes import refuse_frozen
+from omnigraph_ops.coordination.lease import working_holder
+from omnigraph_ops.coordination.records import Records
+from omnigraph_ops.coordination.state import OPERATIONS_DIR
 from omnigraph_ops.errors import RecoveryPending
-from omnigraph_ops.graph.contract import staging_files
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.models import QuietState
+from omnigraph_ops.storage.store import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One armed unit of ours."""
+
+    operation_id: str
+    table_key: str
+    unit: str
+    owner: str
+    started_at_us: int
+    lease_number: int = 0
+    """The number of the committer lease under which it was armed."""
+
+
+_OPERATIONS = Records(Operation)
+
+
+def note_operation(storage: Storage, operation: Operation) -> None:
+    """Note an operation before its sidecar is armed. Writes under `__maintenance/`."""
+    _OPERATIONS.write(storage, _operation_path(operation.operation_id), operation)
+
+
+def operation_of(storage: Storage, operation_id: str) -> Operation | None:
+    """Our record of an operation, None when it is not ours (or the record is lost). Reads."""
+    return _OPERATIONS.read(storage, _operation_path(operation_id))
+
+
+def forget_operation(storage: Storage, operation_id: str) -> None:
+    """Drop the record of a finished operation. Destroys only the record."""
+    storage.delete(_operation_path(operation_id))
+
+
+def sweep_operations(storage: Storage, pending: frozenset[str]) -> None:
+    """Drop records of operations that have no sidecar any more: they finished or never armed. Destroys records."""
+    for path in _OPERATIONS.paths(storage, OPERATIONS_DIR):
+        if path.rpartition("/")[2] not in pending:
+            storage.delete(path)
+
+
+def _operation_path(operation_id: str) -> str:
+    return f"{OPERATIONS_DIR}/{operation_id}.json"
 
 
 def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
@@ -43,5 +98,32 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
 
 def _is_siblings(graph: Graph, name: str) -> bool:
     """Whether a sidecar was ours, or is gone by now: disarming removes it before its record. Reads."""
-    known = journal.lookup(graph.storage, name.removesuffix(".json")) is not None
+    known = operation_of(graph.storage, name.removesuffix(".json")) is not None
     return known or name not in sidecar_names(graph.storage)
+
+
+def quiet_state(graph: Graph, quiet_seconds: float) -> QuietState:
+    """Whether the last publish is at least `quiet_seconds` old and no other run holds the lease. Reads.
+
+    Pending recovery does not count, nor does a fence of a run that was killed: the recovery check comes next and
+    decides about both.
+    """
+    age = seconds_since_publish(graph)
+    lease = working_holder(graph.storage)
+    if lease is not None:
+        return _state(graph, quiet=False, reason=f"{lease.owner} is maintaining it ({lease.purpose})", age=age)
+    if graph.is_locked() and stale_fence(graph) is None:
+        return _state(graph, quiet=False, reason="a schema apply is in progress", age=age)
+    if age < quiet_seconds:
+        return _state(graph, quiet=False, reason=f"last publish {age:.0f} s ago", age=age)
+    return _state(graph, quiet=True, reason=f"no publish for {age:.0f} s", age=age)
+
+
+def seconds_since_publish(graph: Graph) -> float:
+    """Age of the newest publish in seconds. Reads the clock."""
+    published_at = graph.published_at()
+    return max(0.0, time.time() - published_at) if published_at else 0.0
+
+
+def _state(graph: Graph, *, quiet: bool, reason: str, age: float) -> QuietState:
+    return QuietState(uri=graph.uri, quiet=quiet, reason=reason, seconds_since_publish=round(age, 1))

@@ -1,9 +1,13 @@
-"""Holds: versions that nobody's maintenance may remove for a while, each a small file in the graph.
+"""Holds and announced removals: versions that maintenance may not remove, and those that it is about to.
 
 A rewrite holds the version that it reads, a freeze holds a cut of the graph, a reader may announce what it
 reads. `cleanup` and `orphans` ask `active_holds` and nothing else. A hold ends with its expiry; one
 whose process was killed on this machine ends at once. A hold that cannot be read protects everything.
 A freeze also has Lance tags, so it is ended by `freeze.release` and never swept here.
+
+Announced removals: the versions that a cleanup is about to remove, for whoever wants to hold one of them. A cleanup
+announces before it looks for holds, and a holder places its hold before it looks for announcements. So one of the two
+always sees the other, also when the cleanup was stopped right before its effect for as long as you like.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ from enum import StrEnum
 
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
 from omnigraph_ops.coordination.records import Records
-from omnigraph_ops.coordination.state import HOLDS_DIR
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
-from omnigraph_ops.graph.ids import is_ulid, new_ulid
+from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import is_ulid, new_ulid
+from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.models.freeze import FrozenCut
 from omnigraph_ops.storage.store import Storage
 
@@ -183,3 +189,119 @@ def hold_path(hold_id: str) -> str:
     if not is_ulid(hold_id):
         raise InvalidInput(f"{hold_id!r} is not the id of a hold")
     return f"{HOLDS_DIR}/{hold_id}.json"
+
+
+_DEAD_AFTER_SECONDS = 86_400.0
+"""After so long a process on another machine, which nobody can ask, is taken for dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What a process is about to remove of one chain of a dataset."""
+
+    table_path: str
+    branch: str | None
+    versions: tuple[int, ...] | None
+    """None for the whole branch."""
+    owner: str
+    pid: int
+    machine: str
+    announced_at: float
+    """Seconds since the epoch."""
+
+    def takes(self, held: HeldVersion) -> bool:
+        """Whether it removes that version. Pure."""
+        same_chain = (self.table_path, self.branch) == (held.table_path, held.branch)
+        return same_chain and (self.versions is None or held.version in self.versions)
+
+
+_REMOVALS = Records(Removal)
+
+
+@contextlib.contextmanager
+def announced(
+    storage: Storage, table_path: str, *, branch: str | None, versions: Sequence[int] | None
+) -> Iterator[None]:
+    """Announce a removal for the block, which looks for holds and then removes. Writes under `__maintenance/`."""
+    removal = Removal(
+        table_path=table_path,
+        branch=branch,
+        versions=None if versions is None else tuple(versions),
+        owner=process_name(),
+        pid=os.getpid(),
+        machine=this_machine(),
+        announced_at=time.time(),
+    )
+    path = f"{REMOVALS_DIR}/{new_ulid()}.json"
+    _REMOVALS.write(storage, path, removal)
+    try:
+        yield
+    finally:
+        storage.delete(path)
+
+
+def refuse_removed(storage: Storage, versions: Sequence[HeldVersion]) -> None:
+    """Raise `StalePlan` when a cleanup is removing one of these versions; ask after the hold is placed. Reads."""
+    for _, removal in _REMOVALS.all(storage, REMOVALS_DIR):
+        taken = [held for held in versions if _is_active(removal) and removal.takes(held)]
+        if taken:
+            raise StalePlan(
+                f"version {taken[0].version} of {taken[0].table_path} is being removed by a cleanup ({removal.owner}); "
+                "nothing is held; hold a newer version, or try again when that cleanup has ended"
+            )
+
+
+def sweep_removals(storage: Storage) -> None:
+    """Drop the announcements of processes that are gone. Destroys them."""
+    for path, removal in _REMOVALS.all(storage, REMOVALS_DIR):
+        if not _is_active(removal):
+            storage.delete(path)
+
+
+def _is_active(removal: Removal) -> bool:
+    return is_running(removal.machine, removal.pid) and time.time() - removal.announced_at < _DEAD_AFTER_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphView:
+    """The state of every live branch, main first; branches that could not be read with the reason."""
+
+    main: BranchState
+    branches: tuple[BranchState, ...]
+    unreadable: tuple[tuple[str, str], ...]
+    holds: tuple[Hold, ...] = ()
+
+    @property
+    def live_names(self) -> frozenset[str]:
+        read = {b.branch for b in self.branches if b.branch is not None}
+        return frozenset(read | {name for name, _ in self.unreadable})
+
+    def places(self, entry: TableEntry, branch: str) -> bool:
+        """Whether the graph branch of that name keeps this table on its own Lance branch. Pure."""
+        for state in self.branches:
+            if state.branch == branch:
+                return any(e.path == entry.path and e.branch == branch for e in state.entries)
+        return False
+
+    def held(self, table_path: str, branch: str | None) -> list[tuple[int, str]]:
+        """Versions of one chain that a hold keeps, each with the hold. Pure."""
+        return [
+            (held.version, hold.label())
+            for hold in self.holds
+            for held in hold.versions
+            if held.table_path == table_path and held.branch == branch
+        ]
+
+
+def look(graph: Graph) -> GraphView:
+    """Read main, every live branch and every hold afresh; raises `CorruptGraph` for an unreadable hold. Reads."""
+    branches, unreadable = [], []
+    # The schema-apply lock is a branch too: while it lives, what it pins is protected like any other.
+    for ref in graph.lance_branches():
+        try:
+            branches.append(graph.state(ref.name))
+        except OpsError as error:
+            unreadable.append((ref.name, str(error)))
+    return GraphView(
+        main=graph.state(), branches=tuple(branches), unreadable=tuple(unreadable), holds=active_holds(graph.storage)
+    )

@@ -14,10 +14,10 @@ from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import PLANS_DIR
-from omnigraph_ops.coordination.store_clock import MOST_SECONDS_APART, clock_problem
-from omnigraph_ops.durations import moment
+from omnigraph_ops.coordination.store_check import MOST_SECONDS_APART, clock_problem
 from omnigraph_ops.errors import InvalidInput, StalePlan
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.quantities import moment
 from omnigraph_ops.storage.store import Storage
 
 _MOST_AHEAD_US = int(MOST_SECONDS_APART * 1_000_000)

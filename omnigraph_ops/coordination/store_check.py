@@ -1,14 +1,24 @@
-"""Refuse object stores without an atomic create-if-absent: every commit would be a coin toss there."""
+"""What a store must be able to do before it is trusted: create if absent, and a clock that agrees with ours.
+
+This host's clock beside the store's: what is old here must be old there, or nothing is removed for its age. Ages are
+differences between times of two clocks: the store stamps files, engines and holders of leases and holds write times of
+their own, and this host says what time it is now. A host that is days ahead finds running writes old, holds expired and
+leases dead.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 
 from omnigraph_ops.coordination.state import PROBE_PREFIX
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import ClockWrong, StorageError
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR
+from omnigraph_ops.quantities import moment
 from omnigraph_ops.storage.store import Storage
 
 _ROUNDS, _RACERS = 3, 8
@@ -48,3 +58,80 @@ def _race(storage: Storage) -> None:
 @functools.cache
 def _passed() -> set[str]:
     return set()
+
+
+MOST_SECONDS_APART = 300.0
+"""A host that keeps time by NTP is within a second, S3 itself refuses requests from 15 minutes on, and the least age at
+which anything is removed while writers work is an hour."""
+_ASKED_AGAIN_SECONDS = 300.0
+
+
+def refuse_wrong_clock(storage: Storage, consequence: str) -> None:
+    """Raise `ClockWrong` unless the store stamps a new object with about the time of this host. Writes and removes it.
+
+    Args:
+        consequence: what did not happen, for the message: `nothing was deleted`.
+    """
+    if (problem := clock_problem(storage)) is not None:
+        raise ClockWrong(f"{problem}; {consequence}; set the clock that is wrong, then run again")
+
+
+def clock_problem(storage: Storage) -> str | None:
+    """How far the two clocks are apart, None when that is little. Writes and removes an object now and then."""
+    if _is_known(storage.root):
+        return None
+    began = time.time()
+    stamped = _stamp_of_new_object(storage)
+    problem = _apart(storage, began, stamped)
+    if problem is None:
+        _known()[storage.root] = (time.monotonic(), time.time())
+    return problem
+
+
+def refuse_wrong_clock_unwritten(storage: Storage, consequence: str) -> None:
+    """The same for what only reads: by the date of the store's reply; a local disk gives none. Reads."""
+    if storage.is_local or _is_known(storage.root):
+        return
+    began = time.time()
+    date = storage.reply_headers(MAINTENANCE_DIR).get("date")
+    problem = _apart(storage, began, parsedate_to_datetime(date).timestamp()) if date else None
+    if problem is not None:
+        raise ClockWrong(f"{problem}; {consequence}; set the clock that is wrong, then run again")
+
+
+def _stamp_of_new_object(storage: Storage) -> float | None:
+    key = f"{PROBE_PREFIX}{uuid.uuid4().hex}"
+    try:
+        storage.write(key, b"what time is it")
+        return storage.stat(key).modified_at
+    finally:
+        with contextlib.suppress(StorageError):
+            storage.delete(key)
+
+
+def _apart(storage: Storage, began: float, stamped: float | None) -> str | None:
+    """The sentence about two clocks that differ; what the request took counts for neither. Reads the clock."""
+    if stamped is None:
+        return f"the store of {storage.root} does not say when an object was written"
+    ended = time.time()
+    apart = max(began - stamped, stamped - ended, 0.0)
+    if apart <= MOST_SECONDS_APART:
+        return None
+    return (
+        f"this host's clock says {moment(int(ended * 1e6))}, and the store of {storage.root} stamped a new object with "
+        f"{moment(int(stamped * 1e6))}: they are {apart:,.0f} s apart, so no age can be told"
+    )
+
+
+def _is_known(root: str) -> bool:
+    """Whether the clocks agreed a moment ago and this host's has not jumped since. Reads the clock."""
+    known = _known().get(root)
+    if known is None:
+        return False
+    passed, shown = time.monotonic() - known[0], time.time() - known[1]
+    return passed < _ASKED_AGAIN_SECONDS and abs(shown - passed) < MOST_SECONDS_APART
+
+
+@functools.cache
+def _known() -> dict[str, tuple[float, float]]:
+    return {}

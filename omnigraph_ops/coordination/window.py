@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, process_name
 from omnigraph_ops.coordination.pace import Patience, pace_of
@@ -30,19 +30,17 @@ from omnigraph_ops.errors import (
     StalePlan,
     StorageError,
 )
-from omnigraph_ops.graph.drafts import drafts_of
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.ids import new_ulid, now_us
 from omnigraph_ops.graph.lance_manifest import (
     UnreadableTransaction,
     version_record,
 )
-from omnigraph_ops.graph.publish import Ready, publish, read_ahead, version_update
-from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path, write_sidecar
-from omnigraph_ops.graph.spelling import engine_root
+from omnigraph_ops.graph.layout import new_ulid, now_us
+from omnigraph_ops.graph.publish import Ready, drafts_of, publish, read_ahead, version_update
+from omnigraph_ops.graph.sidecars import engine_root, sidecar_names, sidecar_path, write_sidecar
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, Draft
-from omnigraph_ops.lance.content import other_rows
+from omnigraph_ops.lance.evidence import other_rows
 from omnigraph_ops.lance.gateway import Dataset, live_rows
 from omnigraph_ops.models import UnitWindow
 from omnigraph_ops.storage.inventory import Stored, look_again, remove_files, remove_folder
@@ -260,7 +258,7 @@ class _Window:
 
     def _arm(self, pinned: TableEntry, keeper: LeaseKeeper) -> None:
         graph, root = self.graph, engine_root(self.graph, pinned)
-        operation = journal.Operation(
+        operation = guards.Operation(
             operation_id=self.operation_id,
             table_key=pinned.table_key,
             unit=self.unit,
@@ -268,11 +266,11 @@ class _Window:
             started_at_us=now_us(),
             lease_number=keeper.number,
         )
-        journal.record(graph.storage, operation)
+        guards.note_operation(graph.storage, operation)
         try:
             keeper.assert_held()
         except OpsError:
-            journal.forget(graph.storage, self.operation_id)
+            guards.forget_operation(graph.storage, self.operation_id)
             raise
         write_sidecar(graph, pinned, self.operation_id, root)
 
@@ -359,7 +357,7 @@ class _Window:
         graph = self.graph
         if f"{self.operation_id}.json" not in sidecar_names(graph.storage):
             # An engine opened the graph before our commit landed and withdrew the sidecar.
-            journal.forget(graph.storage, self.operation_id)
+            guards.forget_operation(graph.storage, self.operation_id)
             self.operation_id = new_ulid()
             self._arm(current, keeper)
         keeper.assert_held()
@@ -376,4 +374,4 @@ class _Window:
                 f"{error}; no row is lost, but {path} may still be there and would stop every write; "
                 "run `omnigraph-ops recover`"
             ) from error
-        journal.forget(self.graph.storage, self.operation_id)
+        guards.forget_operation(self.graph.storage, self.operation_id)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from omnigraph_ops.demo.schema import VECTOR_LENGTH, DemoProperty, DemoType
-from omnigraph_ops.graph.catalog import TableIdentity
+from omnigraph_ops.demo.spec import VECTOR_LENGTH, DemoProperty, DemoType
 from omnigraph_ops.graph.layout import fnv1a32, fnv1a64
+from omnigraph_ops.graph.schema import TableIdentity
 
 _CARDINALITY = {"min": 0, "max": None}
 

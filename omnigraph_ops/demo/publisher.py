@@ -1,7 +1,8 @@
-"""The face of the two publishers of a demo graph, and what they share."""
+"""Publish a demo graph, one publisher per stamp."""
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,9 +11,20 @@ import lance
 import pyarrow as pa
 
 from omnigraph_ops.demo.contract import DemoTable
-from omnigraph_ops.demo.tables import Dataset
-from omnigraph_ops.graph.layout import MANIFEST_DIR, STAMP_KEY, version_path
-from omnigraph_ops.graph.rows import ManifestRow, VersionMetadata
+from omnigraph_ops.demo.tables import Dataset, append, create
+from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, STAMP_KEY, new_ulid, now_us, version_path
+from omnigraph_ops.graph.schema import TableIdentity
+from omnigraph_ops.graph.state import (
+    ACTORS_SCHEMA,
+    COMMITS_SCHEMA,
+    MANIFEST_SCHEMA_3,
+    MANIFEST_SCHEMA_6,
+    ManifestRow,
+    VersionMetadata,
+    commit_metadata,
+    head_metadata,
+    manifest_table,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +114,129 @@ def merge_rows(manifest: Dataset, rows: pa.Table) -> None:
         .use_index(False)
         .execute(rows)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publisher3:
+    """The publisher of stamp 3."""
+
+    root: str
+
+    def create(self, versions: tuple[TableVersion, ...]) -> None:
+        """Create the graph manifest and the two lineage datasets. Writes."""
+        rows = [row for v in versions for row in (registration_row(v.table.key, v.table), self._row(v))]
+        manifest = create(os.path.join(self.root, MANIFEST_DIR), manifest_table(rows, MANIFEST_SCHEMA_3))
+        stamp_manifest(manifest, 3)
+        version = open_manifest(self.root, None).version
+        create(os.path.join(self.root, COMMITS_DIR), _commit_row(None, version, None))
+        create(os.path.join(self.root, ACTORS_DIR), ACTORS_SCHEMA.empty_table())
+
+    def publish(self, versions: tuple[TableVersion, ...], branch: str | None = None) -> None:
+        """Merge the versions, then append the graph commit. Writes."""
+        rows = manifest_table([self._row(v) for v in versions], MANIFEST_SCHEMA_3)
+        merge_rows(open_manifest(self.root, branch), rows)
+        commits = self._commits(branch)
+        manifest_version = open_manifest(self.root, branch).version
+        append(commits, _commit_row(branch, manifest_version, _head_of_commits(commits)))
+
+    def create_branch(self, name: str) -> None:
+        """Branch the graph manifest, then the commit graph. Writes."""
+        for dataset in (open_manifest(self.root, None), self._commits(None)):
+            dataset.create_branch(name, dataset.version)
+
+    def _commits(self, branch: str | None) -> Dataset:
+        main = lance.dataset(os.path.join(self.root, COMMITS_DIR))
+        return main if branch is None else main.checkout_version((branch, None))
+
+    def _row(self, version: TableVersion) -> ManifestRow:
+        metadata = version_metadata(self.root, version, leading_slash=False)
+        return version_row(_object_id(version.table, version.version), metadata, version)
+
+
+def _object_id(table: DemoTable, version: int) -> str:
+    return f"{table.key}${version:020d}"
+
+
+def _head_of_commits(commits: Dataset) -> str:
+    rows = commits.to_table(columns=["manifest_version", "created_at", "graph_commit_id"]).to_pylist()
+    newest = max(rows, key=lambda r: (r["manifest_version"], r["created_at"], r["graph_commit_id"]))
+    return str(newest["graph_commit_id"])
+
+
+def _commit_row(branch: str | None, manifest_version: int, parent: str | None) -> pa.Table:
+    row = {
+        "graph_commit_id": new_ulid(),
+        "manifest_branch": branch,
+        "manifest_version": manifest_version,
+        "parent_commit_id": parent,
+        "merged_parent_commit_id": None,
+        "created_at": now_us(),
+    }
+    return pa.Table.from_pylist([row], schema=COMMITS_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publisher6:
+    """The publisher of stamp 6."""
+
+    root: str
+
+    def create(self, versions: tuple[TableVersion, ...]) -> None:
+        """Create the graph manifest with its genesis commit. Writes."""
+        rows = [row for v in versions for row in (self._registration(v), self._row(v))]
+        rows += _lineage_rows(None, 1, None)
+        manifest = create(os.path.join(self.root, MANIFEST_DIR), manifest_table(rows, MANIFEST_SCHEMA_6))
+        stamp_manifest(manifest, 6)
+
+    def publish(self, versions: tuple[TableVersion, ...], branch: str | None = None) -> None:
+        """Merge versions, graph commit and head in one commit. Writes."""
+        manifest = open_manifest(self.root, branch)
+        rows = [self._row(v) for v in versions]
+        rows += _lineage_rows(branch, manifest.version + 1, _head_of_manifest(manifest))
+        merge_rows(manifest, manifest_table(rows, MANIFEST_SCHEMA_6))
+
+    def create_branch(self, name: str) -> None:
+        """Branch the graph manifest and nothing else. Writes."""
+        manifest = open_manifest(self.root, None)
+        manifest.create_branch(name, manifest.version)
+
+    def _registration(self, version: TableVersion) -> ManifestRow:
+        return registration_row(f"table:{_spelled(version.table.identity)}", version.table)
+
+    def _row(self, version: TableVersion) -> ManifestRow:
+        object_id = f"table_version:{_spelled(version.table.identity)}:{version.version:020d}"
+        return version_row(object_id, version_metadata(self.root, version, leading_slash=True), version)
+
+
+def _spelled(identity: TableIdentity | None) -> str:
+    if identity is None:
+        raise ValueError("a table of stamp 6 has an identity")
+    return f"{identity.stable_table_id:016x}:{identity.table_incarnation_id:016x}"
+
+
+def _head_of_manifest(manifest: Dataset) -> str:
+    """The newest commit visible on this branch, inherited ones included. Reads."""
+    columns = ["object_id", "table_version", "metadata"]
+    commits = manifest.to_table(columns=columns, filter="object_type = 'graph_commit'").to_pylist()
+    newest = max(commits, key=lambda r: (r["table_version"], json.loads(r["metadata"])["created_at"], r["object_id"]))
+    return str(newest["object_id"])
+
+
+def _lineage_rows(branch: str | None, manifest_version: int, parent: str | None) -> list[ManifestRow]:
+    now = now_us()
+    commit_id = new_ulid(now)
+    commit = ManifestRow(
+        object_id=commit_id,
+        object_type="graph_commit",
+        metadata=commit_metadata(parent, None, now),
+        table_key="",
+        table_version=manifest_version,
+        table_branch=branch,
+    )
+    head = ManifestRow(
+        object_id=f"graph_head:{branch or 'main'}",
+        object_type="graph_head",
+        metadata=head_metadata(commit_id, parent),
+        table_key="",
+    )
+    return [commit, head]

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph_ops.demo import tables
-from omnigraph_ops.demo.content import branch_rows, deleted_ids, load_rows, updated_rows
 from omnigraph_ops.demo.contract import DemoContract, DemoTable, contract
-from omnigraph_ops.demo.publisher import Publisher, TableVersion, table_version
-from omnigraph_ops.demo.publisher3 import Publisher3
-from omnigraph_ops.demo.publisher6 import Publisher6
-from omnigraph_ops.demo.schema import demo_types, schema_source
-from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_spec
+from omnigraph_ops.demo.publisher import Publisher, Publisher3, Publisher6, TableVersion, table_version
+from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_spec, demo_types, schema_source
+from omnigraph_ops.demo.tables import branch_rows, deleted_ids, load_rows, updated_rows
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.ids import encode_ulid
-from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE
+from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE, encode_ulid
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.location import locate
 

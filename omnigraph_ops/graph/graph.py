@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.catalog import Catalog
+from omnigraph_ops.errors import CorruptGraph, UnknownTable, unknown_table
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, version_path
 from omnigraph_ops.graph.run_context import RunContext
+from omnigraph_ops.graph.schema import Catalog, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.lance.errors import lance_errors
-from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway
+from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway, lance_errors
 from omnigraph_ops.storage.inventory import Stored, walk
 from omnigraph_ops.storage.location import is_table_path
 from omnigraph_ops.storage.store import Storage
@@ -159,3 +158,21 @@ class Graph:
         self.format.check_catalog(self.catalog, state, self.uri)
         declared = {t.table_key for t in self.catalog.tables}
         return tuple(e for e in state.entries if e.table_key in declared)
+
+
+def select_entries(graph: Graph, state: BranchState, tables: Sequence[str]) -> tuple[TableEntry, ...]:
+    """The maintained tables, or exactly those named; `UnknownTable` for a key that is not live. Pure."""
+    entries = graph.maintained(state)
+    known = {e.table_key for e in entries}
+    unknown = [key for key in tables if key not in known]
+    if unknown:
+        raise unknown_table(graph.uri, unknown[0], known, "nothing was written")
+    return tuple(e for e in entries if not tables or e.table_key in tables)
+
+
+def spec_of(graph: Graph, entry: TableEntry) -> TableSpec:
+    """The catalog's view of a maintained table. Pure."""
+    spec = graph.catalog.get(entry.table_key)
+    if spec is None:
+        raise UnknownTable(f"{entry.table_key} is not in the accepted schema of {graph.uri}")
+    return spec

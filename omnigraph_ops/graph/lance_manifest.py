@@ -295,3 +295,47 @@ def _classes() -> dict[str, Any]:
 
 _MADE = _classes()
 _Manifest, _IndexSection, _Transaction = _MADE["Manifest"], _MADE["IndexSection"], _MADE["Transaction"]
+
+
+# Operations that change no row: all that a maintenance unit may commit under its sidecar.
+CONTENT_PRESERVING = frozenset({"UpdateConfig", "CreateIndex", "ReserveFragments", "Rewrite"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Operation names in version order, up to the first version that cannot be read."""
+
+    operations: tuple[str, ...]
+    problem: str | None = None
+    records: tuple[VersionRecord, ...] = ()
+    """The commits behind the operations, one each."""
+
+    @property
+    def preserves_content(self) -> bool:
+        """Whether every version is known and none changed a row. Unknown is not. Pure."""
+        return self.problem is None and CONTENT_PRESERVING.issuperset(self.operations)
+
+
+def commits_after(storage: Storage, table_path: str, after: int, upto: int) -> tuple[VersionRecord, ...]:
+    """The commits that made the versions `after + 1 ... upto` of a table's main chain. Reads.
+
+    Raises:
+        CorruptGraph: one of them cannot be read.
+    """
+    try:
+        return tuple(version_record(storage, table_path, version) for version in range(after + 1, upto + 1))
+    except UnreadableTransaction as error:
+        raise CorruptGraph(f"{table_path}: {error}") from None
+
+
+def history(storage: Storage, table_path: str, *, after: int, upto: int) -> History:
+    """Operations of the versions `after + 1 ... upto` of a table's main chain. Reads."""
+    records: list[VersionRecord] = []
+    problem = None
+    for version in range(after + 1, upto + 1):
+        try:
+            records.append(version_record(storage, table_path, version))
+        except UnreadableTransaction as error:
+            problem = str(error)
+            break
+    return History(operations=tuple(r.operation for r in records), problem=problem, records=tuple(records))

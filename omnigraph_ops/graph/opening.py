@@ -1,9 +1,12 @@
-"""Open a graph for maintenance: which generation it is, or plain Lance, or why it is neither."""
+"""Find a graph and open it: which generation it is, or plain Lance, or why it is neither."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import CorruptGraph, NotAGraph, UnsupportedStamp
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, STAMP_KEY
 from omnigraph_ops.graph.plain import open_plain
@@ -11,11 +14,57 @@ from omnigraph_ops.graph.run_context import RunContext
 from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
-from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
-from omnigraph_ops.lance.gateway import LanceGateway
-from omnigraph_ops.storage.location import locate
-from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, LanceGateway
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess, graph_root, locate
 from omnigraph_ops.storage.store import Storage
+
+_STATE = "__cluster/state.json"
+
+
+def resolve_cluster(cluster: str, graph_id: str | None, access: StoreAccess = AMBIENT) -> str:
+    """The root of an applied graph of a cluster directory or storage root. Reads the ledger.
+
+    `cluster.yaml` is not consulted: for a cluster on S3 give its storage root itself.
+
+    Raises:
+        InvalidInput: no ledger, an unknown graph, or several graphs and none selected.
+    """
+    root = locate(cluster).root
+    graphs = _applied_graphs(Storage(root, access.s3fs(root)), cluster)
+    return graph_root(root, _select(cluster, graphs, graph_id))
+
+
+def _select(cluster: str, graphs: tuple[str, ...], graph_id: str | None) -> str:
+    listed = f"[{', '.join(graphs)}]"
+    if graph_id is not None:
+        if graph_id not in graphs:
+            raise InvalidInput(
+                f"graph `{graph_id}` is not applied in cluster `{cluster}` (applied graphs: {listed}); "
+                "declare it in cluster.yaml and run `cluster apply`, or check the id"
+            )
+        return graph_id
+    if not graphs:
+        raise InvalidInput(f"cluster `{cluster}` has no applied graphs; run `cluster apply` first")
+    if len(graphs) > 1:
+        raise InvalidInput(f"cluster `{cluster}` has {len(graphs)} graphs: {listed}; pass --graph <id> to select one")
+    return graphs[0]
+
+
+def _applied_graphs(storage: Storage, cluster: str) -> tuple[str, ...]:
+    try:
+        state: Any = json.loads(storage.read(_STATE))
+    except FileNotFoundError:
+        raise InvalidInput(f"cluster `{cluster}` has no applied state; run `cluster apply` first") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{storage.root}/{_STATE} is not valid JSON ({error})") from None
+    try:
+        if state["version"] != 1:
+            raise InvalidInput(f"{storage.root}/{_STATE} has version {state['version']!r}, expected 1")
+        resources = state["applied_revision"]["resources"]
+        return tuple(sorted(key.removeprefix("graph.") for key in resources if key.startswith("graph.")))
+    except (KeyError, TypeError, AttributeError):
+        raise InvalidInput(f"{storage.root}/{_STATE} has no applied_revision.resources object") from None
+
 
 _FORMATS: dict[int, type[Stamp3] | type[Stamp6]] = {3: Stamp3, 6: Stamp6}
 

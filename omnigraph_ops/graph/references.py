@@ -16,10 +16,9 @@ from urllib.parse import unquote
 from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import index_uuids
-from omnigraph_ops.graph.layout import INTERNAL_DATASETS
-from omnigraph_ops.graph.paths import LanceFile, Part, chain_folder, data_file_of_blob, index_id
-from omnigraph_ops.lance.files import tracked_files
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS, LanceFile, Part, chain_folder, data_file_of_blob, index_id
 from omnigraph_ops.lance.gateway import BranchRef
+from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models import SkippedDataset
 from omnigraph_ops.storage.inventory import folders_in
 

@@ -1,18 +1,90 @@
-"""Recovery sidecars: the engine's durable record of a write in flight, parsed, written and removed."""
+"""Recovery sidecars: the engine's durable record of a write in flight, and the audit of those that were finished."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
 
 from omnigraph_ops import serde
-from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.catalog import TableIdentity
+from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.graph.layout import RECOVERY_DIR
-from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.graph.layout import RECOVERIES_DIR, RECOVERY_DIR, now_us
+from omnigraph_ops.graph.schema import TableIdentity
+from omnigraph_ops.graph.state import RECOVERIES_SCHEMA, TableEntry
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.storage.location import GraphLocation, locate
 from omnigraph_ops.storage.store import Storage
+
+
+def engine_root(graph: Graph, entry: TableEntry) -> str:
+    """The root to write into a sidecar: the setting, else the absolute path we opened. Reads links.
+
+    Raises:
+        OperatorNeeded: the last publish spelled this very directory differently, so an engine that
+            opens it that way would refuse our sidecar; set `engine_root` to its spelling.
+        InvalidInput: the setting names another directory.
+    """
+    chosen = chosen_root(graph)
+    if chosen is not None:
+        return chosen
+    recorded = recorded_root(graph, entry)
+    if recorded is not None and recorded != graph.uri and _conflicts(graph, recorded):
+        raise OperatorNeeded(
+            f"{entry.table_key} was last published under the root {recorded!r}, not {graph.uri!r}; nothing was "
+            "written; set OMNIGRAPH_OPS_ENGINE_ROOT to the spelling that the engine opens this graph with"
+        )
+    return graph.uri
+
+
+def chosen_root(graph: Graph) -> str | None:
+    """The setting, None when there is none. Reads links.
+
+    Raises:
+        InvalidInput: it names another place, or no engine spells a root like that.
+    """
+    chosen = graph.settings.engine_root
+    if chosen is None:
+        return None
+    place, spelled = locate(chosen), chosen.rstrip("/")
+    if place.is_local and "://" in chosen:
+        raise InvalidInput(f"engine_root {chosen!r} is a URI, of which engines keep the path; nothing was written")
+    if not _is_place_of(graph, place, spelled):
+        raise InvalidInput(f"engine_root {chosen!r} is not the directory {graph.uri!r}; nothing was written")
+    return spelled if place.is_local else place.root
+
+
+def recorded_root(graph: Graph, entry: TableEntry) -> str | None:
+    """The root in the entry's version metadata, None where it cannot be told (S3, odd paths). Pure."""
+    path = entry.manifest_path
+    if path is None or not graph.context.location.is_local:
+        return None
+    root, found, _ = path.partition(f"/{entry.path}/")
+    if not found:
+        return None
+    return graph.format.recorded_local_root(root)
+
+
+def _conflicts(graph: Graph, recorded: str) -> bool:
+    """Whether an engine may still open this directory under `recorded`. Reads links.
+
+    A copy or a moved graph keeps paths of its old home: no engine reaches *this* directory through
+    them, so they do not count.
+    """
+    if not os.path.isabs(recorded):
+        return True
+    return os.path.exists(recorded) and os.path.samefile(recorded, graph.uri)
+
+
+def _is_place_of(graph: Graph, place: GraphLocation, spelled: str) -> bool:
+    """Whether a root leads to the graph; a relative one does so from a directory that only its engine knows. Reads."""
+    if not (place.is_local and graph.context.location.is_local):
+        return place.root == graph.uri
+    return not os.path.isabs(spelled) or (os.path.exists(spelled) and os.path.samefile(spelled, graph.uri))
+
 
 WRITER_KINDS = frozenset({"Mutation", "Load", "SchemaApply", "BranchMerge", "EnsureIndices", "Optimize"})
 
@@ -107,3 +179,65 @@ def _parse(path: str, raw: bytes, newest_version: int) -> SidecarFile:
     if path != sidecar_path(sidecar.operation_id):
         return SidecarFile(path=path, sidecar=None, problem="operation_id differs from the file name")
     return SidecarFile(path=path, sidecar=sidecar)
+
+
+ROLLED_FORWARD = "RolledForward"
+ROLLED_BACK = "RolledBack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOutcome:
+    """What happened to one table of a sidecar."""
+
+    table_key: str
+    from_version: int
+    to_version: int
+
+
+def append_audit(
+    graph: Graph,
+    sidecar: Sidecar,
+    *,
+    commit_id: str,
+    kind: str,
+    outcomes: tuple[AuditOutcome, ...],
+    created_at_us: int,
+) -> None:
+    """Append the audit row unless this operation already has one of that kind. Writes."""
+    dataset = _open_or_create(graph)
+    with lance_errors("read the recovery audit"):
+        known = dataset.to_table(columns=["operation_id", "recovery_kind"]).to_pylist()
+    if any(r["operation_id"] == sidecar.operation_id and r["recovery_kind"] == kind for r in known):
+        return
+    row = {
+        "graph_commit_id": commit_id,
+        "recovery_kind": kind,
+        "recovery_for_actor": sidecar.actor_id,
+        "operation_id": sidecar.operation_id,
+        "sidecar_writer_kind": sidecar.writer_kind,
+        "per_table_outcomes_json": _outcomes_json(outcomes),
+        "created_at": datetime.fromtimestamp(0, UTC).replace(tzinfo=None) + timedelta(microseconds=created_at_us),
+    }
+    graph.lance.strip_auto_cleanup(dataset)
+    graph.lance.append(dataset, pa.Table.from_pylist([row], schema=RECOVERIES_SCHEMA))
+
+
+def _outcomes_json(outcomes: tuple[AuditOutcome, ...]) -> str:
+    return json.dumps(
+        [{"table_key": o.table_key, "from_version": o.from_version, "to_version": o.to_version} for o in outcomes],
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def _open_or_create(graph: Graph) -> Dataset:
+    uri = graph.context.location.uri(RECOVERIES_DIR)
+    try:
+        return graph.lance.open(uri)
+    except DatasetMissing:
+        pass
+    try:
+        return graph.lance.create(uri, RECOVERIES_SCHEMA.empty_table())
+    except LanceFailure:
+        # Two recoveries may create it at once; the loser opens what the winner made.
+        return graph.lance.open(uri)

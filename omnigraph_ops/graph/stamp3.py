@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,34 +11,83 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph, PublishConflict
-from omnigraph_ops.graph.catalog import Catalog, TableSpec
-from omnigraph_ops.graph.contract import parse_properties, read_catalog
-from omnigraph_ops.graph.decode import (
+from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
+from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
+from omnigraph_ops.graph.schema import Catalog, TableSpec, parse_properties, read_catalog
+from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
+from omnigraph_ops.graph.state import (
+    ACTORS_SCHEMA,
+    COMMITS_SCHEMA,
+    MANIFEST_SCHEMA_3,
+    BranchState,
+    ManifestRow,
+    TableEntry,
+    TableUpdate,
     check_metadata,
     checked_rows,
     entry_of,
     is_live,
+    manifest_table,
     newest,
     of_type,
     sorted_entries,
 )
-from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
-from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
-from omnigraph_ops.graph.lineage3 import above, head_of, straightened
-from omnigraph_ops.graph.rows import (
-    ACTORS_SCHEMA,
-    COMMITS_SCHEMA,
-    MANIFEST_SCHEMA_3,
-    ManifestRow,
-    manifest_table,
-)
-from omnigraph_ops.graph.stamp import GraphContext, Lineage
-from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
-from omnigraph_ops.graph.text_indexes import Analyser, TextWriter
 from omnigraph_ops.lance.commits import appended_rows, drafted
-from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, lance_errors
 from omnigraph_ops.storage.store import Storage
+
+Row = Mapping[str, Any]
+
+
+def head_of(rows: Iterable[Row]) -> Row | None:
+    """The newest commit, as every reader ranks them. Pure."""
+    return max(rows, key=_rank, default=None)
+
+
+def above(head: Row | None, manifest_version: int, created: datetime) -> dict[str, Any]:
+    """What makes a row the head after `head`. Pure.
+
+    Its publish may be older than that of its parent, by a writer that was faster to append, and so may its clock: the
+    next writer would take the parent for the head and fork the lineage.
+    """
+    if head is None:
+        return {"parent_commit_id": None, "manifest_version": manifest_version, "created_at": created}
+    return {
+        "parent_commit_id": head["graph_commit_id"],
+        "manifest_version": max(manifest_version, head["manifest_version"]),
+        "created_at": max(created, head["created_at"] + timedelta(microseconds=1)),
+    }
+
+
+def straightened(rows: Iterable[Row]) -> dict[str, str]:
+    """The parents, by commit id, that rows of a forked lineage get so that it is one line. Pure.
+
+    Of the lines that begin at one commit, each goes on where the one before it ends, the oldest first.
+    """
+    children: dict[str, list[Row]] = {}
+    by_id = {row["graph_commit_id"]: row for row in rows}
+    for row in sorted(by_id.values(), key=_rank):
+        if row["parent_commit_id"] in by_id:
+            children.setdefault(row["parent_commit_id"], []).append(row)
+    moved: dict[str, str] = {}
+    # From the newest fork down: what follows a fork is a line by then.
+    for parent in sorted((p for p, found in children.items() if len(found) > 1), key=lambda p: _rank(by_id[p]))[::-1]:
+        lines = sorted(((_end(row, children), row) for row in children[parent]), key=lambda line: _rank(line[0]))
+        for (end, _), (_, first) in itertools.pairwise(lines):
+            moved[first["graph_commit_id"]] = end["graph_commit_id"]
+            children[end["graph_commit_id"]] = [first]
+        children[parent] = [lines[0][1]]
+    return moved
+
+
+def _end(row: Row, children: Mapping[str, list[Row]]) -> Row:
+    while row["graph_commit_id"] in children:
+        (row,) = children[row["graph_commit_id"]]
+    return row
+
+
+def _rank(row: Row) -> tuple[Any, ...]:
+    return row["manifest_version"], row["created_at"], row["graph_commit_id"]
 
 
 def version_object_id(table_key: str, version: int) -> str:

@@ -9,30 +9,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.catalog import Catalog, TableIdentity, TableSpec
-from omnigraph_ops.graph.contract import parse_properties, read_catalog
-from omnigraph_ops.graph.decode import (
+from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.graph.schema import Catalog, TableIdentity, TableSpec, parse_properties, read_catalog
+from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
+from omnigraph_ops.graph.state import (
+    MANIFEST_SCHEMA_6,
+    BranchState,
+    ManifestRow,
     Row,
+    TableEntry,
+    TableUpdate,
     check_metadata,
     checked_rows,
+    commit_metadata,
     entry_of,
+    head_metadata,
     is_live,
+    manifest_table,
     newest,
     of_type,
+    parse_commit_created_at,
     sorted_entries,
 )
-from omnigraph_ops.graph.layout import MANIFEST_DIR
-from omnigraph_ops.graph.rows import (
-    MANIFEST_SCHEMA_6,
-    ManifestRow,
-    commit_metadata,
-    head_metadata,
-    manifest_table,
-    parse_commit_created_at,
-)
-from omnigraph_ops.graph.stamp import GraphContext, Lineage
-from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
-from omnigraph_ops.graph.text_indexes import Analyser, TextWriter
 from omnigraph_ops.storage.store import Storage
 
 _IDENTITY = ("stable_table_id", "table_incarnation_id")

@@ -1,10 +1,148 @@
-"""The state of one graph branch: what its graph manifest publishes, as plain values."""
+"""The state of a graph branch: the rows of its graph manifest, and what they reduce to."""
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from omnigraph_ops.graph.catalog import TableIdentity
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.graph.schema import TableIdentity
+from omnigraph_ops.storage.location import GraphLocation, checked_table_path
+
+_PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
+_HEAD_FIELDS = [
+    pa.field("object_id", pa.string(), nullable=False, metadata=_PRIMARY_KEY),
+    pa.field("object_type", pa.string(), nullable=False),
+    pa.field("location", pa.string()),
+    pa.field("metadata", pa.string()),
+    pa.field("base_objects", pa.list_(pa.field("item", pa.string()))),
+    pa.field("table_key", pa.string(), nullable=False),
+]
+_IDENTITY_FIELDS = [
+    pa.field("stable_table_id", pa.uint64()),
+    pa.field("table_incarnation_id", pa.uint64()),
+]
+_TAIL_FIELDS = [
+    pa.field("table_version", pa.uint64()),
+    pa.field("table_branch", pa.string()),
+    pa.field("row_count", pa.uint64()),
+]
+
+MANIFEST_SCHEMA_3 = pa.schema(_HEAD_FIELDS + _TAIL_FIELDS)
+MANIFEST_SCHEMA_6 = pa.schema(_HEAD_FIELDS + _IDENTITY_FIELDS + _TAIL_FIELDS)
+
+COMMITS_SCHEMA = pa.schema(
+    [
+        pa.field("graph_commit_id", pa.string(), nullable=False),
+        pa.field("manifest_branch", pa.string()),
+        pa.field("manifest_version", pa.uint64(), nullable=False),
+        pa.field("parent_commit_id", pa.string()),
+        pa.field("merged_parent_commit_id", pa.string()),
+        pa.field("created_at", pa.timestamp("us"), nullable=False),
+    ]
+)
+ACTORS_SCHEMA = pa.schema(
+    [
+        pa.field("graph_commit_id", pa.string(), nullable=False),
+        pa.field("actor_id", pa.string(), nullable=False),
+        pa.field("created_at", pa.timestamp("us"), nullable=False),
+    ]
+)
+RECOVERIES_SCHEMA = pa.schema(
+    [
+        pa.field("graph_commit_id", pa.string(), nullable=False),
+        pa.field("recovery_kind", pa.string(), nullable=False),
+        pa.field("recovery_for_actor", pa.string()),
+        pa.field("operation_id", pa.string(), nullable=False),
+        pa.field("sidecar_writer_kind", pa.string(), nullable=False),
+        pa.field("per_table_outcomes_json", pa.string(), nullable=False),
+        pa.field("created_at", pa.timestamp("us"), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionMetadata:
+    """The metadata cell of a `table_version` row."""
+
+    manifest_path: str
+    manifest_size: int | None
+    e_tag: str | None
+    naming_scheme: str | None
+
+    def to_json(self) -> str:
+        """Compact JSON with the engine's key order, nulls included. Pure."""
+        return _compact(
+            {
+                "manifest_path": self.manifest_path,
+                "manifest_size": self.manifest_size,
+                "e_tag": self.e_tag,
+                "naming_scheme": self.naming_scheme,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestRow:
+    """One row of a graph manifest, either stamp; absent cells are null."""
+
+    object_id: str
+    object_type: str
+    table_key: str
+    location: str | None = None
+    metadata: str | None = None
+    identity: TableIdentity | None = None
+    table_version: int | None = None
+    table_branch: str | None = None
+    row_count: int | None = None
+
+
+def manifest_table(rows: list[ManifestRow], schema: pa.Schema) -> pa.Table:
+    """Rows as an Arrow table with exactly the types the engine's readers expect. Pure."""
+    columns: dict[str, list[object]] = {
+        "object_id": [r.object_id for r in rows],
+        "object_type": [r.object_type for r in rows],
+        "location": [r.location for r in rows],
+        "metadata": [r.metadata for r in rows],
+        "base_objects": [None for _ in rows],
+        "table_key": [r.table_key for r in rows],
+        "stable_table_id": [r.identity.stable_table_id if r.identity else None for r in rows],
+        "table_incarnation_id": [r.identity.table_incarnation_id if r.identity else None for r in rows],
+        "table_version": [r.table_version for r in rows],
+        "table_branch": [r.table_branch for r in rows],
+        "row_count": [r.row_count for r in rows],
+    }
+    return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def commit_metadata(parent: str | None, actor: str | None, created_at_us: int) -> str:
+    """The metadata cell of a `graph_commit` row; absent keys are omitted. Pure."""
+    cells: dict[str, object] = {"parent_commit_id": parent, "actor_id": actor}
+    return _compact({k: v for k, v in cells.items() if v is not None} | {"created_at": created_at_us})
+
+
+def head_metadata(head: str, parent: str | None) -> str:
+    """The metadata cell of a `graph_head` row. Pure."""
+    return _compact({"head_commit_id": head} | ({} if parent is None else {"parent_commit_id": parent}))
+
+
+def parse_commit_created_at(metadata: str | None) -> int:
+    """Microseconds since the epoch of a `graph_commit` row; 0 where it cannot be told. Pure."""
+    try:
+        return int(json.loads(metadata or "")["created_at"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return 0
+
+
+def _compact(data: Mapping[str, object]) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +188,84 @@ class TableUpdate:
     version: int
     row_count: int
     metadata_json: str
+
+
+Row = dict[str, Any]
+
+
+def checked_rows(rows: pa.Table, schema: pa.Schema, root: str) -> pa.Table:
+    """The rows after checking that the columns are what the engine requires. Pure."""
+    for field in schema:
+        index = rows.schema.get_field_index(field.name)
+        if index < 0 or rows.schema.field(index).type != field.type:
+            found = "missing" if index < 0 else str(rows.schema.field(index).type)
+            raise CorruptGraph(
+                f"{root}/__manifest column {field.name} is {found}, expected {field.type}; nothing was written"
+            )
+    return rows
+
+
+def of_type(rows: pa.Table, object_type: str) -> pa.Table:
+    """The rows of one kind; kinds this tool does not know are skipped, as the engine does. Pure."""
+    return rows.filter(pc.equal(rows.column("object_type"), object_type))
+
+
+def newest(rows: pa.Table, key: Sequence[str]) -> list[Row]:
+    """Per key, given by its columns, the row with the greatest `table_version`. Pure.
+
+    A graph manifest keeps a row for every version ever published: only those that count become Python values.
+    """
+    versions = rows.column("table_version")
+    if versions.null_count:
+        row = rows.filter(versions.is_null()).column("object_id")[0].as_py()
+        raise CorruptGraph(f"__manifest row {row!r} has no table_version; nothing was written")
+    order: list[tuple[str, str]] = [(name, "ascending") for name in key]
+    ranked = rows.take(pc.sort_indices(rows, [*order, ("table_version", "descending")]))
+    first = np.ones(ranked.num_rows, dtype=bool)
+    if ranked.num_rows > 1:
+        first[1:] = False
+        for name in key:
+            column = ranked.column(name)
+            first[1:] |= pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
+    result: list[Row] = ranked.filter(pa.array(first)).to_pylist()
+    return result
+
+
+def is_live(version: Row, tombstone: Row | None) -> bool:
+    """A table is live unless a tombstone at or past its newest version hides it. Pure."""
+    return tombstone is None or bool(tombstone["table_version"] < version["table_version"])
+
+
+def check_metadata(row: Row) -> None:
+    """Refuse a version row whose metadata no engine can decode: it would break every open. Pure."""
+    try:
+        decoded = json.loads(row["metadata"] or "")
+        valid = isinstance(decoded, dict) and isinstance(decoded.get("manifest_path"), str)
+    except (ValueError, RecursionError):
+        valid = False
+    if not valid:
+        raise CorruptGraph(f"__manifest row {row['object_id']!r} has undecodable metadata; nothing was written")
+
+
+def entry_of(location: GraphLocation, table_key: str, path: str | None, row: Row, **extra: Any) -> TableEntry:
+    """A live entry from its registration and its newest version row. Reads links."""
+    if not path:
+        raise CorruptGraph(f"__manifest registers {table_key} without a location; nothing was written")
+    return TableEntry(
+        table_key=table_key,
+        path=checked_table_path(location, path),
+        version=int(row["table_version"]),
+        branch=row["table_branch"],
+        row_count=row["row_count"],
+        manifest_path=json.loads(row["metadata"])["manifest_path"],
+        **extra,
+    )
+
+
+def sorted_entries(entries: Iterable[TableEntry], root: str) -> tuple[TableEntry, ...]:
+    """Entries by key; two live tables with one key are corruption. Pure."""
+    ordered = sorted(entries, key=lambda e: e.table_key)
+    for left, right in itertools.pairwise(ordered):
+        if left.table_key == right.table_key:
+            raise CorruptGraph(f"{root}/__manifest has two live tables {left.table_key!r}; nothing was written")
+    return tuple(ordered)

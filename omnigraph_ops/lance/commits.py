@@ -23,8 +23,7 @@ from lance import LanceDataset, optimize
 from lance.dataset import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph_ops.lance.errors import CommitConflict, LanceFailure, lance_errors
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, lance_errors
 from omnigraph_ops.lance.rewrites import Sources, current, result_sources
 
 OPERATION_PROPERTY = "omnigraph_ops.operation"

@@ -12,8 +12,7 @@ from typing import Any
 from lance import optimize as lance_optimize
 from lance.file import LanceFileReader
 
-from omnigraph_ops.lance.errors import LanceFailure, lance_errors
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceGateway
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceFailure, LanceGateway, lance_errors
 
 Sources = frozenset[tuple[int, str]]
 """Fragments by id and fingerprint: the same fingerprint is the same files with the same deleted rows."""

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.lance.errors import lance_errors
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import Dataset, lance_errors
 from omnigraph_ops.models.retention import EpochUnit
 
 _UNITS = {

@@ -9,8 +9,7 @@ from typing import Any
 
 from lance import optimize as lance_optimize
 
-from omnigraph_ops.lance.errors import lance_errors
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.

@@ -15,27 +15,11 @@ from omnigraph_ops.models.cleanup import (
     SnapshotExpiry,
     TableCleanupPlan,
 )
-from omnigraph_ops.models.evidence import (
-    BranchEvidence,
-    ColumnEvidence,
-    Coverage,
-    DriftEvidence,
-    EvidenceTier,
-    IndexEvidence,
-    RowChange,
-    ShownRow,
-    ShownValue,
-    TierCost,
-    TransactionProperty,
-    VersionEvidence,
-)
 from omnigraph_ops.models.health import (
     HealthPart,
     HealthReport,
-    TableHealth,
-)
-from omnigraph_ops.models.observe import (
     QuietState,
+    TableHealth,
 )
 from omnigraph_ops.models.optimize import (
     PATIENCE,
@@ -79,11 +63,23 @@ from omnigraph_ops.models.recovery import (
     UnlockReport,
 )
 from omnigraph_ops.models.repair import (
+    BranchEvidence,
     Classification,
+    ColumnEvidence,
+    Coverage,
+    DriftEvidence,
+    EvidenceTier,
+    IndexEvidence,
     RepairAction,
     RepairPreview,
     RepairReport,
     RepairRow,
+    RowChange,
+    ShownRow,
+    ShownValue,
+    TierCost,
+    TransactionProperty,
+    VersionEvidence,
 )
 
 __all__ = [

@@ -1,8 +1,18 @@
-"""Health: what every table costs its readers, as facts, parts and one score."""
+"""What is seen of a graph: whether it is quiet, and what every table costs its readers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietState:
+    """Whether a graph is quiet enough to maintain."""
+
+    uri: str
+    quiet: bool
+    reason: str
+    seconds_since_publish: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

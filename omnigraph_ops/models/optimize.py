@@ -255,3 +255,19 @@ class OptimizeReport:
 def amplification(rewritten: int, ingested: int | None) -> float | None:
     """Bytes rewritten per byte ingested. Pure."""
     return round(rewritten / ingested, 3) if ingested else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOutcome:
+    """Statistics, or one sentence and whether the same submit may succeed later."""
+
+    stats: TableStats | None = None
+    error: str | None = None
+    retryable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """How long each rewrite of a submit took, in the order of its arguments."""
+
+    of_each: tuple[float, ...]

@@ -1,11 +1,172 @@
-"""Repair: classified drift, previews, reports."""
+"""Repair: classified drift, the evidence about it, previews, reports.
+
+Evidence about the drift of one table: what differs between its published version and its Lance HEAD. A field is None
+where the tier that was run does not know. Values of rows are text for a person: short, on one line, without control
+characters.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.models.evidence import DriftEvidence
+
+class EvidenceTier(StrEnum):
+    """How much is read to find out what differs."""
+
+    COUNTS = "counts"
+    """Metadata only; no data file is read."""
+    SAMPLE = "sample"
+    """Rows added, removed and rewritten by stable row id, and a handful of them in full."""
+    FULL = "full"
+    """Every value of every fragment that is not the same file on both sides."""
+
+
+class RowChange(StrEnum):
+    """What happened to a row past the pin."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierCost:
+    """What a tier reads from this table; measured for the tier that was run."""
+
+    tier: EvidenceTier
+    estimated_bytes: int
+    """Bytes of data files, both versions together."""
+    at_least: bool = False
+    """The estimate leaves blobs out: Lance does not list their bytes."""
+    measured_bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownValue:
+    """One column of a shown row; a side is None where the row or the column does not exist."""
+
+    column: str
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRow:
+    """One row that differs."""
+
+    row_id: int
+    change: RowChange
+    values: tuple[ShownValue, ...]
+    columns_omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnEvidence:
+    """One column on both sides; digests and counts cover the rows that were compared, by row id."""
+
+    column: str
+    type_before: str | None
+    """None: the column was added past the pin."""
+    type_after: str | None
+    """None: the column was dropped past the pin."""
+    digest_before: str | None = None
+    digest_after: str | None = None
+    equal: bool | None = None
+    """Whether the same rows hold the same values."""
+    rows_changed: int | None = None
+    """Rows that both sides have, with other values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of a table version an index knows."""
+
+    fragments_covered: int
+    fragments: int
+    rows_covered: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEvidence:
+    """Coverage of one index; a side is None where the index does not exist."""
+
+    name: str
+    columns: tuple[str, ...]
+    before: Coverage | None
+    after: Coverage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionProperty:
+    """A property that the writer attached to its transaction, e.g. the commit message."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionEvidence:
+    """Who could have made one version past the pin, and when."""
+
+    version: int
+    operation: str | None
+    """None when it cannot be read; `problem` says why."""
+    committed_at_us: int | None = None
+    read_version: int | None = None
+    writer: str | None = None
+    """Library and release that wrote the version, e.g. `lance 7.0.0`."""
+    predicate: str | None = None
+    """The condition of a Delete."""
+    properties: tuple[TransactionProperty, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchEvidence:
+    """How one branch of the graph reads the table; None for main."""
+
+    branch: str | None
+    version: int | None
+    """The version it publishes, None when the branch cannot be read."""
+    fork: str | None = None
+    """The Lance branch of the table that owns the version, None for the main chain."""
+    sees_change: bool | None = None
+    """Whether publishing changes what its readers see; None when unknown."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftEvidence:
+    """Everything that one tier found out about the drift of one table."""
+
+    tier: EvidenceTier
+    costs: tuple[TierCost, ...] = ()
+    content_equal: bool | None = None
+    """Proven equal or different by stable row id; None when this tier does not prove either."""
+    content_reason: str = ""
+    rows_before: int | None = None
+    rows_after: int | None = None
+    rows_added: int | None = None
+    rows_removed: int | None = None
+    rows_changed: int | None = None
+    """`full`: rows with other values. `sample`: rows that Lance records as written past the pin."""
+    fragments_before: int | None = None
+    fragments_after: int | None = None
+    fragments_identical: int | None = None
+    """Fragments whose files, deletions and row ids are the same on both sides."""
+    columns: tuple[ColumnEvidence, ...] = ()
+    indexes: tuple[IndexEvidence, ...] = ()
+    versions: tuple[VersionEvidence, ...] = ()
+    versions_omitted: int = 0
+    branches: tuple[BranchEvidence, ...] = ()
+    shown: tuple[ShownRow, ...] = ()
+    if_published: tuple[str, ...] = ()
+    if_not_published: tuple[str, ...] = ()
+    problem: str | None = None
+    """What could not be read; the evidence is then incomplete."""
 
 
 class Classification(StrEnum):

@@ -15,11 +15,11 @@ from typing import TypedDict
 
 from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.state import AUDIT_DIR
-from omnigraph_ops.durations import moment
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader
 from omnigraph_ops.models.runs import TaskAttempt
+from omnigraph_ops.quantities import moment
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views.view import Section, View, filled
 

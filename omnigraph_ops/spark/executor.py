@@ -8,12 +8,12 @@ from functools import partial
 from pyspark import SparkContext, TaskContext
 
 from omnigraph_ops.config.settings import MIB
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome, perform
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.models import Executor
-from omnigraph_ops.storage.options import lance_options
+from omnigraph_ops.storage.location import lance_options
 
 # With one thread per task these bound a worker's memory whatever the size of the table.
 _BATCH_ROWS = 4096

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models.optimize import Seconds
 from omnigraph_ops.spark.executor import SparkExecutor
-from omnigraph_ops.spark.measured import Seconds
 from omnigraph_ops.stages.optimize import optimize_table
 
 

@@ -17,17 +17,16 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.errors import OpsError, StorageError, TransientError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import RewritePolicy, TableStats
+from omnigraph_ops.models.optimize import SubmitOutcome
 from omnigraph_ops.progress import About, Lines
 from omnigraph_ops.spark.executor import SparkExecutor
 from omnigraph_ops.stages.optimize import optimize_table
 from omnigraph_ops.stages.recovery.recover import recover
-from omnigraph_ops.storage.location import locate
-from omnigraph_ops.storage.options import s3fs_options
+from omnigraph_ops.storage.location import locate, s3fs_options
 from omnigraph_ops.storage.store import Storage
 
 

@@ -11,15 +11,17 @@ import functools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from omnigraph_ops.errors import StorageError
-from omnigraph_ops.storage.faults import reason_of
-from omnigraph_ops.storage.store import Storage, translated
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.storage.store import Storage, reason_of, translated
 
 WORKERS = 16
 BULK = 1000
@@ -274,3 +276,22 @@ def _move(storage: Storage, source: str, target: str) -> None:
         if storage.stat(target).size != storage.stat(source).size:
             raise StorageError(f"the copy of {source} is incomplete")
         storage.delete(source)
+
+
+_BATCH = 4096
+
+
+def parquet_rows(path: str, names: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Every row as a dictionary of the columns with these names, batch by batch. Reads.
+
+    Raises:
+        InvalidInput: it is not Parquet, is damaged, or holds what Python has no value for.
+    """
+    try:
+        file = pq.ParquetFile(path)
+        columns = [name for name in file.schema_arrow.names if name.strip().lower() in names]
+        for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
+            yield from batch.to_pylist()
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InvalidInput(f"cannot read the inventory {path}: {reason}; nothing was deleted") from None

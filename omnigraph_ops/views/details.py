@@ -6,7 +6,7 @@ from collections import Counter
 
 from omnigraph_ops.models import OptimizeReport, OrphansReport, RepairReport, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.retention import RowRetentionReport
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes
 
 
 def amplification(report: OptimizeReport) -> str:

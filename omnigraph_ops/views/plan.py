@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from omnigraph_ops.durations import moment
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.views.view import Section, View, first
 
 MOST_ROWS = 1000

@@ -14,7 +14,7 @@ import runpy
 
 from airflow.sdk import DAG
 
-from omnigraph_airflow.dag_folder import DAGS_FOLDER, GRAPHS_CHECK
+from omnigraph_airflow import DAGS_FOLDER, GRAPHS_CHECK
 
 
 def _dags() -> dict[str, DAG]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from omnigraph_airflow.run_record import decision_of
+from omnigraph_airflow.run_facts import decision_of
 from omnigraph_airflow.task_run import run_of
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError
 from omnigraph_ops.outcomes import audit_log
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from omnigraph_airflow.decisions import Decision
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.runs import UnitRecord
-    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+    from omnigraph_ops.outcomes.runs import RecordedRun
     from omnigraph_ops.storage.store import Storage
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.dag_processing.bundles.local import LocalDagBundle
 
-from omnigraph_airflow.dag_folder import DAGS_FOLDER
+from omnigraph_airflow import DAGS_FOLDER
 
 
 class OmnigraphDagBundle(LocalDagBundle):

@@ -10,17 +10,13 @@ from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTi
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
-from omnigraph_airflow.maintained import maintained_asset
-from omnigraph_airflow.nightly import Night, nightly_dag
-from omnigraph_airflow.nightly_params import stage_params
-from omnigraph_airflow.notify import callbacks, deadline_callback
+from omnigraph_airflow.nightly import Night, nightly_dag, stage_params
+from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
 from omnigraph_airflow.params import with_defaults
 from omnigraph_airflow.sensors.quiet_graph import Hours
-from omnigraph_ops.config.graphs_file import GraphEntry, Notifier
-from omnigraph_ops.config.graphs_file.kinds import hours_of
-from omnigraph_ops.config.graphs_file.model import Retention, span
-from omnigraph_ops.durations import parse_duration
-from omnigraph_ops.sizes import parse_bytes
+from omnigraph_ops.config.graph_entries import GraphEntry, Notifier, Retention, span
+from omnigraph_ops.config.graph_values import hours_of
+from omnigraph_ops.quantities import parse_bytes, parse_duration
 
 NEVER_ON_SPARK = 2**62
 """No rewrite has so many bytes."""

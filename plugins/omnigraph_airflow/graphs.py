@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Variable
 
-from omnigraph_ops.config.graphs_file.kinds import NAME
+from omnigraph_ops.config.graph_values import NAME
 from omnigraph_ops.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from omnigraph_ops.config.graphs_file import GraphEntry, Reading
+    from omnigraph_ops.config.graph_entries import GraphEntry
+    from omnigraph_ops.config.graphs_file import Reading
 
 VARIABLE = "omnigraph_graphs_file"
 ENVIRONMENT = "OMNIGRAPH_GRAPHS_FILE"

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
-from omnigraph_airflow.addresses import PAGES, base_path
+from omnigraph_airflow import PAGES, base_path
 from omnigraph_airflow.graphs import is_name
 from omnigraph_ops.stages.registry import BY_NAME
 

@@ -12,10 +12,9 @@ from airflow.sdk import DAG, Asset, Param, TriggerRule
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import form_of
+from omnigraph_airflow.forms import form_of, request_params
 from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
-from omnigraph_airflow.nightly_params import night_params
 from omnigraph_airflow.notify import Told
 from omnigraph_airflow.operators.apply import apply_task
 from omnigraph_airflow.operators.approve import ApproveStageOperator
@@ -30,9 +29,93 @@ from omnigraph_airflow.operators.plan import PlanStageOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+from omnigraph_airflow.params import bound_params, budget_params, graph_param
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
 from omnigraph_ops.models import Executor
 from omnigraph_ops.stages.registry import planned
+
+ADVANCE = "Approve in advance"
+_ALL_TABLES = ("tables",)
+"""A night is for the whole graph."""
+
+
+def night_params() -> dict[str, Param]:
+    """Everything that a person may say about one night. Pure."""
+    return {
+        "graph": graph_param(named=False),
+        **stage_params(),
+    }
+
+
+def stage_params() -> dict[str, Param]:
+    """The same without the graph, for a DAG that has its own. Pure."""
+    return {
+        **request_params(planned("cleanup"), but=_ALL_TABLES),
+        "spark_threshold": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            title="Spark from (bytes)",
+            description_md="Rewrites of at least this many bytes run on Spark. Empty: the deployment's setting.",
+        ),
+        "quiet_seconds": Param(
+            300,
+            type="integer",
+            minimum=0,
+            title="Quiet seconds",
+            description_md="Start only after nobody has published for this long.",
+        ),
+        **budget_params(),
+        **request_params(planned("repair"), but=_ALL_TABLES),
+        **_repair_params(),
+        **_cleanup_params(),
+    }
+
+
+def _repair_params() -> dict[str, Param]:
+    return {
+        "force_repair": Param(
+            False,
+            type="boolean",
+            title="Force repair",
+            description_md="Where the switch of the repair approval starts: whether an approved repair also "
+            "publishes drift that is **not** verified maintenance.",
+        ),
+        "confirm_repair": Param(
+            False,
+            type="boolean",
+            title="Confirm the repair now",
+            section=ADVANCE,
+            description_md="Publish verified maintenance without asking. Other drift still waits for a person.",
+        ),
+    }
+
+
+def _cleanup_params() -> dict[str, Param]:
+    return {
+        "confirm_cleanup": Param(
+            False,
+            type="boolean",
+            title="Confirm the cleanup now",
+            section=ADVANCE,
+            description_md="Remove without asking, up to the bounds below.",
+        ),
+        **bound_params("versions", 1000, section=ADVANCE),
+        "standing_approval": Param(
+            None,
+            type=["null", "object"],
+            title="Standing approval of cleanups",
+            section=ADVANCE,
+            properties={
+                "max_versions": {"type": "integer", "minimum": 0},
+                "max_bytes": {"type": "integer", "minimum": 0},
+            },
+            additionalProperties=False,
+            description_md='Bounds, as in `{"max_versions": 500, "max_bytes": 1000000000}`. '
+            "A plan outside them waits for a person.",
+        ),
+    }
+
 
 FINISH_WITHIN = timedelta(hours=3)
 """How long a run may go on after the last moment at which an approval is answered."""
@@ -84,7 +167,7 @@ def nightly_dag(night: Night) -> DAG:
         catchup=False,
         max_active_runs=1,
         dagrun_timeout=_longest(night),
-        # Only what may succeed later is raised as retryable (omnigraph_airflow.errors).
+        # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
         default_args={
             "graph": night.graph,
             "owner": night.owner,

@@ -1,17 +1,122 @@
-"""Tells people: the notifiers of a graphs file, imported when they are needed and not at every parse."""
+"""Tells others of a run: the notifiers of a graphs file, the asset of the graph, Airflow's metrics."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Asset
 from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.observability import stats
+
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.models.history import Work
+from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
-    from omnigraph_ops.config.graphs_file import Notifier
+    from omnigraph_airflow.run_facts import RunFacts
+    from omnigraph_ops.config.graph_entries import Notifier
+    from omnigraph_ops.graph import Graph
+    from omnigraph_ops.models.history import RunRecord
+
+
+def maintained_asset(name: str) -> Asset:
+    """The asset that a good night of this graph updates. Pure."""
+    return Asset(name=f"omnigraph://{name}", uri=f"omnigraph://{name}")
+
+
+def update_of(facts: RunFacts, graph: Graph | None, *, run_id: str, outcome: str) -> dict[str, Any]:
+    """What the event says: the graph's version, and what the run did. The keys are documented. Reads the graph."""
+    tables = facts.optimize.tables if facts.optimize else ()
+    outcomes = (facts.outcome_of(stage) for stage in BY_NAME.values())
+    work = Work.of(w for done in outcomes if done for w in (done.work, *(table.work for table in done.tables)))
+    return {
+        "run_id": run_id,
+        **_version(graph),
+        "outcome": outcome,
+        "tables_optimized": sum(t.committed for t in tables),
+        "fragments_removed": sum(t.fragments_removed for t in tables),
+        "fragments_added": sum(t.fragments_added for t in tables),
+        "bytes_rewritten": sum(t.bytes_rewritten for t in tables),
+        "versions_removed": work.versions_removed,
+        "bytes_reclaimed": work.bytes_reclaimed,
+    }
+
+
+def _version(graph: Graph | None) -> dict[str, Any]:
+    """The version that readers of the graph see now, None where it has none or cannot be read. Reads."""
+    if graph is None:
+        return {"manifest_version": None, "tables": None}
+    try:
+        state = graph.state()
+    except OpsError:
+        return {"manifest_version": None, "tables": None}
+    version = state.manifest_version if graph.format.publishes else None
+    return {"manifest_version": version, "tables": len(state.entries)}
+
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST = 80
+
+
+def emit_metrics(record: RunRecord, graph: str) -> None:
+    """Send what a run left; a metric that cannot be sent is a line in the log. Sends datagrams."""
+    prefix = f"omnigraph.{metric_name(graph)}"
+    try:
+        for name, value in gauges(record).items():
+            stats.gauge(f"{prefix}.{name}", value)
+        for name, count in counters(record).items():
+            stats.incr(f"{prefix}.{name}", count)
+    except Exception as error:
+        # The run is over and recorded; no monitoring may turn it red.
+        logging.getLogger(__name__).warning("The metrics of this run were not sent: %s", error)
+
+
+def metric_name(graph: str) -> str:
+    """One segment of a metric's name: the graph's name in the graphs file, or the last part of its place. Pure."""
+    last = graph.rstrip("/").rpartition("/")[2]
+    return _NO_NAME.sub("_", last).strip("_")[:_LONGEST] or "graph"
+
+
+def gauges(record: RunRecord) -> dict[str, float]:
+    """How the graph stands after the run; what nobody knows is not sent. Pure."""
+    after, work, counts = record.after, record.work, record.counts
+    known = {
+        "run_seconds": record.seconds,
+        "tables_succeeded": counts.succeeded,
+        "tables_failed": counts.failed,
+        "tables_nothing_to_do": counts.nothing_to_do,
+        "tables_interrupted": counts.interrupted,
+        "rows": after.rows,
+        "fragments": after.fragments,
+        "versions": after.versions,
+        "data_bytes": after.data_bytes,
+        "dead_bytes": after.dead_bytes,
+        "deleted_share": after.deleted_share,
+        "unindexed_share": after.unindexed_share,
+        "health_score": after.score,
+        "write_amplification": work.write_amplification,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def counters(record: RunRecord) -> dict[str, int]:
+    """What the run did; nothing is sent of what it did not do. Pure."""
+    work = record.work
+    done = {
+        f"runs_{record.outcome.value}": 1,
+        "bytes_rewritten": work.bytes_rewritten,
+        "bytes_reclaimed": work.bytes_reclaimed,
+        "versions_removed": work.versions_removed,
+        "files_removed": work.files_removed,
+        "preempted": work.preempted or 0,
+    }
+    return {name: count for name, count in done.items() if count}
+
 
 _log = logging.getLogger(__name__)
 

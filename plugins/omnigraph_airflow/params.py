@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from omnigraph_airflow.graphs import default_graph, graphs_offered
-from omnigraph_ops.durations import DURATION
+from omnigraph_ops.quantities import DURATION
 from omnigraph_ops.requests import SIZE
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_ops.errors import GraphFrozen
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models import SkipReason, TableStats
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def budget_from(max_bytes: Any, max_tables: Any, deadline: Any) -> Budget | None
 
 def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
     """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads."""
-    from omnigraph_ops.coordination.frozen import refuse_frozen
+    from omnigraph_ops.coordination.freezes import refuse_frozen
 
     try:
         refuse_frozen(graph, table_key)

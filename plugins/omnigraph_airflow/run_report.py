@@ -10,16 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_airflow.decisions import Decision, refusal
-from omnigraph_airflow.run_facts import RunFacts
-from omnigraph_airflow.run_failures import failed
-from omnigraph_airflow.run_record import results_of
-from omnigraph_ops.durations import moment
+from omnigraph_airflow.run_facts import RunFacts, failed, results_of
 from omnigraph_ops.models import (
     OptimizePlan,
     SkipReason,
     TableStats,
 )
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.stages.registry import planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
 from omnigraph_ops.views.details import amplification
@@ -48,7 +45,7 @@ class RunReport:
 
 def build(facts: RunFacts) -> RunReport:
     """Roll everything up. Pure."""
-    from omnigraph_ops.outcomes.history.record import outcome_of
+    from omnigraph_ops.outcomes.record import outcome_of
 
     broken = failed(facts)
     attention = _attention(facts)

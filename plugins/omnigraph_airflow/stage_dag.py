@@ -2,20 +2,81 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, TriggerRule
+import pendulum
+from airflow.sdk import DAG, Param, TriggerRule, dag
 
+from omnigraph_airflow.decisions import ANSWER_WITHIN
 from omnigraph_airflow.forms import FORCE, form_of, request_params, stage_params
-from omnigraph_airflow.manual import ASKED_IN_FORM, manual_dag
 from omnigraph_airflow.operators.apply import apply_task
 from omnigraph_airflow.operators.approve import ApproveStageOperator
 from omnigraph_airflow.operators.plan import PlanStageOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.stage_text import stage_text
 from omnigraph_ops.stages.registry import planned
-from omnigraph_ops.stages.stage import AnyPlanned
+from omnigraph_ops.stages.stage import AnyPlanned, Effect
+
+ASKED_IN_FORM: Mapping[str, Any] = {
+    "answer_within": ANSWER_WITHIN,
+    "only_confirmed": True,
+    "confirmed": "{{ params.confirm }}",
+    "digest": "{{ params.digest }}",
+}
+"""What every approval of these DAGs has: the trigger form confirms, and may name the plan."""
+
+
+def manual_dag(*, dag_id: str, params: Mapping[str, Param], doc_md: str | None) -> Callable[[Callable[[], None]], Any]:
+    """The `@dag` of such a DAG: no schedule, one run at a time, retries only where a retry can help. Pure."""
+    return dag(
+        dag_id=dag_id,
+        schedule=None,
+        start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
+        default_args={"owner": "omnigraph", "retries": 2, "retry_delay": timedelta(minutes=2)},
+        render_template_as_native_obj=True,
+        params=dict(params),
+        tags=["omnigraph", dag_id.removeprefix("omnigraph_")],
+        doc_md=doc_md,
+    )
+
+
+_EFFECTS = {Effect.DESTROYS: "**destroys**"}
+
+
+def stage_text(stage: AnyPlanned) -> str:
+    """The page about the DAG, as Markdown. Pure."""
+    tasks, what = stage.tasks, stage.summary.partition(". ")[0].removesuffix(".")
+    if stage.measure:
+        alone = "what is within the bounds of the form is done, and a larger plan waits"
+    else:
+        alone = f"{stage.routine}, and any other plan waits" if stage.routine else "the run waits"
+    text = f"""# {what}
+
+| Task | What it does | Effect |
+|---|---|---|
+| `check_recovery` | finishes what a crashed optimize left, or stops | publishes what was written |
+| `{tasks.plan}` | {_first_sentence(stage.plan)} | reads |
+| `{tasks.approve}` | a run without **Confirm** stops here | |
+| `{tasks.apply}` | {_first_sentence(stage.apply)} | {_EFFECTS.get(stage.effect, stage.effect.value)} |
+| `report` | what happened; red when anything failed | reads |
+
+Trigger it once to look: the plan is in the log of `{tasks.plan}`, with its digest. Trigger it again with **Confirm**
+and that digest to carry out exactly what you saw. With **Confirm** alone, {alone} for an approval under
+*Required Actions*.
+"""
+    return f"{text}\n{stage.about}\n" if stage.about else text
+
+
+def _first_sentence(of: Callable[..., Any]) -> str:
+    """What the docstring of a step says that it does. Pure."""
+    sentence = (inspect.getdoc(of) or "").partition(". ")[0]
+    return sentence[:1].lower() + sentence[1:]
 
 
 def stage_dag(name: str) -> DAG:

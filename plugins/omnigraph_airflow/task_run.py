@@ -1,4 +1,12 @@
-"""A task of a DAG as a run that keeps its journal in the graph: what it did is told there, whatever ends it."""
+"""A task of a DAG as a run that keeps its journal in the graph, and its errors as Airflow's.
+
+The one place where errors of omnigraph_ops become Airflow's: retry, or fail without a retry.
+
+TransientError, StorageError   raised as they are: Airflow retries
+every other OpsError           AirflowFailException with its one sentence: a retry cannot help,
+                               or (OutcomeUnknown) must not happen before somebody has looked
+anything else                  AirflowFailException: a bug must not be run twice
+"""
 
 from __future__ import annotations
 
@@ -7,10 +15,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+    DownstreamTasksSkipped,
+)
 
-from omnigraph_airflow.run_facts import Failure
-from omnigraph_airflow.run_record import header_of
+from omnigraph_airflow.run_facts import Failure, header_of
+from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, TransientError
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.stages.registry import tasks_by_stage
 
@@ -18,7 +32,23 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+    from omnigraph_ops.outcomes.runs import RecordedRun
+
+
+@contextlib.contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Translate what a stage raises into what Airflow should do next. Pure."""
+    try:
+        yield
+    except (AirflowException, TransientError, StorageError):
+        raise
+    except OutcomeUnknown as error:
+        raise AirflowFailException(f"outcome unknown, run check before anything else: {error}") from error
+    except OpsError as error:
+        raise AirflowFailException(str(error)) from error
+    except Exception as error:
+        raise AirflowFailException(f"unexpected {type(error).__name__}: {error}") from error
+
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +71,9 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
     Args:
         table_key: the one table that the task is about, None when there is no such one.
     """
-    from omnigraph_ops.outcomes.history.results import Snapshot, StageFailure
-    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-    from omnigraph_ops.outcomes.runs.tasks import leave
+    from omnigraph_ops.outcomes.results import Snapshot, StageFailure
+    from omnigraph_ops.outcomes.runs import RecordedRun
+    from omnigraph_ops.outcomes.task_journals import leave
 
     header = header_of(context, graph.target, stages=stages_of(context), stamp=graph.stamp)
     run = RecordedRun(graph, header, Snapshot(), attempt_of(context))
@@ -70,7 +100,7 @@ def journaled(context: Context, graph: Graph, table_key: str | None) -> Iterator
 
 def run_of(graph: Graph) -> RecordedRun:
     """The run of the task that is at work on a graph. Pure."""
-    from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+    from omnigraph_ops.outcomes.runs import RecordedRun
 
     run = graph.run
     assert isinstance(run, RecordedRun), "every task keeps a journal"
@@ -100,7 +130,7 @@ def attempt_of(context: Context) -> TaskAttempt:
 
 def _close_earlier(context: Context, graph: Graph, run: RecordedRun) -> None:
     """Tell what earlier attempts of this task did that were killed, before this one goes on. Writes."""
-    from omnigraph_ops.outcomes.runs.tasks import close
+    from omnigraph_ops.outcomes.task_journals import close
 
     mine = attempt_of(context)
     if mine.try_number > 1:

@@ -20,7 +20,7 @@ from omnigraph_ops.graph.lance_manifest import (
     with_message,
 )
 from omnigraph_ops.graph.layout import manifest_file_name
-from omnigraph_ops.lance.errors import CommitConflict, CommitContention, lance_errors
+from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, lance_errors
 from omnigraph_ops.storage.store import Storage
 
 KEY = {b"lance-schema:unenforced-primary-key": b"true"}
@@ -220,8 +220,7 @@ def test_compaction_keeps_stable_row_ids_and_index_coverage(tmp_path: Path) -> N
 
 
 def test_a_missing_dataset_version_or_branch_is_told_apart(tmp_path: Path) -> None:
-    from omnigraph_ops.lance.errors import DatasetMissing
-    from omnigraph_ops.lance.gateway import LanceGateway
+    from omnigraph_ops.lance.gateway import DatasetMissing, LanceGateway
 
     uri = ten(tmp_path, 1).uri
     gateway = LanceGateway(None)

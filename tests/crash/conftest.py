@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import store_clock
+from omnigraph_ops.coordination import store_check
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
 from tests.crash.harness_disk import Contents, Quiet, files_in, restore
@@ -28,7 +28,7 @@ __all__ = ["s3", "s3_server"]
 
 def forget_clocks() -> None:
     """Every run stands for a new process, which has not compared its clock yet."""
-    store_clock._known().clear()
+    store_check._known().clear()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,15 +12,14 @@ from unittest import mock
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import freeze_release as release
-from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
+from omnigraph_ops.coordination import freezes as release
+from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import Hold, freezes, write_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.stages.freeze import take
-from omnigraph_ops.stages.freeze.listing import list_holds
-from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.freeze.observe import verify_cut
+from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
 from omnigraph_ops.stages.optimize import optimize_all
 from tests.crash.conftest import stage_of
 from tests.support.converged import assert_no_leftovers

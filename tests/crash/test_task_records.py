@@ -19,7 +19,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import EvidenceTier, RetentionPolicy
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
-from omnigraph_ops.outcomes.runs.tasks import read_tasks
+from omnigraph_ops.outcomes.task_journals import read_tasks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.registry import planned

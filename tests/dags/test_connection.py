@@ -17,7 +17,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.storage.options import StoreAccess
+from omnigraph_ops.storage.location import StoreAccess
 from tests.support.s3 import s3, s3_graph, s3_server
 from tests.support.templates import Templates
 
@@ -211,7 +211,7 @@ def installed(folder: Path) -> str:
 
 def test_the_form_has_exactly_the_fields_that_the_hook_reads() -> None:
     from omnigraph_airflow.get_provider_info import get_provider_info
-    from omnigraph_airflow.hooks.store_variables import FIELDS
+    from omnigraph_airflow.hooks.omnigraph import FIELDS
 
     (connection,) = get_provider_info()["connection-types"]
     assert set(connection["conn-fields"]) == FIELDS

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from omnigraph_airflow import consent
-from omnigraph_airflow.consent import Consent, QuestionId
+from omnigraph_airflow import decisions
+from omnigraph_airflow.decisions import Consent, QuestionId
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
@@ -263,14 +263,14 @@ def test_a_consent_that_is_damaged_or_of_another_question_allows_nothing(graph: 
 def test_a_damaged_consent_stops_the_removal_and_not_the_report(
     dags: Any, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = consent.keep
+    real = decisions.keep_consent
 
     def damaged(storage: Storage, kept: Consent) -> None:
         real(storage, kept)
         if kept.question.task_id == TASK:
             storage.write(kept.question.path, b"{")
 
-    monkeypatch.setattr(consent, "keep", damaged)
+    monkeypatch.setattr(decisions, "keep_consent", damaged)
     conf = {"graph": graph.uri, "confirm": True, "keep": 1, "older_than": None}
     done = Finished(dags["omnigraph_cleanup"].test(run_conf=conf))
     assert done.report["failed"]
@@ -279,13 +279,13 @@ def test_a_damaged_consent_stops_the_removal_and_not_the_report(
 
 
 def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:
-    young = consent.about(Attempt(graph).context, QuestionId(dag_id="d", run_id="young", task_id=TASK), "")
+    young = decisions.consent_about(Attempt(graph).context, QuestionId(dag_id="d", run_id="young", task_id=TASK), "")
     old = replace(young, question=replace(young.question, run_id="old"))
-    consent.keep(graph.storage, young)
-    consent.keep(graph.storage, replace(old, expires_at_us=old.expires_at_us - 31 * 86_400 * 10**6))
+    decisions.keep_consent(graph.storage, young)
+    decisions.keep_consent(graph.storage, replace(old, expires_at_us=old.expires_at_us - 31 * 86_400 * 10**6))
     Attempt(graph)  # which plans
-    assert consent.read(graph.storage, old.question) is None
-    assert consent.read(graph.storage, young.question) is not None
+    assert decisions.read_consent(graph.storage, old.question) is None
+    assert decisions.read_consent(graph.storage, young.question) is not None
 
 
 def cleaning(attempt: Attempt) -> Any:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.lots import deal
+from omnigraph_ops.parallel import deal
 from tests.conftest import DemoGraph
 from tests.support.operators import Disk, Run, disk_of
 from tests.support.runs import Finished

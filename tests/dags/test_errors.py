@@ -22,7 +22,7 @@ def _tree(cls: type[errors.OpsError]) -> Iterator[type[errors.OpsError]]:
 @pytest.mark.parametrize("cls", sorted(set(_tree(errors.OpsError)), key=lambda c: c.__name__))
 def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> None:
     from airflow.sdk.exceptions import AirflowFailException
-    from omnigraph_airflow.errors import airflow_errors
+    from omnigraph_airflow.task_run import airflow_errors
 
     expected = cls if issubclass(cls, RETRIED) else AirflowFailException
     with pytest.raises(expected, match="one sentence"), airflow_errors():
@@ -31,7 +31,7 @@ def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> N
 
 def test_a_bug_is_not_run_twice() -> None:
     from airflow.sdk.exceptions import AirflowFailException
-    from omnigraph_airflow.errors import airflow_errors
+    from omnigraph_airflow.task_run import airflow_errors
 
     with pytest.raises(AirflowFailException, match="unexpected KeyError"), airflow_errors():
         raise KeyError("x")
@@ -39,7 +39,7 @@ def test_a_bug_is_not_run_twice() -> None:
 
 def test_airflows_own_signals_pass() -> None:
     from airflow.sdk.exceptions import AirflowSkipException
-    from omnigraph_airflow.errors import airflow_errors
+    from omnigraph_airflow.task_run import airflow_errors
 
     with pytest.raises(AirflowSkipException), airflow_errors():
         raise AirflowSkipException("nothing to do")

@@ -359,7 +359,7 @@ def test_a_deadline_tells_through_airflows_own_runner(tmp_path: Path) -> None:
     from airflow.sdk.execution_time.callback_supervisor import execute_callback
     from omnigraph_airflow.notify import deadline_callback
 
-    from omnigraph_ops.config.graphs_file import Notifier
+    from omnigraph_ops.config.graph_entries import Notifier
 
     heard = tmp_path / "heard"
     told = Notifier.model_validate({"notifier": NOTED, "with": {"file": str(heard), "message": "late"}})

@@ -14,8 +14,8 @@ from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+from omnigraph_ops.outcomes.results import Snapshot
+from omnigraph_ops.outcomes.runs import RecordedRun
 from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph
@@ -130,6 +130,6 @@ def test_a_run_of_the_shell_that_cannot_be_recorded_stops_no_check(
         raise StorageError("permission denied")
 
     graph = demo_graph(loads=3, rows=12, node_types=1)
-    monkeypatch.setattr("omnigraph_ops.outcomes.runs.settle.settle", denied)
+    monkeypatch.setattr("omnigraph_ops.outcomes.runs.settle", denied)
     run = Run(graph)
     assert run.execute(operator(run, "check_recovery")).state == "success"

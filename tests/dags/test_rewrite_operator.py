@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.models.optimize import SubmitOutcome
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
 from tests.support.runs import Instance, context_of

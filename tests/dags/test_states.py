@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from omnigraph_airflow import consent
-from omnigraph_airflow.consent import QuestionId
+from omnigraph_airflow import decisions
+from omnigraph_airflow.decisions import QuestionId
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
@@ -246,7 +246,9 @@ def test_a_frozen_or_drifted_table_is_no_reason_to_ask_again(run: Run, state: st
     """The decision is bound to the plan that was made; what came since is the applying task's to refuse."""
     outcome, *_ = executed(run, "approve_cleanup", state)
     assert outcome.value == {"chosen_options": ["Approve"]}
-    kept = consent.read(run.graph.storage, QuestionId(dag_id=run.dag_id, run_id="a run", task_id="approve_cleanup"))
+    kept = decisions.read_consent(
+        run.graph.storage, QuestionId(dag_id=run.dag_id, run_id="a run", task_id="approve_cleanup")
+    )
     assert kept is not None
     assert kept.digest == run.of("plan_cleanup", "plan")["digest"]
 
@@ -263,7 +265,7 @@ def test_without_a_confirm_the_gates_ask(run: Run) -> None:
         outcome = run.execute(gate)
         assert outcome.state == "asks"
         assert re.match(subject, outcome.sentence)
-        kept = consent.read(run.graph.storage, QuestionId(dag_id=run.dag_id, run_id="a run", task_id=task_id))
+        kept = decisions.read_consent(run.graph.storage, QuestionId(dag_id=run.dag_id, run_id="a run", task_id=task_id))
         assert kept is not None
         assert kept.decision is None
 

@@ -15,7 +15,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
 from omnigraph_ops.models.history import Answer, RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
-from omnigraph_ops.outcomes.runs.tasks import close, mark_recorded, read_tasks, settle_runs, unsettled_runs
+from omnigraph_ops.outcomes.task_journals import close, mark_recorded, read_tasks, settle_runs, unsettled_runs
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.registry import planned

@@ -17,14 +17,14 @@ from omnigraph_ops.coordination import pace, window
 from omnigraph_ops.coordination.window import land
 from omnigraph_ops.errors import CorruptGraph, DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.history import history
+from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_path
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import ConfigRemoval, RewriteChange
-from omnigraph_ops.lance.files import tracked_files
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
+from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, table_run

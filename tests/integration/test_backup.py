@@ -17,14 +17,14 @@ import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
+from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.backup import BackupReport, BackupState
-from omnigraph_ops.stages.backup import kept, take, transfer
+from omnigraph_ops.stages.backup import take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
@@ -171,7 +171,7 @@ def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
     graph, target = demo_graph(**SPEC), tmp_path / "backups"
     killed_backup(graph.uri, target, "copy_file", 25)
     (hold,) = freezes(graph.storage)
-    assert hold.expires_at - time.time() <= kept.OWN_TTL_SECONDS
+    assert hold.expires_at - time.time() <= take.OWN_TTL_SECONDS
     write_hold(graph.storage, replace(hold, expires_at=time.time() - 1))
     assert sweep_ended(graph) == (hold.hold_id,)
     assert_released(graph)

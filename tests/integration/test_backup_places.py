@@ -17,8 +17,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.models.freeze import CutFileKind
-from omnigraph_ops.outcomes.backup_places import backup_of
-from omnigraph_ops.outcomes.backup_records import read_record
+from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.stages.backup import restore
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance import rewrites as lance_rewrites
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
@@ -20,7 +20,7 @@ from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_fa
 from omnigraph_ops.models import BinaryCopy, OptimizeDecision
 from omnigraph_ops.spark.executor import execute_on_worker
 from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.pages import copied, files_of

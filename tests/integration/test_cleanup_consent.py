@@ -10,7 +10,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, active_holds, place_hold, release_hold
-from omnigraph_ops.coordination.rewrites.work import TaskOrder
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder
 from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph import Graph
@@ -18,7 +18,7 @@ from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry, T
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease
 from tests.support.rows import rows_everywhere, tree_of

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.cleanup import Removed
-from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.lance.versions import Removed
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup

@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.cleanup import branch_base_paths
+from omnigraph_ops.lance.versions import branch_base_paths
 from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup

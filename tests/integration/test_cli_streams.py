@@ -21,7 +21,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.runs.journal import open_journals
+from omnigraph_ops.outcomes.run_journal import open_journals
 from tests.conftest import DemoGraph
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}

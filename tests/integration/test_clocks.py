@@ -17,16 +17,16 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination import sealed, store_clock
+from omnigraph_ops.coordination import sealed, store_check
 from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced
-from omnigraph_ops.coordination.freeze_release import sweep_ended
+from omnigraph_ops.coordination.freezes import sweep_ended
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease
 from omnigraph_ops.coordination.state import LEASE_PATH
-from omnigraph_ops.coordination.store_clock import clock_problem
+from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import ClockWrong, LeaseHeld, StalePlan
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.retention import RowPolicy
@@ -63,7 +63,7 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
 
     yield shift
     monkeypatch.undo()
-    store_clock._known().clear()
+    store_check._known().clear()
 
 
 @pytest.mark.parametrize("seconds", [DAYS, -DAYS, 400, -400], ids=["8 days ahead", "8 days behind", "ahead", "behind"])

@@ -16,7 +16,7 @@ import pytest
 
 from omnigraph_ops.demo import DemoSpec, DemoSummary, write_demo_graph
 from omnigraph_ops.demo.contract import contract, digest, schema_shape
-from omnigraph_ops.demo.schema import demo_types
+from omnigraph_ops.demo.spec import demo_types
 from omnigraph_ops.errors import InvalidInput
 
 # From graphs that the real engines wrote for the same schema sources.

@@ -31,8 +31,7 @@ from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.lance.errors import CommitConflict
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset
 from omnigraph_ops.models import SkipReason, TableStats
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.optimize import run as optimize_run

@@ -13,7 +13,7 @@ from omnigraph_ops.lance.tables import fold_index, index_facts
 from omnigraph_ops.models import IndexFold
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, units
-from omnigraph_ops.stages.optimize.index_writer import IndexWriter, Progress
+from omnigraph_ops.stages.optimize.units import IndexWriter, Progress
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged
 from tests.support.rows import rows_of

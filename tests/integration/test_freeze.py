@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
-from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze, unfreeze_all
+from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze, unfreeze_all
 from omnigraph_ops.coordination.holds import active_holds, freezes, hold_path, read_hold, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import HOLDS_DIR
@@ -26,12 +26,10 @@ from omnigraph_ops.models.freeze import Freeze, HoldState
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take
-from omnigraph_ops.stages.freeze.listing import list_holds
-from omnigraph_ops.stages.freeze.readers import hold_version, release
-from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, read_freeze
-from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.freeze.observe import verify_cut
+from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph, hold_version, list_holds, read_freeze, release
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.stages.optimize.internal import optimize_internal
+from omnigraph_ops.stages.optimize.run import optimize_internal
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check

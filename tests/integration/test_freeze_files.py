@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.coordination.freeze_release import unfreeze
+from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
@@ -18,8 +18,7 @@ from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
-from omnigraph_ops.stages.freeze.files import cut_files
+from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.coordination.freeze_release import unfreeze
+from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import InvalidInput
@@ -21,8 +21,8 @@ from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.freeze import take
+from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
-from omnigraph_ops.stages.freeze.verify import verify_cut
 from tests.conftest import DemoGraph
 from tests.support.freezes import freeze_tags
 

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.coordination import freeze_release as release
-from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
+from omnigraph_ops.coordination import freezes as release
+from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import hold_path, read_hold, write_hold
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.stages.freeze.listing import list_holds
-from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage

@@ -21,13 +21,12 @@ from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.ids import now_us
-from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.lance.history_rows import rows_of
-from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable
+from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable, rows_of
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.orphans.apply import apply_orphans

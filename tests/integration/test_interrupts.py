@@ -17,15 +17,13 @@ import pytest
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.lance.text_index_process import process_of
-from omnigraph_ops.lance.text_indexer import home_of
+from omnigraph_ops.lance.text_indexer import home_of, process_of
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs.journal import open_journals
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.settle import settle
+from omnigraph_ops.outcomes.results import Snapshot
+from omnigraph_ops.outcomes.run_journal import open_journals
+from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.watch import Run, Stopped
 from tests.conftest import DemoGraph

@@ -15,8 +15,8 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+from omnigraph_ops.outcomes.results import Snapshot
+from omnigraph_ops.outcomes.runs import RecordedRun
 from tests.conftest import DemoGraph
 from tests.support.history import header
 from tests.support.leases import bury_runs

@@ -9,10 +9,10 @@ import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination import guards
 from omnigraph_ops.errors import RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.ids import new_ulid
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
@@ -95,9 +95,9 @@ def test_a_siblings_window_is_no_crash_but_a_dead_siblings_is(demo_graph: DemoGr
     graph = demo_graph(**PEOPLE)
     optimize_table(graph, "edge:Knows")
     operation = new_ulid()
-    journal.record(
+    guards.note_operation(
         graph.storage,
-        journal.Operation(operation_id=operation, table_key="t", unit="fold", owner="h:1", started_at_us=1),
+        guards.Operation(operation_id=operation, table_key="t", unit="fold", owner="h:1", started_at_us=1),
     )
     write_sidecar(graph, entry_of(graph, "node:Person"), operation, graph.uri)
     assert not optimize_table(graph, "edge:Knows").committed

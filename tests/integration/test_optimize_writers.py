@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.coordination.window import land
 from omnigraph_ops.errors import OpsError, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.commits import RewriteChange
-from omnigraph_ops.lance.errors import CommitConflict
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.lance.gateway import Dataset, LanceGateway
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, LanceGateway
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup

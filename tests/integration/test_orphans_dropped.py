@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind, place_
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, references
 from omnigraph_ops.graph.layout import manifest_file_name
-from omnigraph_ops.lance import files as lance_files
+from omnigraph_ops.lance import versions as lance_files
 from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans

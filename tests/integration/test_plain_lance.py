@@ -10,8 +10,8 @@ from pathlib import Path
 import lance
 import pytest
 
+from omnigraph_ops.coordination.guards import quiet_state
 from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
-from omnigraph_ops.coordination.quiet import quiet_state
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import CheckStatus, OptimizeDecision, RetentionPolicy, SnapshotExpiry

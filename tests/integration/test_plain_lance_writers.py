@@ -11,14 +11,14 @@ import lance
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph_ops.coordination.rewrites import work
-from omnigraph_ops.coordination.rewrites.journal import open_journals, table_folder, table_path_of
+from omnigraph_ops.coordination import rewrite_journal
+from omnigraph_ops.coordination.rewrite_journal import open_journals, table_folder, table_path_of
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance import tables as lance_tables
-from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models import OptimizeDecision
-from omnigraph_ops.stages.optimize import deferred as deferred_module
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, units
+from omnigraph_ops.stages.optimize import units as deferred_module
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support import plain
 
@@ -180,7 +180,7 @@ def test_a_rewrite_that_was_killed_is_resumed_and_leaves_no_litter(
     graph = opened(path, False)
     assert len(open_journals(graph.storage, "items.lance")) == 1
     executed: list[int] = []
-    monkeypatch.setattr(work, "execute_task", lambda *args: executed.append(1))
+    monkeypatch.setattr(rewrite_journal, "execute_task", lambda *args: executed.append(1))
     stats = optimize_table(graph, "table:items")
     assert (stats.committed, executed) == (True, [])
     assert open_journals(graph.storage, "items.lance") == ()

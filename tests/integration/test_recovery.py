@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.cli.main import main
-from omnigraph_ops.coordination import journal
+from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
@@ -138,7 +138,7 @@ def test_our_own_crash_is_finished_at_once_when_its_lease_is_dead(graph: Graph) 
     kill_at(graph, lambda g: optimize_table(g, TABLE), "merge_insert", BEFORE)
     (outcome,) = recover(graph, grace_seconds=3600).outcomes
     assert outcome.action == "rolled_forward"
-    assert journal.lookup(graph.storage, outcome.operation_id) is None
+    assert guards.operation_of(graph.storage, outcome.operation_id) is None
 
 
 def test_our_own_run_is_left_alone_while_its_lease_lives(graph: Graph) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.coordination.rewrites import journal, work
-from omnigraph_ops.coordination.rewrites.claim import lease_place, rewrite_lease
+from omnigraph_ops.coordination import rewrite_journal
+from omnigraph_ops.coordination.rewrite_journal import lease_place, rewrite_lease
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.stages.optimize import optimize_all
@@ -202,11 +202,11 @@ def test_a_damaged_journal_is_said_and_gone_afterwards(newest: Graph, name: str)
 def test_a_journal_can_name_no_file_but_data_of_its_table(newest: Graph) -> None:
     die_after(newest, 1)
     entry = entry_of(newest, TABLE)
-    (rewrite_id,) = journal.open_journals(newest.storage, entry.path)
+    (rewrite_id,) = rewrite_journal.open_journals(newest.storage, entry.path)
     for number, path in enumerate(["_schema.pg", f"{entry.path}/_versions/1.manifest", f"{entry.path}/data/../x"]):
-        (made,) = [journal.MadeFile(path=path, size=1)]
-        evil = journal.FinishedTask(index=90 + number, attempt="0" * 12, result="{}", files=(made,))
-        journal.record(newest.storage, entry.path, rewrite_id, evil)
+        (made,) = [rewrite_journal.MadeFile(path=path, size=1)]
+        evil = rewrite_journal.FinishedTask(index=90 + number, attempt="0" * 12, result="{}", files=(made,))
+        rewrite_journal.record(newest.storage, entry.path, rewrite_id, evil)
     schema = (Path(newest.uri) / "_schema.pg").read_bytes()
     rewrite(newest, Counting())
     assert (Path(newest.uri) / "_schema.pg").read_bytes() == schema
@@ -215,7 +215,7 @@ def test_a_journal_can_name_no_file_but_data_of_its_table(newest: Graph) -> None
 
 def test_a_late_result_of_a_closed_rewrite_is_removed(newest: Graph) -> None:
     """A worker that outlives its driver writes into a journal that is gone."""
-    late: list[work.TaskOrder] = []
+    late: list[rewrite_journal.TaskOrder] = []
 
     class Watching(Counting):
         def execute(self, dataset, orders):  # type: ignore[no-untyped-def]
@@ -223,7 +223,7 @@ def test_a_late_result_of_a_closed_rewrite_is_removed(newest: Graph) -> None:
             yield from super().execute(dataset, orders)
 
     rewrite(newest, Watching())
-    work.perform(late[0], newest.open_head(entry_of(newest, TABLE)))
+    rewrite_journal.perform(late[0], newest.open_head(entry_of(newest, TABLE)))
     assert len(unreferenced(newest)) == len(journal_files(newest)) == 1
     recover(newest, grace_seconds=0)
     assert unreferenced(newest) == set()
@@ -289,7 +289,7 @@ def test_journals_of_a_dropped_table_go(newest: Graph) -> None:
     entry = entry_of(newest, TABLE)
     gone = "nodes/00000000000000ff"
     folder = Path(newest.uri)
-    (folder / journal.table_folder(entry.path)).rename(folder / journal.table_folder(gone))
+    (folder / rewrite_journal.table_folder(entry.path)).rename(folder / rewrite_journal.table_folder(gone))
     optimize_all(newest, tables=("edge:Knows",))
     assert journal_files(newest) == []
 
@@ -298,7 +298,7 @@ _RUN = """
 import itertools, sys, time
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.coordination.rewrites import work
+from omnigraph_ops.coordination import rewrite_journal as work
 from tests.support.rewrites import IN_GROUPS, TABLE
 real, finished = work.record, itertools.count(1)
 def slow(*args):
@@ -332,7 +332,7 @@ def test_a_killed_process_is_resumed_at_once(graph: Graph) -> None:
 def test_a_group_that_cannot_be_rewritten_does_not_cost_the_others(
     newest: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real, calls = rows_by_id(newest), work.execute_task, 0
+    before, real, calls = rows_by_id(newest), rewrite_journal.execute_task, 0
 
     def second_fails(dataset: object, payload: str) -> str:
         nonlocal calls
@@ -341,7 +341,7 @@ def test_a_group_that_cannot_be_rewritten_does_not_cost_the_others(
             raise OpsError("the disk is full")
         return real(dataset, payload)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(work, "execute_task", second_fails)
+    monkeypatch.setattr(rewrite_journal, "execute_task", second_fails)
     with pytest.raises(OpsError, match=r"1 of 4 fragment groups .* the others are published; .* the disk is full"):
         rewrite(newest, Counting())
     assert len(newest.open_head(entry_of(newest, TABLE)).get_fragments()) == GROUPS + 1

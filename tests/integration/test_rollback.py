@@ -11,13 +11,12 @@ import pytest
 from omnigraph_ops.coordination.fence import current_lock
 from omnigraph_ops.errors import PublishConflict
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.ids import new_ulid
-from omnigraph_ops.graph.layout import COMMITS_DIR
+from omnigraph_ops.graph.layout import COMMITS_DIR, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models import CheckStatus
-from omnigraph_ops.stages.recovery import rollback
+from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
@@ -38,7 +37,7 @@ def deletes(column: str = "id") -> Change:
 def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     """A graph of stamp 3 whose engine writes with the Lance of these tests."""
     monkeypatch.setattr(Stamp3, "inline_deletes_by", "lance 13.")
-    monkeypatch.setattr(rollback, "_SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
     return demo_graph(stamp=3, node_types=1)
 
 
@@ -66,7 +65,7 @@ def test_a_rollback_that_was_killed_before_its_publish_is_finished(
         raise PublishConflict("the process is gone")
 
     with monkeypatch.context() as patch, pytest.raises(PublishConflict):
-        patch.setattr(rollback, "publish", dies)
+        patch.setattr(unpublished, "publish", dies)
         recover(graph)
     assert [d.recoverable for d in check(open_graph(graph.uri)).drift] == [True]
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
@@ -77,7 +76,7 @@ def test_a_rollback_that_was_killed_before_its_publish_is_finished(
 def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine was only slow: what it published is what every reader sees afterwards."""
     drift(graph, PERSON, deletes())
-    real = rollback._restore
+    real = unpublished._restore
 
     def overtaken(*arguments: object) -> int | None:
         entry = open_graph(graph.uri).published(PERSON)
@@ -88,7 +87,7 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
         return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(rollback, "_restore", overtaken)
+        patch.setattr(unpublished, "_restore", overtaken)
         assert recover(graph).outcomes == ()
     rows = rows_everywhere(open_graph(graph.uri))
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN

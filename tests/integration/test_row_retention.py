@@ -18,7 +18,7 @@ from omnigraph_ops.errors import (
     UnknownTable,
 )
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.stages.expire_rows import plain
+from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.watch import Stopped
@@ -32,7 +32,7 @@ BY_TIME = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * DAY)
 
 def once_before(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], None]) -> None:
     """Another writer commits between the count and the delete of the first attempt."""
-    real, done = plain.delete_below, []
+    real, done = delete.delete_below, []
 
     def late(*args: Any) -> int:
         if not done:
@@ -40,7 +40,7 @@ def once_before(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], None]) 
             interfere()
         return real(*args)
 
-    monkeypatch.setattr(plain, "delete_below", late)
+    monkeypatch.setattr(delete, "delete_below", late)
 
 
 def timed_again(folder: Path, column: pa.Array) -> Any:
@@ -170,7 +170,7 @@ class TestPlain:
         plan = plan_row_retention(opened(root), [BY_TIME])
         path = str(root / "items.lance")
         once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
-        monkeypatch.setattr(plain, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(delete, "_PAUSE_SECONDS", 0.0)
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert (stats.rows_removed, stats.attempts) == (1, 2)
         assert ids(root) == [0, 1, 2]
@@ -191,14 +191,14 @@ class TestPlain:
     ) -> None:
         root = items(tmp_path, [1, 2, 60, 70])
         plan = plan_row_retention(opened(root), [BY_TIME])
-        real = plain.delete_below
+        real = delete.delete_below
 
         def beaten(dataset: Any, *rest: Any) -> int:
             lance.dataset(dataset.uri).update({"at": "at"}, where="id = 2")
             return real(dataset, *rest)
 
-        monkeypatch.setattr(plain, "delete_below", beaten)
-        monkeypatch.setattr(plain, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(delete, "delete_below", beaten)
+        monkeypatch.setattr(delete, "_PAUSE_SECONDS", 0.0)
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert "other writers were faster 5 times; nothing was deleted" in (stats.error or "")
         assert ids(root) == [0, 1, 2, 3]
@@ -212,7 +212,7 @@ class TestPlain:
         once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
         graph = opened(root).with_run(LeavesPauses())
         with pytest.raises(Stopped):
-            plain.expire_plain(graph, plan, plan.tables[0])
+            delete.expire_plain(graph, plan, plan.tables[0])
         assert ids(root) == [0, 1, 2, 3]
 
     def test_a_plan_of_another_place_or_an_altered_one_is_refused(self, tmp_path: Path) -> None:

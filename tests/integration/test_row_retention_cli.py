@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.engine.binary import EngineConflict, EngineTimeout, engine_cli
+from omnigraph_ops.engine import EngineConflict, EngineTimeout, engine_cli
 from omnigraph_ops.errors import (
     InvalidInput,
     UnsupportedStamp,

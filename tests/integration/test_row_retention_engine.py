@@ -14,14 +14,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import FreezeTerms, HoldKind, place_hold
-from omnigraph_ops.engine.binary import (
-    EngineCli,
-    EngineConflict,
-    EngineFailure,
-    EngineRecovery,
-    EngineRelease,
-    EngineTimeout,
-)
+from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineRelease, EngineTimeout
 from omnigraph_ops.errors import (
     GraphFrozen,
     InvalidInput,
@@ -30,7 +23,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.expire_rows import through_engine
+from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize import optimize_all
@@ -84,7 +77,7 @@ class Stub(EngineCli):
 class TestThroughTheEngine:
     @pytest.fixture(autouse=True)
     def _no_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(through_engine, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(delete, "_ENGINE_PAUSE_SECONDS", 0.0)
 
     def planned(self, demo_graph: DemoGraph, stamp: int, **settings: Any) -> tuple[Graph, RowRetentionPlan]:
         graph = demo_graph(stamp=stamp, settings=Settings(**settings), **SMALL)
@@ -107,7 +100,7 @@ class TestThroughTheEngine:
     ) -> None:
         graph, plan = self.planned(demo_graph, 6)
         counts = iter([{PERSON: plan.total_rows, "node:Company": 9}, {PERSON: 0, "node:Company": 8}])
-        monkeypatch.setattr(through_engine, "rows_in", lambda *_: next(counts))
+        monkeypatch.setattr(delete, "rows_in", lambda *_: next(counts))
         (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
         assert "(rows left: node:Company 8 instead of 9)" in (stats.error or "")
         assert "merge" not in engine.calls
@@ -130,7 +123,7 @@ class TestThroughTheEngine:
             write(table.graph, PERSON, lambda dataset: dataset.delete("true"))
             raise Stopped
 
-        monkeypatch.setattr(through_engine.ExpiringTable, "expire", merged_then_stopped)
+        monkeypatch.setattr(delete.ExpiringTable, "expire", merged_then_stopped)
         (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
         assert (stats.rows_removed, stats.refused) == (plan.total_rows, None)
         assert stats.edges == plan.tables[0].edges
@@ -143,7 +136,7 @@ class TestThroughTheEngine:
         def stopped(_table: Any) -> TableRowStats:
             raise Stopped
 
-        monkeypatch.setattr(through_engine.ExpiringTable, "expire", stopped)
+        monkeypatch.setattr(delete.ExpiringTable, "expire", stopped)
         (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
         assert (stats.rows_removed, stats.rows_left) == (0, plan.total_rows)
         assert "no row was deleted" in (stats.refused or "")
@@ -227,7 +220,7 @@ class TestThroughTheEngine:
 
 _ASKS = """
 import sys
-from omnigraph_ops.engine.binary import EngineCli, EngineRelease
+from omnigraph_ops.engine import EngineCli, EngineRelease
 release = EngineRelease(version=(0, 9, 0), stamp=6)
 EngineCli(path=sys.argv[1], release=release, timeout_seconds=60, environment={}).merge("root", "a", "main")
 """

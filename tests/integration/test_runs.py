@@ -13,17 +13,15 @@ from omnigraph_ops.cli.recording import Recorder
 from omnigraph_ops.coordination.state import AUDIT_DIR, RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.lance.cleanup import existing_versions
-from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.history_table import HistoryTable
+from omnigraph_ops.lance.versions import existing_versions
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.models.runs import Unit, UnitRecord
-from omnigraph_ops.outcomes import audit_log, history
+from omnigraph_ops.outcomes import audit_log, history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs import journal
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.settle import settle, unsettled
+from omnigraph_ops.outcomes.results import Snapshot
+from omnigraph_ops.outcomes.runs import RecordedRun, settle, unsettled
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.optimize import run as optimize_run
 from omnigraph_ops.stages.optimize import table_run
@@ -76,7 +74,7 @@ def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
 def settled(graph: Graph) -> RunRecord:
     bury_runs(graph.storage)
     (record,) = settle(graph)
-    assert (record.outcome, journal.open_journals(graph.storage), settle(graph)) == (RunOutcome.INTERRUPTED, (), ())
+    assert (record.outcome, run_journal.open_journals(graph.storage), settle(graph)) == (RunOutcome.INTERRUPTED, (), ())
     assert the_run(graph).work == record.work
     return record
 
@@ -187,7 +185,7 @@ def test_a_later_process_of_the_same_number_is_another_one(demo_graph: DemoGraph
     graph = demo_graph(**SMALL)
     run = RecordedRun(graph, header(), Snapshot())
     run.begins(Unit(name="1", stage="optimize", table_key=PERSON, version=1))
-    (open_,) = journal.open_journals(graph.storage)
+    (open_,) = run_journal.open_journals(graph.storage)
     assert open_.may_be_alive
     assert not replace(open_, intent=replace(open_.intent, process_started="1")).may_be_alive
     elsewhere = replace(open_, intent=replace(open_.intent, machine="elsewhere"))
@@ -218,7 +216,7 @@ def test_the_next_command_records_what_was_cut_off(cli: Cli, demo_graph: DemoGra
     bury_runs(graph.storage)
     assert cli(command, graph.uri).code == 0
     assert history.read_run(graph, "cli/cut/off") is not None
-    assert journal.open_journals(graph.storage) == ()
+    assert run_journal.open_journals(graph.storage) == ()
 
 
 def test_recover_of_the_library_records_what_was_cut_off(demo_graph: DemoGraph) -> None:
@@ -279,13 +277,13 @@ def test_a_journal_that_cannot_be_removed_makes_no_failed_run(
 
     graph = demo_graph(**SMALL)
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "remove", denied)
+        patch.setattr(run_journal, "remove", denied)
         done = cli("cleanup --keep 3 --confirm", graph.uri)
     assert (done.code, "Error" in done.err) == (0, False)
     assert "warning: the run is recorded, but its journal could not be removed: permission denied" in done.err
     bury_runs(graph.storage)
     assert cli("history", graph.uri).code == 0
-    assert journal.open_journals(graph.storage) == ()
+    assert run_journal.open_journals(graph.storage) == ()
     assert (the_run(graph).outcome, audit(graph)) == (RunOutcome.SUCCEEDED, [STARTED, AuditEvent.APPLIED])
 
 
@@ -338,7 +336,7 @@ def test_an_error_of_the_input_after_the_first_unit_is_part_of_the_record(
     monkeypatch.setattr("omnigraph_ops.stages.recovery.recover.recover", late)
     assert cli("recover", graph.uri).code == 1
     assert (the_run(graph).outcome, the_run(graph).errors) == (RunOutcome.FAILED, ("a setting is wrong",))
-    assert journal.open_journals(graph.storage) == ()
+    assert run_journal.open_journals(graph.storage) == ()
 
 
 def test_a_table_that_fails_after_its_first_unit_keeps_what_was_published(
@@ -395,7 +393,7 @@ def test_a_damaged_file_of_a_journal_is_left_out(demo_graph: DemoGraph) -> None:
     run.begins(unit)
     folder = next(Path(graph.uri, RUNS_DIR).iterdir())
     (folder / "000001.json").write_text("{")
-    (open_,) = journal.open_journals(open_graph(graph.uri).storage)
+    (open_,) = run_journal.open_journals(open_graph(graph.uri).storage)
     assert open_.units == (UnitRecord(unit=unit),)
     (folder / "intent.json").write_text("{")
-    assert journal.open_journals(graph.storage) == ()
+    assert run_journal.open_journals(graph.storage) == ()

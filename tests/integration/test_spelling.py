@@ -14,8 +14,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.graph.cluster import resolve_cluster
-from omnigraph_ops.graph.spelling import chosen_root, engine_root, recorded_root
+from omnigraph_ops.graph.opening import resolve_cluster
+from omnigraph_ops.graph.sidecars import chosen_root, engine_root, recorded_root
 from omnigraph_ops.stages.optimize import optimize_table
 from omnigraph_ops.storage.location import GraphLocation
 

@@ -16,10 +16,10 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import window
-from omnigraph_ops.coordination.rewrites.settle import abandon
+from omnigraph_ops.coordination.rewrites import abandon
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.lance.errors import LanceFailure
+from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, table_run

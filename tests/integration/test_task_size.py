@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites import work
-from omnigraph_ops.coordination.throttle import Ceilings
+from omnigraph_ops.coordination import rewrite_journal
+from omnigraph_ops.coordination.pace import Ceilings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import fragment_facts
 from omnigraph_ops.models import OptimizeDecision, RewritePolicy
@@ -40,7 +40,7 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(size)
         yield
 
-    monkeypatch.setattr(work, "admitted", admit)
+    monkeypatch.setattr(rewrite_journal, "admitted", admit)
     return sizes
 
 

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.graph.text_indexes import Analyser, text_indexes
-from omnigraph_ops.lance import text_index_process, text_indexer
-from omnigraph_ops.lance.errors import DatasetMissing, LanceFailure
-from omnigraph_ops.lance.text_index_process import process_of
-from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install, is_installed
+from omnigraph_ops.graph.stamp import Analyser, text_indexes
+from omnigraph_ops.lance import text_indexer
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
+from omnigraph_ops.lance.text_indexer import RELEASES, home_of, install, is_installed, process_of
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.storage.store import Storage
 from tests.support.texts import text_release
@@ -84,7 +83,7 @@ def test_a_process_that_dies_fails_its_request_and_the_next_one_starts_another(t
 def test_the_process_ends_with_its_parent() -> None:
     folder = home_of(None) / text_release(6)
     code = (
-        "import pathlib, sys; from omnigraph_ops.lance.text_index_process import process_of; "
+        "import pathlib, sys; from omnigraph_ops.lance.text_indexer import process_of; "
         "print(process_of(pathlib.Path(sys.argv[1]))._child.pid, flush=True); import os; os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
@@ -115,5 +114,5 @@ def test_installing_again_keeps_what_is_there(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_release_is_started_once_per_process() -> None:
-    keys = [folder for _, folder in text_index_process._processes]
+    keys = [folder for _, folder in text_indexer._processes]
     assert len(keys) == len(set(keys))

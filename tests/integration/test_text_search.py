@@ -9,15 +9,14 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.text_indexes import Analyser, text_indexes
+from omnigraph_ops.graph.stamp import Analyser, text_indexes
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import build_index, fold_index
-from omnigraph_ops.lance.text_index_process import process_of
-from omnigraph_ops.lance.text_indexer import home_of
+from omnigraph_ops.lance.text_indexer import home_of, process_of
 from omnigraph_ops.models import OptimizeDecision, TablePlan
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.stages.optimize.index_writer import IndexWriter, Progress
+from omnigraph_ops.stages.optimize.units import IndexWriter, Progress
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain

@@ -16,12 +16,11 @@ from omnigraph_ops.models.outcome import Outcome, TableOutcome
 from omnigraph_ops.models.runs import TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history.record import record_of
-from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units
-from omnigraph_ops.outcomes.runs.settle import settle
-from omnigraph_ops.outcomes.runs.tasks import close, leave, read_tasks
+from omnigraph_ops.outcomes.record import record_of
+from omnigraph_ops.outcomes.results import Snapshot
+from omnigraph_ops.outcomes.run_results import audit_end, wants_audit, with_units
+from omnigraph_ops.outcomes.runs import RecordedRun, settle
+from omnigraph_ops.outcomes.task_journals import close, leave, read_tasks
 from tests.conftest import DemoGraph
 from tests.support.history import header
 from tests.support.leases import bury_runs

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination import fence, throttle
+from omnigraph_ops.coordination import fence, pace
 from omnigraph_ops.coordination.fence import current_lock, fenced
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.outcomes.history.results import Snapshot
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
+from omnigraph_ops.outcomes.results import Snapshot
+from omnigraph_ops.outcomes.runs import RecordedRun
 from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.history import header
@@ -47,7 +47,7 @@ _SHORT = {
 
 @contextlib.contextmanager
 def _ledger_far_ahead(graph: Graph) -> Iterator[None]:
-    ahead = throttle.Ledger(next_start=time.time() + 3000)
+    ahead = pace.Ledger(next_start=time.time() + 3000)
     graph.storage.write(f"{THROTTLE_DIR}/ledger.json", serde.dumps(ahead).encode())
     yield
 
@@ -117,7 +117,7 @@ def test_waiting_for_writers_behind_the_fence_ends_with_the_first_signal(
 
 def test_nothing_else_waits_without_asking() -> None:
     """A new wait asks its run, or is named above with what bounds it."""
-    package = Path(throttle.__file__).parents[1]
+    package = Path(pace.__file__).parents[1]
     texts = {str(p.relative_to(package)): p.read_text(encoding="utf-8") for p in package.rglob("*.py")}
     # tenacity sleeps by itself where it is not told how.
     by_tenacity = {name for name, text in texts.items() if "Retrying(" in text and "sleep=" not in text}

@@ -11,14 +11,14 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import window
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import Executor
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from tests.support.leases import is_free
 
 PAUSE_SECONDS = 86_400.0

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.freeze_release import unfreeze
+from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import open_graph

@@ -16,8 +16,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
-from omnigraph_ops.outcomes.runs.journal import open_journals
-from omnigraph_ops.outcomes.runs.settle import settle
+from omnigraph_ops.outcomes.run_journal import open_journals
+from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import engine

@@ -205,7 +205,7 @@ def test_a_row_that_is_renewed_between_the_delete_and_the_merge_stays(
 @contextmanager
 def before_merges(monkeypatch: pytest.MonkeyPatch, *changes: Callable[[], None]) -> Iterator[None]:
     """One change of another writer before each of the first merges."""
-    from omnigraph_ops.engine.binary import EngineCli
+    from omnigraph_ops.engine import EngineCli
 
     real, left = EngineCli.merge, list(changes)
 

@@ -37,7 +37,7 @@ import sys
 import omnigraph_ops.stages.backup, omnigraph_ops.stages.cleanup, omnigraph_ops.stages.expire_rows
 import omnigraph_ops.stages.freeze, omnigraph_ops.stages.optimize, omnigraph_ops.stages.orphans
 import omnigraph_ops.stages.recovery, omnigraph_ops.stages.repair.run
-print([n for n in sys.modules if n.startswith(("omnigraph_ops.demo", "omnigraph_ops.calibration.threshold"))])
+print([n for n in sys.modules if n.startswith(("omnigraph_ops.demo", "omnigraph_ops.calibration"))])
 """
 
 
@@ -133,7 +133,7 @@ def test_the_extra_s3_maintains_a_graph_in_a_bucket(installed: Install, tmp_path
 PLAIN_TABLE = """
 import sys
 import lance, pyarrow
-from omnigraph_ops.storage.options import lance_options
+from omnigraph_ops.storage.location import lance_options
 for _ in range(3):
     table = pyarrow.table({"id": [1, 2, 3]})
     lance.write_dataset(table, sys.argv[1], mode="append", storage_options=lance_options(sys.argv[1]))

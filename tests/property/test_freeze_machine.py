@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.freeze_release import sweep_ended, unfreeze
+from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, hold_path, read_hold, write_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import GraphFrozen
@@ -29,8 +29,8 @@ from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.files import cut_files
+from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph
-from omnigraph_ops.stages.freeze.verify import verify_cut
 from omnigraph_ops.stages.optimize import optimize_all
 from tests.support.freezes import freeze_tags
 from tests.support.orphans import KNOWS, PERSON

@@ -16,10 +16,8 @@ from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold, 
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.demo import tables as demo_tables
 from omnigraph_ops.demo.contract import DemoTable
-from omnigraph_ops.demo.publisher import open_manifest, table_version
-from omnigraph_ops.demo.publisher3 import Publisher3
-from omnigraph_ops.demo.publisher6 import Publisher6
-from omnigraph_ops.demo.schema import demo_types
+from omnigraph_ops.demo.publisher import Publisher3, Publisher6, open_manifest, table_version
+from omnigraph_ops.demo.spec import demo_types
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR

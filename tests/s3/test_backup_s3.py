@@ -14,7 +14,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupLeft, BackupState
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.outcomes.runs.told import what_came_of
+from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
@@ -22,7 +22,7 @@ from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.copying import Expected, copy_file
-from omnigraph_ops.storage.options import StoreAccess, s3fs_options
+from omnigraph_ops.storage.location import StoreAccess, s3fs_options
 from omnigraph_ops.storage.store import Storage
 from tests.support.backups import restored
 from tests.support.rows import rows_everywhere

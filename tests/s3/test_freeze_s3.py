@@ -6,19 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from omnigraph_ops.coordination.freeze_release import stored_tags, unfreeze
+from omnigraph_ops.coordination.freezes import stored_tags, unfreeze
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.checksums import listed, with_checksums
-from omnigraph_ops.stages.freeze.files import cut_files
-from omnigraph_ops.stages.freeze.listing import list_holds
-from omnigraph_ops.stages.freeze.relocate import relocation
-from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.freeze.files import cut_files, listed, relocation, with_checksums
+from omnigraph_ops.stages.freeze.observe import verify_cut
+from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
 from omnigraph_ops.stages.optimize import optimize_all
 from tests.support.rows import rows_everywhere
 

@@ -12,7 +12,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.storage.options import StoreAccess
+from omnigraph_ops.storage.location import StoreAccess
 from tests.support import plain
 from tests.support.history import record
 from tests.support.s3 import upload_graph

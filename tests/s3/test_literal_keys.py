@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.freeze_release import unfreeze
+from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import GraphFrozen, StorageError
 from omnigraph_ops.graph import open_graph
@@ -23,7 +23,7 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import purge, restore
 from omnigraph_ops.storage.inventory import below_folder, look_again, move_files, remove_files
-from omnigraph_ops.storage.options import AMBIENT
+from omnigraph_ops.storage.location import AMBIENT
 from omnigraph_ops.storage.store import Storage
 from tests.support.orphans import PERSON
 from tests.support.rows import rows_everywhere

@@ -8,7 +8,7 @@ import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.quiet import quiet_state
+from omnigraph_ops.coordination.guards import quiet_state
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
@@ -18,7 +18,7 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.storage.options import lance_options
+from omnigraph_ops.storage.location import lance_options
 from tests.support import plain
 from tests.support.rows import digest_of
 from tests.support.s3 import s3_client, upload_graph

@@ -11,8 +11,7 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.outcomes import history
-from omnigraph_ops.outcomes.runs.recorded import RecordedRun
-from omnigraph_ops.outcomes.runs.settle import settle
+from omnigraph_ops.outcomes.runs import RecordedRun, settle
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.inventory import below_folder
 from tests.support.leases import bury_runs, is_lease

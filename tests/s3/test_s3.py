@@ -23,7 +23,7 @@ from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_opt
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
-from omnigraph_ops.storage.options import s3fs_options
+from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import is_free, is_lease, most_holders
 

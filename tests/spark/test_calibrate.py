@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.calibration.threshold import calibrate
+from omnigraph_ops.calibration import calibrate
 from omnigraph_ops.progress import Lines
 from tests.support.spark_cluster import environment
 

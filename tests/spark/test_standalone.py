@@ -13,9 +13,9 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.journal import attempts, open_journals, table_folder
-from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
+from omnigraph_ops.coordination.rewrite_journal import attempts, open_journals, table_folder
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models.optimize import SubmitOutcome
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

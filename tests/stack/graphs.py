@@ -14,7 +14,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.storage.options import StoreAccess
+from omnigraph_ops.storage.location import StoreAccess
 from tests.stack.compose import ROOT
 from tests.stack.running import Stack
 

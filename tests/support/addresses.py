@@ -6,8 +6,7 @@ import lance
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from omnigraph_ops.storage.location import GraphLocation
-from omnigraph_ops.storage.options import AMBIENT
+from omnigraph_ops.storage.location import AMBIENT, GraphLocation
 from omnigraph_ops.storage.store import Storage
 
 _TRICKY = " %?#[]*{}\\^`|<>\"'~@:;,+=&$!()é日\u0301\u00a0\u2028\u200b\u202e\x00\x01\n\x7f\x85\ufffe\U0001f600"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from omnigraph_ops.graph.ids import new_ulid, now_us
+from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models import UnitWindow
 from omnigraph_ops.models.history import (
     Answer,

@@ -51,16 +51,16 @@ class DagRun:
 
     def approve(self, graph: Graph, tasks: TaskIds, plan: Sealable) -> Any:
         """Keep a plan and a person's approval of it; returns what its task leaves. Writes."""
-        from omnigraph_airflow import consent
+        from omnigraph_airflow import decisions
         from omnigraph_airflow.decisions import APPROVE, Decision
         from omnigraph_airflow.operators.base import keep_plan
 
         self.states[tasks.plan] = self.states[tasks.approve] = "success"
         kept = keep_plan(self.context(tasks.plan), graph, plan)
         context = self.context(tasks.approve)
-        asked = consent.about(context, consent.question_of(context, tasks.approve), plan.digest)
+        asked = decisions.consent_about(context, decisions.question_of(context, tasks.approve), plan.digest)
         answer = Decision(chosen_options=(APPROVE,), digest=plan.digest, decided_by="ann", force=True)
-        consent.keep(graph.storage, replace(asked, decision=answer))
+        decisions.keep_consent(graph.storage, replace(asked, decision=answer))
         return kept
 
     def run(self, operator: Any, scratch: Path, kill: Kill | None = None) -> int:

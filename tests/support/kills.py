@@ -19,15 +19,14 @@ from unittest import mock
 import lance
 from lance.dataset import DatasetOptimizer, MergeInsertBuilder
 
-from omnigraph_ops.coordination import window
-from omnigraph_ops.coordination.rewrites import reclaim
-from omnigraph_ops.engine.binary import EngineCli
+from omnigraph_ops.coordination import rewrites, window
+from omnigraph_ops.engine import EngineCli
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.ids import is_ulid
+from omnigraph_ops.graph.layout import is_ulid
 from omnigraph_ops.lance import commits as lance_commits
 from omnigraph_ops.lance import tables as lance_tables
-from omnigraph_ops.lance.text_index_process import TextIndexProcess
-from omnigraph_ops.stages.optimize import indexes
+from omnigraph_ops.lance.text_indexer import TextIndexProcess
+from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.storage import inventory
 from omnigraph_ops.storage.store import Storage
@@ -190,9 +189,9 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(lance.LanceDataset, "commit", staticmethod(_commit(killer))),
         mock.patch.object(lance.LanceDataset, "shallow_clone", _clone(killer)),
         mock.patch.object(Storage, "prepared", _prepared(killer)),
-        mock.patch.object(indexes, "move_files", _files(killer, "move", inventory.move_files)),
+        mock.patch.object(units, "move_files", _files(killer, "move", inventory.move_files)),
         mock.patch.object(window, "remove_files", _files(killer, "remove", inventory.remove_files)),
-        mock.patch.object(reclaim, "remove_files", _files(killer, "remove", inventory.remove_files)),
+        mock.patch.object(rewrites, "remove_files", _files(killer, "remove", inventory.remove_files)),
         mock.patch.object(window, "remove_folder", _remove_folder(killer)),
         mock.patch.object(apply, "remove_files", _files(killer, "remove", inventory.remove_files)),
         mock.patch.object(apply, "remove_folder", _remove_folder(killer)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omnigraph_ops.demo.publisher import merge_rows
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.rows import MANIFEST_SCHEMA_3, MANIFEST_SCHEMA_6, ManifestRow, manifest_table
+from omnigraph_ops.graph.state import MANIFEST_SCHEMA_3, MANIFEST_SCHEMA_6, ManifestRow, manifest_table
 from omnigraph_ops.models import OrphanKind, OrphansPlan, OrphansReport
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans

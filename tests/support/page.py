@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from omnigraph_airflow.addresses import PAGES
+from omnigraph_airflow import PAGES
 
 ROLES = ("viewer", "user", "op", "admin")
 DIGEST = "sha256:" + "0" * 64

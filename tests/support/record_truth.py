@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.cleanup import existing_versions
+from omnigraph_ops.lance.versions import existing_versions
 from omnigraph_ops.models.history import RunRecord
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import TableStats
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import optimize_table
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor
+from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from omnigraph_ops.storage.inventory import below_folder
 from tests.support.leases import is_lease
 from tests.support.writers import entry_of

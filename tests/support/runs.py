@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from omnigraph_airflow import consent
-from omnigraph_airflow.consent import QuestionId
-from omnigraph_airflow.decisions import Decision
+from omnigraph_airflow import decisions
+from omnigraph_airflow.decisions import Decision, QuestionId
 
 from omnigraph_ops.graph import Graph
 
@@ -60,7 +59,7 @@ class Finished:
 
     def decision(self, graph: Graph, task_id: str) -> Decision:
         """What was answered to a task's question, as the graph keeps it."""
-        kept = consent.read(
+        kept = decisions.read_consent(
             graph.storage, QuestionId(dag_id=self._run.dag_id, run_id=self._run.run_id, task_id=task_id)
         )
         assert kept is not None

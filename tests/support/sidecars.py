@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.ids import new_ulid, now_us
-from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR
+from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_path
 from tests.support.writers import entry_of, write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from omnigraph_ops.coordination.rewrites.work import TaskOrder, TaskOutcome
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.spark import executor, rewrite_table
 

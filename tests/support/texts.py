@@ -18,8 +18,7 @@ import pytest
 
 from omnigraph_ops.demo.writer import TEXT_RELEASES
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.text_index_process import process_of
-from omnigraph_ops.lance.text_indexer import home_of, is_installed
+from omnigraph_ops.lance.text_indexer import home_of, is_installed, process_of
 from omnigraph_ops.progress import SILENT
 from tests.support.writers import entry_of
 

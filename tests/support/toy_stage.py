@@ -7,7 +7,7 @@ from typing import Annotated
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.runs import Unit

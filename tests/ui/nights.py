@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models import TableHealth
 from omnigraph_ops.models.history import (
     Answer,
@@ -18,8 +18,7 @@ from omnigraph_ops.models.history import (
     Work,
 )
 from omnigraph_ops.outcomes.history import append
-from omnigraph_ops.stages.health.read import health
-from omnigraph_ops.stages.health.snapshot import everything_now
+from omnigraph_ops.stages.health.read import everything_now, health
 from tests.support.history import DAY_US, record
 
 NIGHTS = 14

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from omnigraph_ops import errors
-from omnigraph_ops.lance import errors as lance_errors
-from omnigraph_ops.lance.errors import (
+from omnigraph_ops.lance import gateway as lance_errors
+from omnigraph_ops.lance.gateway import (
     CommitConflict,
     CommitContention,
     DatasetMissing,

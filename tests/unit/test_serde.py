@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph_ops import models, serde
-from omnigraph_ops.coordination.journal import Operation
+from omnigraph_ops.coordination.guards import Operation
 from omnigraph_ops.coordination.lease import Lease
 from omnigraph_ops.demo import DemoSpec, DemoSummary
 from omnigraph_ops.errors import InvalidInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes
 
 
 @pytest.mark.parametrize(

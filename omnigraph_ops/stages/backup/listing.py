@@ -1,17 +1,86 @@
-"""The backups of a place, finished or not."""
+"""The backups of a place, finished or not, and which of them this process works on."""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models.backup import BackupList, BackupState, ListedBackup
-from omnigraph_ops.outcomes.backup_places import place_of, uri_of
-from omnigraph_ops.outcomes.backup_records import is_finished, read_record, read_start
-from omnigraph_ops.stages.backup.claim import backup_ids
-from omnigraph_ops.stages.backup.plan import tally
-from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
+from omnigraph_ops.errors import LeaseHeld, OpsError
+from omnigraph_ops.graph.layout import is_ulid, new_ulid
+from omnigraph_ops.models.backup import BackupList, BackupStart, BackupState, ListedBackup
+from omnigraph_ops.outcomes.backups import LEASE, STARTED, is_finished, place_of, read_record, read_start, uri_of
+from omnigraph_ops.stages.backup.transfer import tally
+from omnigraph_ops.storage.inventory import below_folder, folders_in, remove_folder
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess
 from omnigraph_ops.storage.store import Storage
+
+_TTL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A backup that is this process's to make."""
+
+    backup_id: str
+    before: BackupStart | None
+    """How it was begun, when it is gone on with."""
+    keeper: LeaseKeeper
+
+
+@contextlib.contextmanager
+def claimed(destination: Storage, uri: str) -> Iterator[Claim]:
+    """Claim a backup for the block. Writes a lease into its folder."""
+    with contextlib.ExitStack() as stack:
+        yield _unfinished(stack, destination, uri) or _new(stack, destination)
+
+
+def backup_ids(destination: Storage) -> tuple[str, ...]:
+    """Ids of all backups at a destination, finished or not, newest first. Reads."""
+    names = (folder.rpartition("/")[2] for folder in folders_in(destination, ""))
+    return tuple(sorted((name for name in names if is_ulid(name)), reverse=True))
+
+
+def _unfinished(stack: contextlib.ExitStack, destination: Storage, uri: str) -> Claim | None:
+    for backup_id in backup_ids(destination):
+        if is_finished(destination, backup_id) or not _may_continue(destination, backup_id, uri):
+            continue
+        attempt = contextlib.ExitStack()
+        try:
+            keeper = attempt.enter_context(_lease(destination, backup_id))
+        except LeaseHeld:
+            continue
+        if is_finished(destination, backup_id):  # its maker was just done
+            attempt.close()
+            continue
+        stack.enter_context(attempt)
+        return Claim(backup_id=backup_id, before=read_start(destination, backup_id), keeper=keeper)
+    return None
+
+
+def _may_continue(destination: Storage, backup_id: str, uri: str) -> bool:
+    """Whether it is of this graph, or was killed before it said of which. Reads."""
+    start = read_start(destination, backup_id)
+    if start is not None:
+        return start.uri == uri
+    files = [s.path.rpartition("/")[2] for s in below_folder(destination, backup_id) if not s.is_folder]
+    return all(name.startswith((LEASE, STARTED)) for name in files)
+
+
+def _new(stack: contextlib.ExitStack, destination: Storage) -> Claim:
+    backup_id = new_ulid()
+    # One that ends before it begins leaves nothing behind.
+    stack.callback(remove_folder, destination, backup_id)
+    keeper = stack.enter_context(_lease(destination, backup_id))
+    return Claim(backup_id=backup_id, before=None, keeper=keeper)
+
+
+def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextManager[LeaseKeeper]:
+    place = LeasePlace(path=f"{backup_id}/{LEASE}", name=f"the backup {backup_id}")
+    wait = patience(destination, place.path, _TTL_SECONDS)
+    return committer_lease(destination, purpose="backup", ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=place)
 
 
 def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:
@@ -26,7 +95,7 @@ def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:
 def _listed(destination: Storage, backup_id: str) -> ListedBackup:
     where = uri_of(destination, backup_id)
     if not is_finished(destination, backup_id):
-        return _unfinished(destination, backup_id, where)
+        return _listed_unfinished(destination, backup_id, where)
     try:
         record = read_record(destination, backup_id)
     except OpsError as error:
@@ -53,7 +122,7 @@ def _listed(destination: Storage, backup_id: str) -> ListedBackup:
     )
 
 
-def _unfinished(destination: Storage, backup_id: str, where: str) -> ListedBackup:
+def _listed_unfinished(destination: Storage, backup_id: str, where: str) -> ListedBackup:
     start = read_start(destination, backup_id)
     return ListedBackup(
         backup_id=backup_id,

@@ -21,27 +21,25 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
-from omnigraph_ops.outcomes.backup_places import (
+from omnigraph_ops.outcomes.backups import (
     backup_of,
     graph_around,
     is_inside,
     place_of,
     present_files,
+    read_record,
     stored_at,
     uri_of,
 )
-from omnigraph_ops.outcomes.backup_records import read_record
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.backup.pace import CopyPace
-from omnigraph_ops.stages.backup.plan import tally
-from omnigraph_ops.stages.backup.rows import compare_rows
-from omnigraph_ops.stages.freeze.checksums import checksum_of
-from omnigraph_ops.stages.freeze.roots import rename_roots
+from omnigraph_ops.stages.backup.transfer import CopyPace, tally
+from omnigraph_ops.stages.backup.verify import compare_rows
+from omnigraph_ops.stages.freeze.files import checksum_of, rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
-from omnigraph_ops.storage.options import AMBIENT, StoreAccess
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess
 from omnigraph_ops.storage.store import Storage
 
 _TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")

@@ -1,24 +1,214 @@
-"""Carry out a copy plan: several files at once, noted in the journal as they arrive."""
+"""Copy the files of a cut: which, how fast, and noted in a journal as they arrive.
+
+Which files of a cut are copied, taken from an earlier backup, or there already. Data, deletion, index and transaction
+files carry a random name and are never written twice: the same path and size is the same file. A manifest's name is a
+number, which a branch that was deleted and made again uses anew; manifests, references and the root's files are small
+and are always read from this very cut.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from omnigraph_ops.errors import StorageError
-from omnigraph_ops.models.backup import JournalledFile
-from omnigraph_ops.models.freeze import CutFile
-from omnigraph_ops.outcomes.backup_places import stored_at
+from omnigraph_ops.coordination.records import Records
+from omnigraph_ops.errors import OpsError, StorageError
+from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, JournalledFile, JournalledFiles, Tally
+from omnigraph_ops.models.freeze import CutFile, CutFileKind
+from omnigraph_ops.outcomes.backups import JOURNAL, stored_at
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import Meter
-from omnigraph_ops.stages.backup.journal import CopyJournal
-from omnigraph_ops.stages.backup.pace import CopyPace
-from omnigraph_ops.stages.backup.plan import CopyPlan
-from omnigraph_ops.stages.freeze.checksums import checksum_of
+from omnigraph_ops.stages.freeze.files import checksum_of
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, link_file
 from omnigraph_ops.storage.inventory import remove_files
 from omnigraph_ops.storage.store import Storage
+
+_CHUNK = 4 * 1024 * 1024
+_SMALLEST_CHUNK = 64 * 1024
+_PIECES_PER_SECOND = 4
+_POLL_SECONDS = 0.2
+
+
+class CopyPace:
+    """A ceiling on bytes per second over everything that asks it; None is no ceiling."""
+
+    def __init__(self, bytes_per_second: int | None, check: Callable[[], None] | None = None) -> None:
+        self._rate, self._check = bytes_per_second, check
+        self._next = 0.0
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    @property
+    def chunk(self) -> int:
+        """How many bytes to ask for at once. Pure."""
+        if self._rate is None:
+            return _CHUNK
+        return min(max(self._rate // _PIECES_PER_SECOND, _SMALLEST_CHUNK), _CHUNK)
+
+    def wait_for(self, size: int) -> None:
+        """Wait until so many bytes may go. Sleeps.
+
+        Raises:
+            OpsError: the copy was stopped. Whatever `check` raises ends the waiting, too.
+        """
+        left = self._delay(size)
+        while True:
+            step = left
+            if self._check is not None:
+                self._check()
+                step = min(left, _POLL_SECONDS)
+            if self._stopped.wait(step):
+                raise OpsError("the copy was stopped")
+            left -= step
+            if left <= 0:
+                return
+
+    def stop(self) -> None:
+        """Let every thread that asks, or waits, end: nobody waits for the rest of a large file. Pure."""
+        self._stopped.set()
+
+    def _delay(self, size: int) -> float:
+        if self._rate is None:
+            return 0
+        with self._lock:
+            start = max(time.monotonic(), self._next)
+            self._next = start + size / self._rate
+        return max(start - time.monotonic(), 0)
+
+
+IMMUTABLE = frozenset({CutFileKind.DATA, CutFileKind.DELETION, CutFileKind.INDEX, CutFileKind.TRANSACTION})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """A finished backup whose files may be taken."""
+
+    record: BackupRecord
+    present: Mapping[str, int]
+    """Sizes of the files that it still has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPlan:
+    """What to do with every file of a cut."""
+
+    copy: tuple[CutFile, ...]
+    link: tuple[CutFile, ...]
+    """With the checksum that the earlier backup recorded."""
+    keep: tuple[CutFile, ...]
+    """With the checksum that the journal recorded."""
+    unproven: tuple[CutFile, ...]
+    """There, of the right size, and not in the journal: their checksum is that of the original."""
+    remove: tuple[str, ...]
+    """What an attempt for another cut, or a killed write, left behind."""
+
+
+def plan_copy(
+    files: Sequence[CutFile],
+    *,
+    freeze_id: str,
+    present: Mapping[str, int],
+    journal: Iterable[JournalledFiles] = (),
+    earlier: Earlier | None = None,
+    need_checksums: bool = False,
+) -> CopyPlan:
+    """Decide for every file of the cut.
+
+    Args:
+        present: sizes of what the unfinished backup has already, by file.
+        need_checksums: a file without a checksum counts as absent.
+    """
+    known = _journalled(journal, freeze_id)
+    taken = _takeable(earlier)
+    copy, link, keep, unproven = list[CutFile](), list[CutFile](), list[CutFile](), list[CutFile]()
+    for file in files:
+        immutable = file.kind in IMMUTABLE
+        noted = known.get((file.file, immutable))
+        old = taken.get(file.file) if immutable else None
+        here = present.get(file.file) == file.size
+        if here and noted is not None and noted.size == file.size and not (need_checksums and noted.checksum is None):
+            keep.append(replace(file, checksum=noted.checksum))
+        elif here and immutable:
+            unproven.append(file)
+        elif old is not None and old.size == file.size and not (need_checksums and old.checksum is None):
+            link.append(replace(file, checksum=old.checksum))
+        else:
+            copy.append(file)
+    wanted = {f.file for f in files}
+    remove = tuple(sorted(set(present) - wanted))
+    return CopyPlan(copy=tuple(copy), link=tuple(link), keep=tuple(keep), unproven=tuple(unproven), remove=remove)
+
+
+def tally(files: Iterable[CutFile | BackedFile]) -> Tally:
+    """How many files and bytes these are. Pure."""
+    sizes = [f.size for f in files]
+    return Tally(files=len(sizes), bytes=sum(sizes))
+
+
+def _journalled(journal: Iterable[JournalledFiles], freeze_id: str) -> dict[tuple[str, bool], JournalledFile]:
+    """What counts, by file and whether it may be of another cut. Pure."""
+    return {
+        (noted.file, immutable): noted
+        for batch in journal
+        for noted in batch.files
+        for immutable in _may_count(batch, freeze_id)
+    }
+
+
+def _may_count(batch: JournalledFiles, freeze_id: str) -> Iterator[bool]:
+    yield True
+    if batch.freeze_id == freeze_id:
+        yield False
+
+
+def _takeable(earlier: Earlier | None) -> dict[str, BackedFile]:
+    if earlier is None:
+        return {}
+    return {f.file: f for f in earlier.record.files if earlier.present.get(f.file) == f.size}
+
+
+_BATCH_FILES = 200
+_BATCH_SECONDS = 5.0
+_BATCHES = Records(JournalledFiles)
+
+
+class CopyJournal:
+    """Collects files as they are copied and writes them down every so often."""
+
+    def __init__(self, destination: Storage, backup_id: str, freeze_id: str) -> None:
+        self._destination, self._folder, self._freeze_id = destination, f"{backup_id}/{JOURNAL}", freeze_id
+        self._batch: list[JournalledFile] = []
+        self._written_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def note(self, file: JournalledFile) -> None:
+        """A file is there under its final name. Writes now and then."""
+        with self._lock:
+            self._batch.append(file)
+            due = len(self._batch) >= _BATCH_FILES or time.monotonic() - self._written_at >= _BATCH_SECONDS
+            if due:
+                self._flush()
+
+    def close(self) -> None:
+        """Write down the rest. Writes."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._batch:
+            batch = JournalledFiles(freeze_id=self._freeze_id, files=tuple(self._batch))
+            _BATCHES.write(self._destination, f"{self._folder}/{new_ulid()}.json", batch)
+        self._batch, self._written_at = [], time.monotonic()
+
+
+def read_journal(destination: Storage, backup_id: str) -> tuple[JournalledFiles, ...]:
+    """Everything noted so far, oldest first; a damaged part says nothing. Reads."""
+    return tuple(batch for _, batch in _BATCHES.all(destination, f"{backup_id}/{JOURNAL}"))
+
 
 R = TypeVar("R")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.durations import age
 from omnigraph_ops.models.backup import (
     BackupList,
     BackupReport,
@@ -13,7 +12,7 @@ from omnigraph_ops.models.backup import (
     Tally,
     VerifyReport,
 )
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import age, human_bytes
 from omnigraph_ops.views.view import Section, View, filled
 
 

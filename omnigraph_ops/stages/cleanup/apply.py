@@ -6,18 +6,16 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from omnigraph_ops.coordination.freeze_release import sweep_ended
-from omnigraph_ops.coordination.frozen import refuse_frozen
-from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
 from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.holds import GraphView, announced, look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.coordination.removals import announced
 from omnigraph_ops.coordination.sealed import verify
-from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.cleanup import existing_versions, remove_versions
+from omnigraph_ops.lance.versions import existing_versions, remove_versions
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -27,12 +25,10 @@ from omnigraph_ops.models import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.outcomes.runs.told import cleaned
+from omnigraph_ops.outcomes.run_journal import cleaned
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.cleanup.forks import fork_files, is_orphaned, why_kept
-from omnigraph_ops.stages.cleanup.plan import files_to_go, refusal
-from omnigraph_ops.stages.cleanup.policy import removable
-from omnigraph_ops.stages.cleanup.protect import protect
+from omnigraph_ops.stages.cleanup.plan import files_to_go, fork_files, is_orphaned, refusal, why_kept
+from omnigraph_ops.stages.cleanup.policy import protect, removable
 from omnigraph_ops.watch import Stopped
 
 _SHOWN = 5

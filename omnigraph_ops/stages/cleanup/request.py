@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, model_validator
 
-from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.quantities import duration
 from omnigraph_ops.requests import Count, Option, Positive, Request, Seconds, Tables
 
 _COUNT = Option(metavar="N")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.durations import duration
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -18,6 +17,7 @@ from omnigraph_ops.models import (
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.outcomes.of_reports import of_cleanup
+from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PartedStage, TaskIds, Tell
@@ -26,7 +26,7 @@ from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.outcomes.history.results import RunResults
+    from omnigraph_ops.outcomes.results import RunResults
 
 ORPHANED_FORKS = "orphaned forks"
 """The part of a plan that is about no table."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from omnigraph_ops.coordination.frozen import refuse_any_freeze
+from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
-from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
-from omnigraph_ops.engine.binary import EngineCli, engine_cli, require_stamp
+from omnigraph_ops.coordination.store_check import refuse_wrong_clock
+from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.outcomes.runs.told import what_came_of
+from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.expire_rows.plain import expire_plain
-from omnigraph_ops.stages.expire_rows.through_engine import expiring_table, sweep_branches
+from omnigraph_ops.stages.expire_rows.delete import expire_plain, expiring_table, sweep_branches
 from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"

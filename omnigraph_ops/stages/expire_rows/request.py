@@ -1,15 +1,91 @@
-"""Which rows somebody asks to delete."""
+"""Which rows somebody asks to delete: policies as people write them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+import yaml
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models.retention import RowPolicy
-from omnigraph_ops.requests import Option, Positive, Request
-from omnigraph_ops.stages.expire_rows.policy import RowPolicyEntry, distinct
+from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy
+from omnigraph_ops.requests import Option, Positive, Request, Seconds
+
+
+def _age(seconds: int) -> int:
+    if seconds == 0:
+        raise ValueError("the age must be more than zero")
+    return seconds
+
+
+class RowPolicyEntry(Request):
+    """One policy, as in `{table: node:Event, property: happened_at, older_than: 90d}`."""
+
+    table: Annotated[str, Field(min_length=1), Option(metavar="KEY")]
+    """Table key, as in `node:Event`; `table:items` in plain Lance."""
+    property: Annotated[str, Field(min_length=1), Option(metavar="NAME")]
+    """A Date, a DateTime or, with `unit`, an integer."""
+    older_than: Annotated[Seconds, AfterValidator(_age), Option(metavar="DURATION")]
+    """Rows with an older value go, as in `90d`."""
+    unit: EpochUnit | None = None
+    """What an integer counts since 1970."""
+
+    def policy(self) -> RowPolicy:
+        """The policy that is meant. Pure."""
+        return RowPolicy(
+            table_key=self.table,
+            property=self.property,
+            older_than_secs=self.older_than,
+            unit=self.unit,
+        )
+
+
+_ENTRIES = TypeAdapter(tuple[RowPolicyEntry, ...])
+
+
+def parse_policies(data: object, where: str) -> tuple[RowPolicy, ...]:
+    """The policies of a decoded list; `InvalidInput` names the first bad field. Pure."""
+    try:
+        entries = _ENTRIES.validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "document"
+        raise InvalidInput(f"{where}: {field}: {first['msg'].removeprefix('Value error, ')}") from None
+    return distinct(entry.policy() for entry in entries)
+
+
+def read_policies(path: str) -> tuple[RowPolicy, ...]:
+    """The policies in a YAML or JSON file: a list of entries, or a mapping with one under `rows`. Reads."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InvalidInput(f"cannot read the policies {path!r}: {reason}; nothing was deleted") from None
+    except yaml.YAMLError:
+        raise InvalidInput(f"the policies {path!r} are neither YAML nor JSON; nothing was deleted") from None
+    return parse_policies(data["rows"] if isinstance(data, dict) and set(data) == {"rows"} else data, path)
+
+
+def distinct(policies: Iterable[RowPolicy]) -> tuple[RowPolicy, ...]:
+    """The policies by table; `InvalidInput` when there is none, or two for one table. Pure."""
+    ordered = tuple(sorted(policies, key=lambda p: p.table_key))
+    if not ordered:
+        raise InvalidInput("no policy: name --table, --property and --older-than, or --policies FILE")
+    twice = {a.table_key for a, b in pairwise(ordered) if a.table_key == b.table_key}
+    if twice:
+        raise InvalidInput(f"{min(twice)} has more than one policy; nothing was deleted")
+    return ordered
+
+
+def check_bounds(bounds: RowBounds) -> None:
+    """`InvalidInput` for a share outside 0 to 1 or a negative number of rows. Pure."""
+    if not 0 < bounds.max_share <= 1:
+        raise InvalidInput(f"--max-share must be above 0 and at most 1, it is {bounds.max_share}")
+    if bounds.max_rows is not None and bounds.max_rows < 1:
+        raise InvalidInput(f"--max-rows must be at least 1, it is {bounds.max_rows}")
 
 
 class ExpireRowsRequest(Request):

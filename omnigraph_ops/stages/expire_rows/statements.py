@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.engine.binary import EngineRelease
+from omnigraph_ops.engine import EngineRelease
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.catalog import TableSpec
-from omnigraph_ops.graph.type_facts import TypeFacts
+from omnigraph_ops.graph.schema import TableSpec, TypeFacts
 
 KEYS_PER_QUERY = 100
 _KEY_TYPES = frozenset({"String", "I32", "I64", "U32", "U64"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph_ops.durations import moment
 from omnigraph_ops.models.retention import (
     EdgeRows,
     RowRetentionPlan,
@@ -12,6 +11,7 @@ from omnigraph_ops.models.retention import (
     TableRowPlan,
     TableRowStats,
 )
+from omnigraph_ops.quantities import moment
 from omnigraph_ops.views.markdown import count, human_seconds
 from omnigraph_ops.views.plan import counted, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled

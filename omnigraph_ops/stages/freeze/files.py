@@ -3,30 +3,172 @@
 Of every chain only the pinned manifests are listed, so the newest pinned version is the HEAD of a copy. Left out
 are the version hint, our own state, recovery sidecars and the tags of freezes. Lance keeps the manifest of a version
 where a branch begins longer than its transaction, and perhaps its data: nobody reads that version itself.
+
+Roots that Lance branches record, as places in the graph, and the manifests that record them rewritten. A Lance manifest
+lists the roots of other chains; everything else in it, unknown fields too, stays as it is.
+
+A copy under another root: which files of a cut must be rewritten, and what they become. Lance branches record the
+absolute root of their dataset. A copy that is not rewritten reads the files of the original: it looks right as long as
+that exists. The version metadata in the graph manifest names the old root, too, and stays: no reader follows it, and it
+marks a copy (ADR 0007).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_tag
+from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import index_uuids
-from omnigraph_ops.graph.paths import chain_folder
-from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.lance.files import TrackedFile, files_of_versions
-from omnigraph_ops.models.freeze import CutFile, CutFileKind, Freeze, FrozenPin, PinRole
+from omnigraph_ops.graph.lance_manifest import index_uuids, legible, manifest_message, with_message
+from omnigraph_ops.graph.layout import chain_folder
+from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.lance.versions import TrackedFile, files_of_versions
+from omnigraph_ops.models.freeze import (
+    CutFile,
+    CutFileKind,
+    CutFiles,
+    FileRow,
+    Freeze,
+    FrozenPin,
+    PinRole,
+    RelocatedFile,
+)
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import stored_manifest
-from omnigraph_ops.stages.freeze.roots import below_root, recorded_roots
+from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.inventory import below_folder, files_in, folders_in
+from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.store import Storage
+
+Rename = Callable[[str], str]
+
+
+def below_root(graph: Graph, recorded: str) -> str:
+    """A recorded root relative to the graph; `CorruptGraph` when it is not in this graph. Reads links."""
+    plain = recorded.rstrip("/")
+    if plain.startswith(f"{graph.uri}/"):
+        return plain[len(graph.uri) + 1 :]
+    found = _same_directory(graph, plain)
+    if found is None:
+        raise CorruptGraph(
+            f"files are recorded at {recorded!r}, which is not in {graph.uri}: they belong to another graph or to an "
+            "unregistered place and are no part of a file list"
+        )
+    return found
+
+
+def rename_roots(manifest: bytes, rename: Rename) -> bytes:
+    """The manifest file with every recorded root renamed; `CorruptGraph` for what is no manifest. Pure."""
+    with legible("of a cut"):
+        message = manifest_message(manifest)
+        changed = False
+        for base in message.base_paths:
+            renamed = rename(base.path)
+            changed, base.path = changed or renamed != base.path, renamed
+        return with_message(manifest, message) if changed else manifest
+
+
+def recorded_roots(manifest: bytes) -> tuple[str, ...]:
+    """The roots that a manifest file records, in order; raises as `rename_roots`. Pure."""
+    with legible("of a cut"):
+        return tuple(base.path for base in manifest_message(manifest).base_paths)
+
+
+def _same_directory(graph: Graph, recorded: str) -> str | None:
+    """The place below the graph, where the recorded root is this very directory spelled otherwise. Reads links."""
+    if not graph.context.location.is_local or not os.path.isabs(recorded):
+        return None
+    real, root = os.path.realpath(recorded), os.path.realpath(graph.uri)
+    return real[len(root) + 1 :] if real.startswith(f"{root}/") else None
+
+
+def relocation(graph: Graph, files: Iterable[CutFile], new_root: str) -> Iterator[RelocatedFile]:
+    """Every file that records the root, as it must be below `new_root`. Reads.
+
+    Args:
+        new_root: as readers will open the copy: an absolute plain path or an `s3://` URI. Lance compares it as a
+            string when it decides which files a branch protects.
+
+    Raises:
+        InvalidInput: readers would not all take `new_root` for the same place.
+        CorruptGraph: a branch records a place outside of this graph.
+    """
+    root = locate(new_root).root
+    for file in files:
+        if file.records_root:
+            data = rename_roots(graph.storage.read(file.source), lambda old: f"{root}/{below_root(graph, old)}")
+            yield RelocatedFile(file=file.file, data=data)
+
+
+_CHUNK = 4 * 1024 * 1024
+
+
+def with_checksums(
+    graph: Graph, files: Sequence[CutFile], *, workers: int = 8, progress: Progress = SILENT
+) -> tuple[CutFile, ...]:
+    """The files with the SHA-256 of each, read in parallel. Reads all of them.
+
+    Raises:
+        CorruptGraph: one is gone.
+    """
+    done, lock = 0, threading.Lock()
+
+    def one(file: CutFile) -> CutFile:
+        nonlocal done
+        try:
+            summed = replace(file, checksum=checksum_of(graph.storage, file.source))
+        except FileNotFoundError:
+            raise CorruptGraph(f"{file.source} of the cut is gone; the freeze cannot be copied") from None
+        with lock:
+            done += 1
+            progress.at("reading", done, len(files), "files")
+        return summed
+
+    return tuple(in_parallel(one, files, workers=workers))
+
+
+def checksum_of(storage: Storage, path: str, pacing: Pacing | None = None) -> str:
+    """`sha256:` of one stored file, read in chunks, no faster than `pacing` lets it. Reads.
+
+    Raises:
+        FileNotFoundError: it is gone.
+    """
+    found = hashlib.sha256()
+    for chunk in storage.chunks(path, pacing.chunk if pacing is not None else _CHUNK):
+        if pacing is not None:
+            pacing.wait_for(len(chunk))
+        found.update(chunk)
+    return f"sha256:{found.hexdigest()}"
+
+
+def listed(graph: Graph, freeze_id: str, files: Sequence[CutFile]) -> CutFiles:
+    """The list as a person or a script reads it. Pure."""
+    return CutFiles(
+        uri=graph.target,
+        freeze_id=freeze_id,
+        files=tuple(
+            FileRow(
+                file=f.file,
+                normalized=graph.context.location.uri(f.source),
+                size=f.size,
+                kind=f.kind,
+                records_root=f.records_root,
+                checksum=f.checksum,
+            )
+            for f in files
+        ),
+    )
+
 
 _KINDS = {
     "data file": CutFileKind.DATA,

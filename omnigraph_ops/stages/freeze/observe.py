@@ -1,16 +1,15 @@
-"""Look at a graph for a cut: one version of the graph manifest per branch, and all that they reach."""
+"""Look at a graph for a cut: all that its branches reach, what is pinned under which tags, and what of it is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
-from omnigraph_ops.errors import InvalidInput, RecoveryPending
-from omnigraph_ops.graph.contract import staging_files
-from omnigraph_ops.graph.entries import select_entries
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.coordination.freezes import contract_folder, tag_name
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending
+from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
     EXPIRY_BRANCH_PREFIX,
@@ -21,11 +20,78 @@ from omnigraph_ops.graph.layout import (
     old_manifest_file_name,
     version_path,
 )
+from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.lance.errors import DatasetMissing, lance_errors
-from omnigraph_ops.models.freeze import FrozenBranch, FrozenCut, FrozenPin, PinRole
+from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, lance_errors
+from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenBranch, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.freeze.pins import Chain, PinnedDataset, dataset_pins
+
+Chain = tuple[str | None, int]
+"""A Lance branch (None: the main chain) and a version of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedDataset:
+    """A dataset of a cut."""
+
+    role: PinRole
+    table_key: str
+    path: str
+
+
+def dataset_pins(
+    freeze_id: str, subject: PinnedDataset, wanted: Collection[Chain], refs: Sequence[BranchRef]
+) -> tuple[FrozenPin, ...]:
+    """The wanted versions of one dataset and those where the branches among them begin, each with its tag. Pure.
+
+    Raises:
+        CorruptGraph: a wanted version is on a branch that the dataset does not have.
+    """
+    by_name = {ref.name: ref for ref in refs}
+    for branch, version in wanted:
+        if branch is not None and branch not in by_name:
+            raise CorruptGraph(
+                f"{subject.table_key}: version {version} is published from branch {branch!r}, which is gone"
+            )
+    forks = fork_points(wanted, refs) - set(wanted)
+    ordered = [
+        *((subject.role, c) for c in sorted(wanted, key=_order)),
+        *((PinRole.FORK, c) for c in sorted(forks, key=_order)),
+    ]
+    return tuple(
+        FrozenPin(
+            role=role,
+            table_key=subject.table_key,
+            path=subject.path,
+            branch=branch,
+            version=version,
+            tag=tag_name(freeze_id, number),
+            lifetime=by_name[branch].identifier if branch is not None else (),
+        )
+        for number, (role, (branch, version)) in enumerate(ordered)
+    )
+
+
+def fork_points(wanted: Collection[Chain], refs: Sequence[BranchRef]) -> set[Chain]:
+    """Where the branches of these versions begin, and the branches that those are on, down to main. Pure."""
+    by_name = {ref.name: ref for ref in refs}
+    found: set[Chain] = set()
+    pending = [branch for branch, _ in wanted]
+    while pending:
+        ref = by_name.get(pending.pop() or "")
+        # A parent may be gone: the engine deletes forks whatever was made from them.
+        if ref is None or (ref.parent_branch is not None and ref.parent_branch not in by_name):
+            continue
+        point = (ref.parent_branch, ref.parent_version)
+        if point not in found:
+            found.add(point)
+            pending.append(ref.parent_branch)
+    return found
+
+
+def _order(chain: Chain) -> tuple[str, int]:
+    return chain[0] or "", chain[1]
+
 
 _looking = Retrying(
     # A branch was deleted between two reads, or somebody wrote.
@@ -221,3 +287,57 @@ def _pins(graph: Graph, freeze_id: str, subject: PinnedDataset, wanted: set[Chai
 
 def _head(graph: Graph, path: str, branch: str) -> int:
     return int(graph.lance.open(graph.context.location.uri(path), branch=branch).version)
+
+
+_NO_BRANCH = "its branch was deleted, which takes the files of the branch in spite of tags"
+_OTHER_BRANCH = "its branch was deleted and another one of that name was made"
+
+
+def verify_cut(graph: Graph, freeze: Freeze) -> tuple[CutProblem, ...]:
+    """Everything of the cut that is gone, by dataset; empty while all of it is there. Reads.
+
+    Looks at branches, tags and manifests; that every file is there, `cut_files` says.
+    """
+    found = in_parallel(
+        lambda path: _of_dataset(graph, [p for p in freeze.cut.pins if p.path == path]),
+        freeze.cut.datasets,
+        workers=graph.settings.concurrency,
+    )
+    folder = contract_folder(freeze.freeze_id)
+    kept = set(graph.storage.list(folder))
+    lost = [_problem_of_root(name) for name in freeze.cut.contract if name not in kept]
+    return (*(problem for problems in found for problem in problems), *lost)
+
+
+def _of_dataset(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:
+    try:
+        dataset = graph.lance.open(graph.context.location.uri(pins[0].path))
+    except DatasetMissing:
+        return [_problem(pin, "its dataset is gone") for pin in pins]
+    branches = {ref.name: ref.identifier for ref in graph.lance.branches(dataset)}
+    tags = {name: (branch, version) for name, branch, version in graph.lance.tags(dataset)}
+    found = []
+    for pin in pins:
+        reason = _branch_reason(pin, branches)
+        if reason is None and tags.get(pin.tag) != (pin.branch, pin.version):
+            reason = "its tag is gone"
+        if reason is None and stored_manifest(graph, pin.path, pin.branch, pin.version) is None:
+            reason = "the version was removed"
+        found += [_problem(pin, reason)] if reason is not None else []
+    return found
+
+
+def _branch_reason(pin: FrozenPin, branches: dict[str, tuple[tuple[int, str], ...]]) -> str | None:
+    if pin.branch is None:
+        return None
+    if pin.branch not in branches:
+        return _NO_BRANCH
+    return None if branches[pin.branch] == pin.lifetime else _OTHER_BRANCH
+
+
+def _problem(pin: FrozenPin, reason: str) -> CutProblem:
+    return CutProblem(path=pin.path, branch=pin.branch, version=pin.version, reason=reason)
+
+
+def _problem_of_root(name: str) -> CutProblem:
+    return CutProblem(path=name, branch=None, version=0, reason="the copy that the freeze kept of it is gone")

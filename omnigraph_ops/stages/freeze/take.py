@@ -1,4 +1,4 @@
-"""Take a freeze: announce it, let a running unit of ours finish, look once, tag everything, and only then hold.
+"""Take freezes and holds of readers, and list who holds what.
 
 The announcement is a hold that is bound to this process and already keeps our stages out: a running optimize stops
 at its next unit and resumes after the freeze. The record names every tag before the first one is made, so whoever
@@ -13,31 +13,38 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from omnigraph_ops.coordination.freeze_names import contract_folder
-from omnigraph_ops.coordination.freeze_release import end_freeze, sweep_ended_here
-from omnigraph_ops.coordination.frozen import active_freezes
+from omnigraph_ops.coordination.freezes import (
+    active_freezes,
+    contract_folder,
+    end_freeze,
+    stored_tags,
+    sweep_ended,
+    sweep_ended_here,
+)
 from omnigraph_ops.coordination.holds import (
     FreezeTerms,
     HeldVersion,
     Hold,
     HoldKind,
+    active_holds,
+    freezes,
     is_active,
     place_hold,
     read_hold,
+    refuse_removed,
+    release_hold,
     write_hold,
 )
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.coordination.removals import refuse_removed
-from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict
-from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lance.errors import DatasetMissing
-from omnigraph_ops.lance.tags import create_tag
-from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut
+from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, unknown_table
+from omnigraph_ops.graph.graph import Graph, select_entries
+from omnigraph_ops.lance.gateway import DatasetMissing
+from omnigraph_ops.lance.versions import create_tag
+from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut, HoldList, HoldState, ListedHold, UnfreezeReport
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut
-from omnigraph_ops.stages.freeze.verify import verify_cut
+from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut, verify_cut
 
 DEFAULT_TTL_SECONDS = 86_400.0
 LONGEST_TTL_SECONDS = 30 * 86_400.0
@@ -210,3 +217,125 @@ def check_ttl(seconds: float) -> None:
         raise InvalidInput(
             f"a freeze or hold lasts at least 1 s and at most {LONGEST_TTL_SECONDS / 86_400:.0f} days, not {seconds} s"
         )
+
+
+def hold_version(
+    graph: Graph,
+    table_key: str,
+    *,
+    version: int | None,
+    branch: str | None,
+    ttl_seconds: float,
+    reason: str,
+    owner: str,
+) -> Hold:
+    """Hold one version of a table, by default the one that the branch publishes now. Writes a hold.
+
+    Under the lease, and with a look for announced removals: a cleanup has either seen the hold, or removed the version
+    before, or is found to be about to.
+
+    Raises:
+        InvalidInput, UnknownTable: there is no such table or the time is out of bounds.
+        StorageError: that version is gone.
+        StalePlan: a cleanup is removing it.
+    """
+    check_ttl(ttl_seconds)
+    with committer_turn(graph, f"hold {table_key}"):
+        state = graph.state(branch)
+        (entry,) = select_entries(graph, state, (table_key,)) if branch is None else (state.get(table_key),)
+        if entry is None:
+            known = [e.table_key for e in state.entries]
+            raise unknown_table(f"branch {branch!r} of {graph.target}", table_key, known, "nothing was held")
+        number = entry.version if version is None else version
+        graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=number)
+        held = HeldVersion(table_path=entry.path, version=number, branch=entry.branch)
+        hold = place_hold(
+            graph.storage, (held,), kind=HoldKind.READER, reason=reason, ttl_seconds=ttl_seconds, owner=owner
+        )
+        try:
+            refuse_removed(graph.storage, (held,))
+        except OpsError:
+            release_hold(graph.storage, hold.hold_id)
+            raise
+        return hold
+
+
+def release(graph: Graph, hold_id: str) -> UnfreezeReport:
+    """End a reader's hold. Destroys only the hold.
+
+    Raises:
+        InvalidInput: there is no such hold, or it is a freeze or a running rewrite's.
+    """
+    hold = read_hold(graph.storage, hold_id)
+    if hold is None:
+        raise InvalidInput(f"{graph.target} has no hold {hold_id}")
+    if hold.kind is not HoldKind.READER:
+        raise InvalidInput(
+            f"{hold_id} is a {hold.kind} hold; a freeze ends with `omnigraph-ops unfreeze`, a plan by itself"
+        )
+    release_hold(graph.storage, hold_id)
+    return UnfreezeReport(uri=graph.target, released=(hold_id,), tags_removed=0)
+
+
+_NO_RECORD = "its record is lost, so nobody knows until when; end it with `omnigraph-ops unfreeze`"
+
+
+def list_holds(graph: Graph) -> HoldList:
+    """Everything that holds versions now, after ending what has expired. Destroys ended freezes.
+
+    Raises:
+        CorruptGraph: a hold cannot be read, so what it protects is unknown.
+    """
+    swept = sweep_ended(graph)
+    holds = active_holds(graph.storage)
+    recorded = {h.hold_id for h in freezes(graph.storage)}
+    lost = {freeze_id: tags for freeze_id, tags in stored_tags(graph).items() if freeze_id not in recorded}
+    return HoldList(
+        uri=graph.target,
+        holds=(*(_listed(graph, h) for h in holds), *(_unknown(i, len(tags)) for i, tags in sorted(lost.items()))),
+        swept=swept,
+    )
+
+
+def _listed(graph: Graph, hold: Hold) -> ListedHold:
+    return ListedHold(
+        hold_id=hold.hold_id,
+        kind=hold.kind.value,
+        state=HoldState.STARTING if hold.starting else HoldState.ACTIVE,
+        owner=hold.owner,
+        reason=hold.reason,
+        what=_what(hold),
+        versions=len(hold.versions),
+        created_at=hold.created_at,
+        expires_at=hold.expires_at,
+        age_seconds=max(int(time.time() - hold.created_at), 0),
+        problems=() if hold.starting else _problems(graph, hold),
+    )
+
+
+def _problems(graph: Graph, hold: Hold) -> tuple[CutProblem, ...]:
+    if hold.freeze is None:
+        return ()
+    return verify_cut(graph, read_freeze(graph, hold.hold_id))
+
+
+def _what(hold: Hold) -> str:
+    if hold.freeze is not None:
+        return ", ".join(hold.freeze.tables) or "the whole graph"
+    places = [f"{v.table_path}{f' branch {v.branch}' if v.branch else ''} version {v.version}" for v in hold.versions]
+    return ", ".join(places) or "nothing"
+
+
+def _unknown(freeze_id: str, tags: int) -> ListedHold:
+    return ListedHold(
+        hold_id=freeze_id,
+        kind="freeze",
+        state=HoldState.UNKNOWN,
+        owner="",
+        reason=_NO_RECORD,
+        what=f"{tags} tags",
+        versions=tags,
+        created_at=None,
+        expires_at=None,
+        age_seconds=None,
+    )

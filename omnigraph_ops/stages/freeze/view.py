@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from omnigraph_ops.coordination.holds import Hold
-from omnigraph_ops.durations import age, moment
 from omnigraph_ops.models.freeze import CutFiles, Freeze, HoldList, HoldState, ListedHold, UnfreezeReport
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import age, human_bytes, moment
 from omnigraph_ops.views.view import Section, View, filled
 
 _MICROS = 1_000_000

@@ -1,26 +1,93 @@
-"""Look at every table for its score: metadata and one listing per table, no rows. Reads only."""
+"""Look at every table for its score, and at the graph before and after a run. Reads only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.graph.catalog import TableSpec
-from omnigraph_ops.graph.entries import select_entries, spec_of
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, select_entries, spec_of
 from omnigraph_ops.graph.layout import any_version_of
+from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.models import HealthReport, TableHealth
+from omnigraph_ops.models.history import Measured
+from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.health.score import StoredFacts, report_of, score_table
-from omnigraph_ops.stages.optimize.ingest import last_run
-from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of
-from omnigraph_ops.stages.optimize.plan import OptimizePolicy, missing_indexes, owners_note
-from omnigraph_ops.stages.optimize.text_plan import foreign_note
-from omnigraph_ops.stages.optimize.text_state import text_state
+from omnigraph_ops.stages.optimize.budget import last_run
+from omnigraph_ops.stages.optimize.index_plan import foreign_note
+from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
+from omnigraph_ops.stages.optimize.plan import OptimizePolicy, missing_indexes, owners_note, part, parts_of, shares_of
 from omnigraph_ops.storage.inventory import below_folder
+
+VERSIONS, DEAD_BYTES = 5, 15
+"""With the parts that optimize can win back these make 100."""
+_MANY_VERSIONS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFacts:
+    """What lies in the store of one table."""
+
+    versions: int
+    dead_bytes: int | None
+    """None where it cannot be told."""
+    stored_bytes: int
+
+
+def score_table(
+    spec: TableSpec,
+    facts: TableFacts,
+    stored: StoredFacts,
+    *,
+    target_rows: int,
+    cutoff: int,
+    task_bytes: int | None = None,
+    pending: Sequence[str] = (),
+) -> TableHealth:
+    """The health of one table; declared indexes on the columns of `pending` cannot be built yet. Pure."""
+    shares = shares_of(facts, spec, target_rows, pending, task_bytes)
+    dead = (stored.dead_bytes or 0) / stored.stored_bytes if stored.stored_bytes else 0.0
+    parts = (
+        *parts_of(shares, cutoff),
+        part("versions", min(1.0, max(0, stored.versions - 1) / _MANY_VERSIONS), VERSIONS),
+        part("dead_bytes", min(1.0, dead), DEAD_BYTES),
+    )
+    return TableHealth(
+        table_key=spec.table_key,
+        score=round(100 - sum(p.points for p in parts)),
+        parts=parts,
+        rows=facts.rows,
+        fragments=len(facts.fragments),
+        small_fragments=shares.small_fragments,
+        cutoff=cutoff,
+        data_bytes=sum(f.data_bytes for f in facts.fragments),
+        small_share=shares.small_share,
+        deleted_share=shares.deleted_share,
+        unindexed_share=shares.unindexed_share,
+        worst_index=shares.worst_index,
+        versions=stored.versions,
+        dead_bytes=stored.dead_bytes,
+    )
+
+
+def report_of(uri: str, stamp: int, graph_version: int, tables: Sequence[TableHealth]) -> HealthReport:
+    """All tables, worst first, and their mean by bytes. Pure."""
+    told = [(t.score, max(t.data_bytes, 1)) for t in tables if t.score is not None]
+    weight = sum(size for _, size in told)
+    return HealthReport(
+        uri=uri,
+        stamp=stamp,
+        graph_version=graph_version,
+        score=round(sum(score * size for score, size in told) / weight) if told else None,
+        tables=tuple(sorted(tables, key=_badness)),
+    )
+
+
+def _badness(table: TableHealth) -> tuple[int, str]:
+    return (-1 if table.score is None else table.score, table.table_key)
+
 
 _DRIFTED = "drifted, nothing is optimized: omnigraph-ops check says what settles it"
 
@@ -86,3 +153,71 @@ def _stored(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFacts)
     used = sum(f.data_bytes for f in facts.fragments) + sum(i.size_bytes for i in facts.indexes)
     dead = None if spec.blob_columns else max(0, stored - used)
     return StoredFacts(versions=versions, dead_bytes=dead, stored_bytes=stored)
+
+
+def versions_now(graph: Graph) -> Snapshot:
+    """The version of the graph and of every table: one look at what is published. Reads."""
+    state = graph.state()
+    tables = tuple((e.table_key, Measured(version=e.version)) for e in state.entries)
+    return Snapshot(graph=Measured(version=_version(graph, state.manifest_version)), tables=tables)
+
+
+def everything_now(graph: Graph) -> Snapshot:
+    """Versions and health of every maintained table: metadata and one listing per table. Reads."""
+    versions = versions_now(graph)
+    report = health(graph)
+    published = dict(versions.tables)
+    tables = tuple((t.table_key, _measured(t, published.get(t.table_key, Measured()).version)) for t in report.tables)
+    return Snapshot(graph=_sum(report, versions.graph.version), tables=tables)
+
+
+def look(at: Callable[[Graph], Snapshot], graph: Graph) -> Snapshot:
+    """What can be seen; a graph that cannot be read has its record nevertheless. Reads."""
+    try:
+        return at(graph)
+    except OpsError:
+        return Snapshot()
+
+
+def _version(graph: Graph, manifest_version: int) -> int | None:
+    """Plain Lance has tables and no version of the whole. Pure."""
+    return manifest_version if graph.format.publishes else None
+
+
+def _measured(table: TableHealth, version: int | None) -> Measured:
+    if table.error is not None:
+        return Measured(version=version)
+    return Measured(
+        version=version,
+        rows=table.rows,
+        fragments=table.fragments,
+        data_bytes=table.data_bytes,
+        dead_bytes=table.dead_bytes,
+        versions=table.versions,
+        deleted_share=table.deleted_share,
+        unindexed_share=table.unindexed_share,
+        score=table.score,
+    )
+
+
+def _sum(report: HealthReport, version: int | None) -> Measured:
+    """The graph as a whole; shares are those of its rows. Pure."""
+    tables = [t for t in report.tables if t.error is None]
+    dead = [t.dead_bytes for t in tables if t.dead_bytes is not None]
+    return Measured(
+        version=version,
+        rows=sum(t.rows for t in tables),
+        fragments=sum(t.fragments for t in tables),
+        data_bytes=sum(t.data_bytes for t in tables),
+        dead_bytes=sum(dead) if dead else None,
+        versions=sum(t.versions for t in tables),
+        deleted_share=_mean((t.deleted_share, t.rows) for t in tables),
+        unindexed_share=_mean((t.unindexed_share, t.rows) for t in tables),
+        score=report.score,
+    )
+
+
+def _mean(shares: Iterable[tuple[float, int]]) -> float | None:
+    told = tuple(shares)
+    rows = sum(weight for _, weight in told)
+    return round(sum(share * weight for share, weight in told) / rows, 6) if rows else None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.durations import moment
 from omnigraph_ops.models import HealthReport, TableHealth
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.views.view import Section, View, filled
 
 _HEADER = (

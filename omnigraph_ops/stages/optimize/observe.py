@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from omnigraph_ops.coordination.throttle import ceilings_of
+from omnigraph_ops.coordination.pace import ceilings_of
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.entries import spec_of
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, spec_of
+from omnigraph_ops.graph.schema import TableSpec
+from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.errors import LanceFailure
-from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.tables import column_bytes, has_values, table_facts
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.lance.tables import TableFacts, column_bytes, has_values, index_type_of, table_facts
+from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.models import IndexBuild
-from omnigraph_ops.stages.optimize.auto import thresholds_of
-from omnigraph_ops.stages.optimize.deferred import refuse_deferral
-from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes
-from omnigraph_ops.stages.optimize.text_state import text_state
+from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
+from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes, thresholds_of
+from omnigraph_ops.stages.optimize.units import refuse_deferral
+
+
+def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFacts) -> TextState | None:
+    """The state of the text indexes of a table at the version of `facts`; None where it has and wants none. Reads.
+
+    Raises:
+        CorruptGraph: the manifest of that version cannot be read.
+    """
+    there = [i for i in facts.indexes if index_type_of(i) == INVERTED]
+    missing = any(
+        b.index_type == INVERTED and not any(i.serves(b.column, INVERTED) for i in there)
+        for b in spec.declared_indexes()
+    )
+    if not there and not missing:
+        return None
+    home = home_of(graph.settings.text_indexers)
+    state = TextState(
+        writer=graph.format.text_writer,
+        indexes=text_indexes(graph.storage, entry.path, facts.version) if there else {},
+        installed=frozenset(release for release in RELEASES if is_installed(home, release)),
+    )
+    behind = missing or index_folds(there, facts.fragments) or foreign_texts(facts, state)
+    # A look at who wrote the graph is needed only where an index would be written.
+    if not behind or state.writer is None or not state.writer.certifies:
+        return state
+    return replace(state, certified_by=certifying_engine(graph.storage, entry.path, facts.version))
 
 
 def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:

@@ -8,33 +8,36 @@ from contextlib import AbstractContextManager
 
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, plan_hold
 from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.coordination.plain_unit import Effects, Guard, run_plain_unit
-from omnigraph_ops.coordination.rewrites.adopt import Round, adopt, begin
-from omnigraph_ops.coordination.rewrites.claim import rewrite_lease
-from omnigraph_ops.coordination.rewrites.commit import Batch, batches, ready
-from omnigraph_ops.coordination.rewrites.journal import open_journals
-from omnigraph_ops.coordination.rewrites.settle import abandon, end
-from omnigraph_ops.coordination.throttle import ceilings_of
+from omnigraph_ops.coordination.pace import ceilings_of
+from omnigraph_ops.coordination.rewrite_journal import open_journals, rewrite_lease
+from omnigraph_ops.coordination.rewrites import Batch, Round, abandon, adopt, batches, begin, end, ready
 from omnigraph_ops.coordination.window import discard, land, refuse_missing
 from omnigraph_ops.errors import OpsError, PublishConflict
-from omnigraph_ops.graph.drafts import drafts_of
-from omnigraph_ops.graph.entries import select_entries
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, select_entries
+from omnigraph_ops.graph.publish import drafts_of
+from omnigraph_ops.graph.stamp import older_texts
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.graph.text_indexes import older_texts
 from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
-from omnigraph_ops.lance.errors import CommitConflict, LanceFailure
-from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.models import TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.optimize.deferred import commit_rewrites
-from omnigraph_ops.stages.optimize.executors import InProcessExecutor, TaskExecutor
-from omnigraph_ops.stages.optimize.index_writer import IndexWriter
-from omnigraph_ops.stages.optimize.indexes import prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
-from omnigraph_ops.stages.optimize.units import Effort, Room, fold, written_indexes
+from omnigraph_ops.stages.optimize.units import (
+    Effects,
+    Effort,
+    Guard,
+    IndexWriter,
+    InProcessExecutor,
+    Room,
+    TaskExecutor,
+    commit_rewrites,
+    fold,
+    prepare_indexes,
+    run_plain_unit,
+    written_indexes,
+)
 from omnigraph_ops.watch import Stopped
 
 _REWRITE_ROUNDS = 5

@@ -13,7 +13,7 @@ from omnigraph_ops.models import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.views.details import amplification
 from omnigraph_ops.views.view import Section, View, filled
 

@@ -8,21 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.coordination.freeze_release import sweep_ended
-from omnigraph_ops.coordination.frozen import refuse_any_freeze
-from omnigraph_ops.coordination.graph_view import look
+from omnigraph_ops.coordination.freezes import refuse_any_freeze, sweep_ended
 from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
-from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.references import branch_names
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.orphans.classify import Standing
 from omnigraph_ops.stages.orphans.plan import dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
-from omnigraph_ops.stages.orphans.survey import Survey, check_age, survey
+from omnigraph_ops.stages.orphans.survey import Standing, Survey, check_age, survey
 from omnigraph_ops.storage.inventory import (
     BULK,
     OpsFault,

@@ -13,11 +13,10 @@ from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.records import Records, refuse
 from omnigraph_ops.coordination.state import QUARANTINE_DIR
-from omnigraph_ops.coordination.store_clock import refuse_wrong_clock
+from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.ids import is_ulid, new_ulid, now_us
-from omnigraph_ops.graph.paths import is_plain
+from omnigraph_ops.graph.layout import is_plain, is_ulid, new_ulid, now_us
 from omnigraph_ops.models import (
     OrphansPlan,
     PlannedFile,

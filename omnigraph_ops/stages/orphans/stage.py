@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.durations import duration
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import DriftFinding, OrphanFile, OrphansPlan, OrphansReport
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.outcomes.of_reports import of_orphans
+from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds, Tell

@@ -2,20 +2,244 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from omnigraph_ops.coordination.frozen import refuse_any_freeze
-from omnigraph_ops.coordination.graph_view import GraphView, look
+from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
-from omnigraph_ops.coordination.holds import HoldKind, freezes
-from omnigraph_ops.coordination.rewrites.journal import named_files
-from omnigraph_ops.errors import ApprovalMissing, CorruptGraph
+from omnigraph_ops.coordination.holds import GraphView, HoldKind, freezes, look
+from omnigraph_ops.coordination.rewrite_journal import named_files, table_path_of
+from omnigraph_ops.coordination.state import Found, Kept, is_unfinished, place_of
+from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.references import read_references
+from omnigraph_ops.graph.layout import (
+    INTERNAL_DATASETS,
+    MANIFEST_DIR,
+    RECOVERY_DIR,
+    LanceFile,
+    Part,
+    chain_folder,
+    dataset_of,
+    is_plain,
+    is_root_file,
+    lance_file,
+    version_of_manifest_file,
+)
+from omnigraph_ops.graph.references import References, read_references
 from omnigraph_ops.models import OrphanFile, OrphanKind, UnknownFile
-from omnigraph_ops.stages.orphans.classify import Judge, Standing
-from omnigraph_ops.stages.orphans.retained import live_tables
-from omnigraph_ops.storage.inventory import Stored
+from omnigraph_ops.storage.inventory import Stored, files_in
+
+_KINDS = {
+    Part.DATA: OrphanKind.DATA,
+    Part.BLOB: OrphanKind.BLOB,
+    Part.DELETION: OrphanKind.DELETION,
+    Part.INDEX: OrphanKind.INDEX,
+    Part.TRANSACTION: OrphanKind.TRANSACTION,
+    Part.TEMPORARY: OrphanKind.TEMPORARY,
+}
+
+
+class Standing(StrEnum):
+    """Where a stored file stands."""
+
+    NEEDED = "needed"
+    ORPHAN = "orphan"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a path is, and why it stays if it does."""
+
+    standing: Standing
+    reason: str = ""
+    kind: OrphanKind | None = None
+    """Set for orphans."""
+    group: str | None = None
+    """The dropped dataset or dead branch that the orphan goes with: as a whole or not at all."""
+
+
+_UNKNOWN = Verdict(standing=Standing.UNKNOWN, reason="it is no part of any known layout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Everything a verdict depends on, read at one moment."""
+
+    references: References
+    live: frozenset[str]
+    """Datasets that a live branch publishes."""
+    active_holds: frozenset[str]
+    journalled: frozenset[str] = frozenset()
+    """Files that the journal of an unfinished rewrite of a live table names."""
+    worked_on: frozenset[str] = frozenset()
+    """Datasets of which a running optimize holds a version: what it wrote so far nothing refers to yet."""
+    publishes: bool = True
+    """Whether a graph manifest says which tables there are; without one nothing is called dropped."""
+
+    def dataset_of(self, path: str) -> str | None:
+        """The dataset that a path is below: where an engine puts one, or a plain one that is live. Pure."""
+        first = path.partition("/")[0]
+        return first if first in self.live else dataset_of(path)
+
+    def may_judge(self, dataset: str) -> bool:
+        """Whether a dataset that nothing publishes counts as dropped. Pure."""
+        return self.publishes or dataset in self.live
+
+    def verdict(self, path: str) -> Verdict:
+        """What that path is. Age is not considered. Pure."""
+        if not is_plain(path):
+            return _UNKNOWN
+        dataset = self.dataset_of(path)
+        if dataset is None:
+            return self._outside(path)
+        if self.references.is_skipped(dataset):
+            return _needed("the references of its dataset cannot be read")
+        if dataset in self.live or dataset in INTERNAL_DATASETS:
+            return self._in_live_dataset(path, dataset)
+        return self._in_dropped_dataset(path, dataset) if self.may_judge(dataset) else _UNKNOWN
+
+    def _in_live_dataset(self, path: str, dataset: str) -> Verdict:
+        known = self.references.datasets.get(dataset)
+        if known is None:
+            return _needed("the references of its dataset are not known")
+        file = lance_file(path, known.branch_names, dataset)
+        if file is None:
+            return _UNKNOWN
+        if self.references.needs(file):
+            return _needed("a version refers to it")
+        if path in self.journalled:
+            return _needed("a rewrite that goes on made it")
+        if file.branch is not None and file.branch not in known.branch_names:
+            return self._in_dead_branch(file, path)
+        if file.part not in _KINDS:
+            return _needed("it belongs to a live chain")
+        if dataset in self.worked_on:
+            return _needed("an optimize of its table is at work and may have made it")
+        return Verdict(standing=Standing.ORPHAN, kind=_KINDS[file.part])
+
+    def _in_dead_branch(self, file: LanceFile, path: str) -> Verdict:
+        group = chain_folder(file.dataset, file.branch)
+        parents = {b.parent_branch for b in self.references.datasets[file.dataset].branches}
+        if file.branch in parents:
+            return _needed(f"a live branch forks from {file.branch!r}")
+        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.DEAD_BRANCH, group=group)
+
+    def _in_dropped_dataset(self, path: str, dataset: str) -> Verdict:
+        file = lance_file(path, ())
+        if file is None:
+            return _UNKNOWN
+        if self.references.needs(file):
+            return _needed("a version of another dataset refers to it", group=dataset)
+        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.DROPPED_TABLE, group=dataset)
+
+    def _outside(self, path: str) -> Verdict:
+        if is_root_file(path):
+            return _needed("it belongs to the schema of the graph")
+        if path.startswith(f"{RECOVERY_DIR}/") and path.endswith(".json"):
+            return _needed("it is a recovery sidecar")
+        own = place_of(path)
+        if own is not None:
+            return self._own(own)
+        if is_unfinished(path):
+            return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.TEMPORARY)
+        return _UNKNOWN
+
+    def _own(self, own: Found) -> Verdict:
+        """What belongs to a hold stays as long as it counts, and what belongs to a table as long as it is live."""
+        match own.place.kept:
+            case Kept.ALWAYS:
+                return _needed("it is state of this tool")
+            case Kept.BY_HOLD if own.name in self.active_holds:
+                return _needed("it is state of this tool")
+            case Kept.BY_TABLE if table_path_of(own.name) in self.live or not self.publishes:
+                return _needed("it is the journal of a rewrite")
+        return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
+
+
+def _needed(reason: str, group: str | None = None) -> Verdict:
+    return Verdict(standing=Standing.NEEDED, reason=reason, group=group)
+
+
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GraphVersion:
+    """A version of the graph manifest that must stay readable, and why."""
+
+    branch: str | None
+    version: int
+    reason: str
+
+
+def live_tables(view: GraphView) -> frozenset[str]:
+    """Dataset paths that a live branch publishes. Pure."""
+    return frozenset(e.path for state in (view.main, *view.branches) for e in state.entries)
+
+
+def reasons_to_keep(graph: Graph, view: GraphView, datasets: Collection[str], cutoff: float) -> dict[str, str]:
+    """Dataset path to why it must stay although no live branch has it; only for those that must. Reads.
+
+    Args:
+        cutoff: graph versions superseded at or after this moment are retained.
+    """
+    reasons = _held(view, datasets)
+    for path in datasets:
+        if path not in reasons and graph.storage.list(f"{path}/_refs/tags"):
+            reasons[path] = "it has a Lance tag"
+    if not set(datasets) - set(reasons):
+        return reasons
+    for retained in _retained_versions(graph, view, cutoff):
+        try:
+            manifest = graph.lance.open(
+                graph.context.location.uri(MANIFEST_DIR), branch=retained.branch, version=retained.version
+            )
+            paths = {e.path for e in graph.decode(manifest, retained.branch).entries}
+        except OpsError as error:
+            why = f"{retained.reason} cannot be read, so what it refers to is unknown: {error}"
+            return {path: reasons.get(path, why) for path in datasets}
+        for path in paths & set(datasets):
+            reasons.setdefault(path, f"{retained.reason} reads it")
+        if not set(datasets) - set(reasons):
+            break
+    return reasons
+
+
+def _held(view: GraphView, datasets: Collection[str]) -> dict[str, str]:
+    return {v.table_path: h.label() for h in view.holds for v in h.versions if v.table_path in datasets}
+
+
+def _retained_versions(graph: Graph, view: GraphView, cutoff: float) -> Iterator[_GraphVersion]:
+    for hold in view.holds:
+        for held in hold.versions:
+            if held.table_path == MANIFEST_DIR:
+                yield _GraphVersion(branch=held.branch, version=held.version, reason=hold.label())
+    for name, branch, version in graph.lance.tags(graph.manifest()):
+        yield _GraphVersion(branch=branch, version=version, reason=f"graph version {version}, tag {name!r},")
+    for chain in (None, *(ref.name for ref in graph.lance_branches())):
+        yield from _recent(graph, chain, cutoff)
+
+
+def _recent(graph: Graph, branch: str | None, cutoff: float) -> Iterator[_GraphVersion]:
+    """Versions of one chain that were current at or after `cutoff`, newest first. Reads.
+
+    A version was superseded when the manifest file of the next one was written.
+    """
+    stored = {}
+    for file in files_in(graph.storage, f"{chain_folder(MANIFEST_DIR, branch)}/_versions"):
+        version = version_of_manifest_file(file.path.rpartition("/")[2])
+        if version is not None:
+            stored[version] = file.modified_at
+    superseded_at = _NEVER
+    for version in sorted(stored, reverse=True):
+        recent, superseded_at = superseded_at >= cutoff, stored[version]
+        if not recent:
+            continue
+        where = f" of branch {branch!r}" if branch else ""
+        yield _GraphVersion(branch=branch, version=version, reason=f"retained graph version {version}{where}")
+
 
 SHORTEST_AGE_SECONDS = 3600
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.durations import moment
-from omnigraph_ops.graph.paths import dataset_of
+from omnigraph_ops.graph.layout import dataset_of
 from omnigraph_ops.models import (
     OrphanFile,
     OrphanKind,
@@ -16,7 +15,7 @@ from omnigraph_ops.models import (
     QuarantineReport,
     SparedFile,
 )
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.views.markdown import count, human_seconds
 from omnigraph_ops.views.plan import counted, files_section, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled

@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.coordination.frozen import refuse_frozen
+from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
-from omnigraph_ops.graph.entries import select_entries
-from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.history import History, history
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.graph import Graph, select_entries
+from omnigraph_ops.graph.lance_manifest import History, history
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.content import unreadable, wrong_content
+from omnigraph_ops.lance.evidence import unreadable, wrong_content
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import (
     Classification,

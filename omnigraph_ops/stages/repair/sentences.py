@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph_ops.durations import moment
 from omnigraph_ops.models import ColumnEvidence, DriftEvidence, RepairRow, ShownValue, TierCost, VersionEvidence
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes, moment
 
 _EQUAL = {True: "content equal", False: "content differs", None: "content not proven equal"}
 

@@ -1,24 +1,78 @@
-"""Opens the graph a task works on."""
+"""From an Airflow connection to the graph that a task works on."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseHook
+from pydantic import ValidationError
 
 from omnigraph_airflow.graphs import entry_named
-from omnigraph_airflow.hooks.store_variables import settings_variables, store_variables
+from omnigraph_ops.config.graph_values import SettingsOverrides
 from omnigraph_ops.errors import InvalidInput, OpsError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from omnigraph_ops.config.graphs_file import GraphEntry
+    from omnigraph_ops.config.graph_entries import GraphEntry
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
+
+
+_EXTRA = {
+    "endpoint_url": "AWS_ENDPOINT_URL_S3",
+    "region_name": "AWS_REGION",
+    "session_token": "AWS_SESSION_TOKEN",
+}
+SECRETS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
+"""What may be a value of a process's environment and of nothing else: no argument, no field, no log."""
+FIELDS = frozenset({*_EXTRA, "graph_id", "path_style", "settings"})
+
+
+class Connected(Protocol):
+    """The fields of an Airflow connection that count here."""
+
+    conn_id: str
+    host: str | None
+    login: str | None
+    password: str | None
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]: ...
+
+
+def store_variables(connection: Connected) -> dict[str, str]:
+    """How its store is reached, as the clients' environment variables; `InvalidInput` for an unknown field. Pure."""
+    extra = connection.extra_dejson
+    if unknown := sorted(set(extra) - FIELDS):
+        raise InvalidInput(f"connection {connection.conn_id}: unknown extra field {', '.join(unknown)}")
+    named: dict[str, Any] = {
+        "AWS_ACCESS_KEY_ID": connection.login,
+        "AWS_SECRET_ACCESS_KEY": connection.password,
+        **{variable: extra.get(name) for name, variable in _EXTRA.items()},
+        "AWS_S3_FORCE_PATH_STYLE": "true" if extra.get("path_style") else None,
+    }
+    if (connection.login is None) != (connection.password is None):
+        raise InvalidInput(f"connection {connection.conn_id}: an access key needs its secret, and the other way round")
+    return {name: str(value) for name, value in named.items() if value}
+
+
+def settings_variables(connection: Connected) -> dict[str, str]:
+    """The deployment settings that the connection says otherwise, as their variables. Pure."""
+    said = connection.extra_dejson.get("settings") or {}
+    if not isinstance(said, Mapping):
+        raise InvalidInput(f"connection {connection.conn_id}: settings must be a JSON object")
+    try:
+        return SettingsOverrides.model_validate_json(json.dumps(said)).variables()
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidInput(f"connection {connection.conn_id}: settings {where}: {first['msg']}") from None
+
 
 GRAPH = "{{ params.graph or var.value.get('omnigraph_graph', '') }}"
 """Default of every operator's `graph`: the run's param, else the Airflow Variable `omnigraph_graph`."""
@@ -66,8 +120,8 @@ class OmnigraphHook(BaseHook):
     def get_conn(self) -> Graph:
         """Open the graph. Reads."""
         from omnigraph_ops.graph import open_graph
-        from omnigraph_ops.graph.cluster import resolve_cluster
-        from omnigraph_ops.storage.options import StoreAccess
+        from omnigraph_ops.graph.opening import resolve_cluster
+        from omnigraph_ops.storage.location import StoreAccess
 
         address = self.address()
         access = StoreAccess(variables=address.store)
@@ -107,7 +161,7 @@ class OmnigraphHook(BaseHook):
         return True, f"{graph.uri} is {what} with {tables} table{'s' * (tables != 1)}"
 
     def _listed(self, entry: GraphEntry) -> Address:
-        from omnigraph_ops.config.graphs_file import ClusterTarget
+        from omnigraph_ops.config.graph_entries import ClusterTarget
 
         target = entry.target
         place, graph_id = (target.cluster, target.id) if isinstance(target, ClusterTarget) else (target, None)

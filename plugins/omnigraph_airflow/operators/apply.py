@@ -67,7 +67,7 @@ class ApplyStageOperator(OmnigraphOperator):
 
     def _carried_out(self, graph: Graph, plan: Any) -> Any:
         """The report of a killed attempt of this task, if that one did the whole plan; else None. Reads."""
-        from omnigraph_ops.outcomes.runs.tasks import read_tasks
+        from omnigraph_ops.outcomes.task_journals import read_tasks
 
         run = run_of(graph)
         if run.task is None or run.task.try_number == 1:

@@ -15,20 +15,18 @@ from urllib.parse import quote
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow import consent, decisions
-from omnigraph_airflow.addresses import base_path
+from omnigraph_airflow import base_path, decisions
 from omnigraph_airflow.audited import note
-from omnigraph_airflow.consent import Consent, question_of
-from omnigraph_airflow.decisions import Decision
-from omnigraph_airflow.errors import airflow_errors
+from omnigraph_airflow.decisions import Consent, Decision, question_of
 from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.question import shown_text
+from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import digest_shown
 
@@ -50,7 +48,7 @@ def approved(context: Context, storage: Storage, approval: str, digest: str, *, 
     A skip that did not travel, a task that somebody marked a success or an XCom is no approval.
     """
     question = question_of(context, approval)
-    kept = consent.read(storage, question)
+    kept = decisions.read_consent(storage, question)
     decision = kept.decision if kept else None
     why = decisions.refusal(decision, digest)
     if why is None and kept is not None and kept.question != question:
@@ -136,7 +134,7 @@ class ApprovePlanOperator(ApprovalOperator):
 
         Airflow hands the answer over itself, with who gave it: nobody may write what a waiting task goes on with.
         """
-        asked = consent.read(graph.storage, question_of(context, self.task_id))
+        asked = decisions.read_consent(graph.storage, question_of(context, self.task_id))
         if asked is None or asked.attempt != str(context["ti"].id):
             raise ApprovalMissing("what was asked here is not in the graph any more; nothing was done; clear this task")
         user = event.get("responded_by_user") or {}
@@ -178,10 +176,10 @@ class ApprovePlanOperator(ApprovalOperator):
         if why_not:
             raise AirflowSkipException(why_not)
         question = question_of(context, self.task_id)
-        earlier = consent.read(graph.storage, question)
+        earlier = decisions.read_consent(graph.storage, question)
         # What a form said was about the plan of its moment: of a run that was cleared, or planned again, it is no more.
         first = not question.cleared and (earlier is None or earlier.digest == plan.digest)
-        asked = consent.about(context, question, plan.digest)
+        asked = decisions.consent_about(context, question, plan.digest)
         confirmed = self._confirmed(context, plan) and first
         who = self._approved_by(context, plan, confirmed=confirmed, first=first)
         if who:
@@ -191,7 +189,7 @@ class ApprovePlanOperator(ApprovalOperator):
         )
         self._refuse_old_text(context, plan.digest)
         # The answer counts for this digest, whatever becomes of the planning task meanwhile.
-        consent.keep(graph.storage, asked)
+        decisions.keep_consent(graph.storage, asked)
         return None
 
     def _refuse_old_text(self, context: Context, digest: str) -> None:
@@ -253,7 +251,7 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def _keep(self, context: Context, graph: Graph, answered: Consent) -> None:
         """Leave an answer where the next task reads it, and in the graph's audit log. Writes."""
-        consent.keep(graph.storage, answered)
+        decisions.keep_consent(graph.storage, answered)
         decision = answered.decision
         if decision is not None:
             answer = ", ".join(decision.chosen_options) + (" with force" if decision.force else "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
-from omnigraph_airflow.run_record import run_id_of
+from omnigraph_airflow.run_facts import run_id_of
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.progress import Lines
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.storage.options import StoreAccess
+    from omnigraph_ops.storage.location import StoreAccess
 
 _MOST_NAMED = 5
 
@@ -37,8 +37,8 @@ class FreezeOperator(OmnigraphOperator):
         self.reason = reason
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.coordination.freeze_release import unfreeze_all
-        from omnigraph_ops.durations import parse_duration
+        from omnigraph_ops.coordination.freezes import unfreeze_all
+        from omnigraph_ops.quantities import parse_duration
         from omnigraph_ops.stages.freeze.take import freeze_graph
         from omnigraph_ops.stages.freeze.view import freeze_view
         from omnigraph_ops.views import terminal
@@ -69,7 +69,7 @@ class UnfreezeOperator(OmnigraphOperator):
         self.freeze_id = freeze_id
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.coordination.freeze_release import unfreeze
+        from omnigraph_ops.coordination.freezes import unfreeze
         from omnigraph_ops.coordination.holds import freezes
 
         # The id is an XCom, which whoever may edit the run can change to that of a freeze that others rely on.
@@ -123,7 +123,7 @@ class BackupOperator(OmnigraphOperator):
         self.max_bytes_per_second = max_bytes_per_second
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.sizes import parse_bytes
+        from omnigraph_ops.quantities import parse_bytes
         from omnigraph_ops.stages.backup.listing import newest_finished
         from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
         from omnigraph_ops.stages.backup.view import backup_view
@@ -174,6 +174,6 @@ class VerifyBackupOperator(OmnigraphOperator):
 
 def _access(graph: str) -> StoreAccess:
     """The store as the graph's connection reaches it. Reads the connection."""
-    from omnigraph_ops.storage.options import StoreAccess
+    from omnigraph_ops.storage.location import StoreAccess
 
     return StoreAccess(variables=OmnigraphHook(graph).address().store)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
-from omnigraph_airflow import consent
-from omnigraph_airflow.consent import question_of
-from omnigraph_airflow.errors import airflow_errors
+from omnigraph_airflow import decisions
+from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.run_options import frozen_since
-from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, failures_of, journaled
+from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
@@ -110,7 +109,7 @@ def keep_plan(context: Context, graph: Graph, plan: sealed.P) -> Any:
     """Keep a plan in the graph, and that this task made it; the XCom carries its name only. Drops old ones. Writes."""
     task_id = context["ti"].task_id
     sealed.sweep(graph.storage, CONSENTS_DIR)
-    consent.keep(graph.storage, consent.about(context, question_of(context, task_id), plan.digest))
+    decisions.keep_consent(graph.storage, decisions.consent_about(context, question_of(context, task_id), plan.digest))
     return {**to_xcom(sealed.store(graph.storage, plan)), _PLANNED_BY: task_id}
 
 
@@ -122,7 +121,7 @@ def kept_plan(context: Context, graph: Graph, cls: type[sealed.P], ref: Any) -> 
         ApprovalMissing: the XCom names a plan that the graph does not know of this run.
     """
     digest = serde.from_json(sealed.PlanRef, ref).digest
-    made = consent.read(graph.storage, question_of(context, str(ref.get(_PLANNED_BY))))
+    made = decisions.read_consent(graph.storage, question_of(context, str(ref.get(_PLANNED_BY))))
     if made is None or made.digest != digest:
         raise ApprovalMissing(
             f"the plan {digest} was not made by this run; nothing was done; its XCom was changed: trigger a new run"

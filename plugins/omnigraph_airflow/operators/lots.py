@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.operators.base import OmnigraphOperator
-from omnigraph_airflow.task_run import failures_of
+from omnigraph_airflow.task_run import airflow_errors, failures_of
 from omnigraph_ops.errors import StorageError, TransientError
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, to_xcom
 from omnigraph_airflow.operators.lots import LotOperator
+from omnigraph_airflow.run_facts import run_id_of
 from omnigraph_airflow.run_options import budget_from, left_alone, under_policy
-from omnigraph_airflow.run_record import run_id_of
+from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
-from omnigraph_ops.lots import MOST_LOTS, lots_of
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.parallel import MOST_LOTS, lots_of
 from omnigraph_ops.progress import Lines
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         if self.plan is None:
             raise AirflowSkipException("no plan was made, see the tasks before this one")
-        from omnigraph_ops.outcomes.runs.tasks import read_tasks
+        from omnigraph_ops.outcomes.task_journals import read_tasks
         from omnigraph_ops.stages.optimize import note_deferrals, optimize_internal_last
 
         tasks = self.table_tasks

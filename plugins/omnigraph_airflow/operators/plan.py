@@ -13,7 +13,7 @@ from omnigraph_airflow.forms import said
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.base import OmnigraphOperator, approved_plan, keep_plan, log_files, skip_if_frozen
 from omnigraph_ops.errors import ApprovalMissing
-from omnigraph_ops.lots import deal
+from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import planned

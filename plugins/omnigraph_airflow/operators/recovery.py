@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
-from omnigraph_airflow.run_record import run_id_of
+from omnigraph_airflow.run_facts import run_id_of
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
 from omnigraph_ops.models import CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
@@ -58,8 +58,8 @@ class CheckRecoveryOperator(OmnigraphOperator):
 
     def _record_cut_off(self, graph: Graph, context: Context) -> None:
         """Record the runs that were cut off, of the shell and of DAGs, while the graph is as they left it. Writes."""
-        from omnigraph_ops.outcomes.runs.settle import settle
-        from omnigraph_ops.outcomes.runs.tasks import close, settle_runs
+        from omnigraph_ops.outcomes.runs import settle
+        from omnigraph_ops.outcomes.task_journals import close, settle_runs
 
         mine = run_id_of(context)
         try:

@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from omnigraph_airflow import consent
-from omnigraph_airflow.consent import Consent, QuestionId, question_of
-from omnigraph_airflow.decisions import Decision, unanswered
-from omnigraph_airflow.errors import airflow_errors
+from omnigraph_airflow import decisions
+from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_of, unanswered
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
-from omnigraph_airflow.maintained import update_of
-from omnigraph_airflow.metrics import emit
+from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import FAILURE, pull_all
-from omnigraph_airflow.run_facts import Failure, RunFacts
-from omnigraph_airflow.run_record import header_of, results_of, run_id_of
+from omnigraph_airflow.run_facts import Failure, RunFacts, header_of, results_of, run_id_of
 from omnigraph_airflow.run_report import RunReport, build
-from omnigraph_airflow.task_run import stages_of
+from omnigraph_airflow.task_run import airflow_errors, stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
 
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord
-    from omnigraph_ops.outcomes.runs.tasks import TaskJournals
+    from omnigraph_ops.outcomes.task_journals import TaskJournals
 
 REPORT = "report"
 _log = logging.getLogger(__name__)
@@ -90,9 +86,9 @@ class ReportOperator(BaseOperator):
     def _keep(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""
         from omnigraph_ops.outcomes import history
-        from omnigraph_ops.outcomes.history.record import record_of
-        from omnigraph_ops.outcomes.runs.tasks import mark_recorded
-        from omnigraph_ops.stages.health.snapshot import everything_now, look
+        from omnigraph_ops.outcomes.record import record_of
+        from omnigraph_ops.outcomes.task_journals import mark_recorded
+        from omnigraph_ops.stages.health.read import everything_now, look
 
         def make() -> RunRecord:
             results = results_of(facts, report.attention)
@@ -111,7 +107,7 @@ class ReportOperator(BaseOperator):
             with suppress(OpsError):
                 mark_recorded(graph.storage, record.header)
         if record is not None:
-            emit(record, self.graph or graph.target)
+            emit_metrics(record, self.graph or graph.target)
 
 
 def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
@@ -156,7 +152,7 @@ def _states(context: Context) -> dict[str, str | None]:
 
 def _left(context: Context, graph: Graph | None) -> TaskJournals:
     """What the tasks left, with what the graph tells of those that were killed: every other task is over. Writes."""
-    from omnigraph_ops.outcomes.runs.tasks import TaskJournals, close, read_tasks
+    from omnigraph_ops.outcomes.task_journals import TaskJournals, close, read_tasks
 
     if graph is None:
         return TaskJournals(left=(), open=())
@@ -221,7 +217,7 @@ def _decisions(context: Context, graph: Graph | None, carried_out: Collection[st
 def _kept_consent(graph: Graph, question: QuestionId) -> Consent | None:
     """The consent to a question; None where it cannot be read, with a warning: a report is due all the same. Reads."""
     try:
-        return consent.read(graph.storage, question)
+        return decisions.read_consent(graph.storage, question)
     except OpsError as error:
         _log.warning("The report lacks the answer of %s: %s", question.task_id, error)
         return None

@@ -11,17 +11,15 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import omnigraph_ops
-from omnigraph_airflow.errors import airflow_errors
-from omnigraph_airflow.hooks.omnigraph import GRAPH, Address, OmnigraphHook
-from omnigraph_airflow.hooks.store_variables import SECRETS
+from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, to_xcom
 from omnigraph_airflow.run_options import left_alone, policy_arguments
-from omnigraph_airflow.task_run import journaled
+from omnigraph_airflow.task_run import airflow_errors, journaled
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.models import TableStats
+from omnigraph_ops.models.optimize import SubmitOutcome
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -11,17 +11,14 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from omnigraph_airflow.addresses import base_path
+from omnigraph_airflow import base_path
 from omnigraph_airflow.page import reads
-from omnigraph_airflow.page.access import SIGNED_IN, Access, AccessDep
-from omnigraph_airflow.page.graph_page import MOST_SECONDS, MOST_TABLES, graph_page
-from omnigraph_airflow.page.listing import ListedGraph, listed_graphs
-from omnigraph_airflow.page.looks import Deadline, Look, Looks
-from omnigraph_airflow.page.overview import overview
+from omnigraph_airflow.page.listing import SIGNED_IN, Access, AccessDep, ListedGraph, listed_graphs
+from omnigraph_airflow.page.pages import MOST_TABLES, PAGE_SECONDS, graph_page, overview, table_page
 from omnigraph_airflow.page.plans import plan_view
+from omnigraph_airflow.page.reads import Deadline, Look, Looks
 from omnigraph_airflow.page.rendering import render
-from omnigraph_airflow.page.table_page import table_page
-from omnigraph_ops.outcomes.history.views import run_view
+from omnigraph_ops.outcomes.history_views import run_view
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -123,7 +120,7 @@ def _looks(request: Request) -> Looks:
 
 def _look(request: Request, graph: ListedGraph, what: tuple[str, ...], read: Any) -> Look[Any]:
     future = _looks(request).begin(graph, what, read)
-    return Deadline(MOST_SECONDS).wait(future, partial(reads.sentence, graph))
+    return Deadline(PAGE_SECONDS).wait(future, partial(reads.sentence, graph))
 
 
 def _seen(access: Access, name: str) -> ListedGraph:

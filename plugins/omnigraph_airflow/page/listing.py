@@ -1,14 +1,66 @@
-"""Which graphs this deployment has: those of its graphs file, else the one that it names."""
+"""Which graphs this deployment has, who may see them, and which of them an open approval is about."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_airflow.graphs import NIGHTLY, default_graph, nightly_dag_id, read_graphs_file
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.models.dag import DagModel
+from fastapi import Depends
+
+from omnigraph_airflow.graphs import NIGHTLY, default_graph, nightly_dag_id, read_graphs_file, real_place
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.outcomes.history.redacted import redacted
+from omnigraph_ops.outcomes.results import redacted
+from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.storage.location import locate
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager, ResourceMethod
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+
+    from omnigraph_airflow.page.metadata import OpenQuestion
+
+
+SIGNED_IN = Depends(requires_access_dag("GET", DagAccessEntity.XCOM))
+"""What every route asks for: somebody who may read what the tasks of a DAG leave. A page is made of just that."""
+
+
+class Access:
+    """What one person may see; a graph is as visible as its nightly DAG."""
+
+    def __init__(self, user: BaseUser) -> None:
+        self._user = user
+        self._manager: BaseAuthManager[BaseUser] = get_auth_manager()
+
+    def sees(self, dag_id: str) -> bool:
+        """Whether they may read what the DAG's tasks left. Asks the auth manager."""
+        return self._may("GET", DagAccessEntity.XCOM, dag_id)
+
+    def sees_questions(self, dag_id: str) -> bool:
+        """Whether they may read the approvals that the DAG asks for. Asks the auth manager."""
+        return self._may("GET", DagAccessEntity.HITL_DETAIL, dag_id)
+
+    def triggers(self, dag_id: str) -> bool:
+        """Whether they may start a run of the DAG. Asks the auth manager."""
+        return self._may("POST", DagAccessEntity.RUN, dag_id)
+
+    def _may(self, method: ResourceMethod, entity: DagAccessEntity, dag_id: str) -> bool:
+        details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+        return self._manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=self._user)
+
+
+def _access(user: GetUserDep) -> Access:
+    return Access(user)
+
+
+AccessDep = Annotated[Access, Depends(_access)]
+
 
 CHECK = "omnigraph_graphs_check"
 DEPLOYMENT = "deployment"
@@ -83,3 +135,36 @@ def root_of(text: str) -> str:
         return locate(text).root
     except InvalidInput:
         return ""
+
+
+def asking_dags() -> tuple[str, ...]:
+    """The DAGs that ask about the graph which the run's params name. Pure."""
+    return (NIGHTLY, *(stage.dag_id for stage in BY_NAME.values()))
+
+
+def questions_by_graph(
+    graphs: Sequence[ListedGraph], asked: Iterable[OpenQuestion], *, default: str | None
+) -> Mapping[str, tuple[OpenQuestion, ...]]:
+    """The questions of each graph by its name; those about a graph without a page are left out. Reads the file system.
+
+    Args:
+        default: what an empty param `graph` means; None when nobody said.
+    """
+    of_dag = {graph.dag_id: graph for graph in graphs if graph.named}
+    found: dict[str, list[OpenQuestion]] = defaultdict(list)
+    for question in asked:
+        graph = of_dag.get(question.dag_id) or _meant(graphs, question.graph or default)
+        if graph is not None:
+            found[graph.name].append(question)
+    return {name: tuple(listed) for name, listed in found.items()}
+
+
+def _meant(graphs: Sequence[ListedGraph], text: str | None) -> ListedGraph | None:
+    """The graph that a param means: by its name, or by any path or URI that leads to it. Reads the file system."""
+    for graph in graphs:
+        if (text == graph.name) if graph.named else text is None:
+            return graph
+    root = root_of(text or "")
+    # Links are followed only here: a mount that hangs must not hold up the list of graphs.
+    same = (graph for graph in graphs if root and graph.root and real_place(graph.root) == real_place(root))
+    return next(same, None)

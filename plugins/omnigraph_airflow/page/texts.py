@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from omnigraph_ops.sizes import human_bytes
+from omnigraph_ops.quantities import human_bytes
 
 UNKNOWN = "—"
 GOOD, FAIR = 90, 70

@@ -12,10 +12,10 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
-from omnigraph_airflow.errors import airflow_errors
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.operators.ask import by_hand
 from omnigraph_airflow.operators.base import failures_told
+from omnigraph_airflow.task_run import airflow_errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -100,7 +100,7 @@ class QuietGraphSensor(BaseSensorOperator):
             self.log.info("not in the hours of this graph yet: %s", self.hours)
             return False
         with airflow_errors():
-            from omnigraph_ops.coordination.quiet import quiet_state
+            from omnigraph_ops.coordination.guards import quiet_state
 
             graph = OmnigraphHook(self.graph).get_conn()
             state = quiet_state(graph, float(self.quiet_seconds))

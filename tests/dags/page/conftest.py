@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omnigraph_airflow.addresses import PAGES
+from omnigraph_airflow import PAGES
 
 from tests.support.page import ROLES, Client
 

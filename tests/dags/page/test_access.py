@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from omnigraph_airflow.addresses import PAGES
+from omnigraph_airflow import PAGES
 
 from tests.conftest import DemoGraph
 from tests.support.page import ROLES, ROUTES, Client, Tags, get
@@ -56,7 +56,7 @@ def test_the_forms_that_need_the_graph_are_those_that_are_offered(
     demo_graph: DemoGraph,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from omnigraph_airflow.page.access import Access
+    from omnigraph_airflow.page.listing import Access
 
     monkeypatch.setattr(Access, "triggers", lambda self, dag_id: dag_id in mine)
     graphs_file(people=demo_graph(loads=1).uri)

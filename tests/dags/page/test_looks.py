@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from omnigraph_airflow.page.looks import BUSY, STILL, Deadline, Looks, ReadLimits
+from omnigraph_airflow.page.reads import BUSY, STILL, Deadline, Looks, ReadLimits
 
 
 def test_a_read_that_hangs_is_begun_once_and_waited_for_no_longer_than_asked() -> None:

@@ -16,11 +16,11 @@ from typing import Any
 
 import lance
 import pytest
-from omnigraph_airflow.addresses import PAGES
+from omnigraph_airflow import PAGES
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.retention import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.registry import BY_NAME
@@ -72,7 +72,8 @@ def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from omnigraph_airflow.page import overview, reads
+    from omnigraph_airflow.page import pages as overview
+    from omnigraph_airflow.page import reads
 
     graphs_file(people=demo_graph(loads=1).uri, gone=str(tmp_path / "gone"), slow=str(tmp_path / "slow"))
     release, real = threading.Event(), reads.opened
@@ -83,7 +84,7 @@ def test_a_graph_that_cannot_be_opened_says_why_and_holds_up_no_other(
         return real(listed)
 
     monkeypatch.setattr(reads, "opened", opened)
-    monkeypatch.setattr(overview, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(overview, "OVERVIEW_SECONDS", 0.5)
     admin = client()
     # A page that waits too little for the others too is asked again, as a person would.
     page = next(page for page in (get(admin, "/") for _ in range(120)) if "no report yet" in page)

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omnigraph_airflow.page import charts, texts
-from omnigraph_airflow.page.charts import Value, chart
-from omnigraph_airflow.page.listing import ListedGraph
-from omnigraph_airflow.page.looks import Look
+from omnigraph_airflow.page import rendering, texts
+from omnigraph_airflow.page.listing import ListedGraph, questions_by_graph
 from omnigraph_airflow.page.metadata import NewestRun, OpenQuestion
-from omnigraph_airflow.page.overview import GraphRow
+from omnigraph_airflow.page.pages import GraphRow
 from omnigraph_airflow.page.plans import plan_view
-from omnigraph_airflow.page.questions import questions_by_graph
-from omnigraph_airflow.page.rendering import render
+from omnigraph_airflow.page.reads import Look
+from omnigraph_airflow.page.rendering import Value, chart, render
 
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.views.plan import MOST_ROWS
@@ -58,7 +56,7 @@ def row(name: str, **fields: Any) -> GraphRow:
 def test_a_chart_reaches_from_the_lowest_to_the_highest_value() -> None:
     drawn = chart("Fragments", [Value(when=str(n), number=n) for n in (3, 9, 6)], texts.whole)
     assert drawn is not None
-    assert [mark.y for mark in drawn.marks] == [charts.HEIGHT - 5, 5, charts.HEIGHT / 2]
+    assert [mark.y for mark in drawn.marks] == [rendering.HEIGHT - 5, 5, rendering.HEIGHT / 2]
     assert (drawn.top, drawn.bottom, drawn.latest, drawn.change) == ("9", "3", "6", "▲ from 3")
     assert drawn.summary == "Fragments over 3 runs: from 3 to 6, lowest 3, highest 9"
 
@@ -74,7 +72,7 @@ def test_bars_stand_on_zero_and_failures_are_marked() -> None:
     drawn = chart("Run time", values, texts.took, bars=True)
     assert drawn is not None and drawn.bar_width > 0 and not drawn.lines
     assert [mark.failed for mark in drawn.marks] == [False, True] and drawn.marks[1].text == "b: 5.0 s, failed"
-    assert drawn.marks[0].y == charts.HEIGHT - 5
+    assert drawn.marks[0].y == rendering.HEIGHT - 5
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.0, "0%"), (0.0004, "<0.1%"), (0.073, "7.3%"), (1.0, "100%")])

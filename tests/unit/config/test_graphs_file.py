@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.cli.main import main
-from omnigraph_ops.config.graphs_file import ClusterTarget, GraphsFileError, load_graphs, read_graphs, reader
-from omnigraph_ops.config.graphs_file.cron import check_cron
-from omnigraph_ops.config.graphs_file.kinds import hours_of
-from omnigraph_ops.config.graphs_file.overrides import SettingsOverrides, variable_of
-from omnigraph_ops.config.graphs_file.schema import json_schema
-from omnigraph_ops.config.graphs_file.yaml_lines import Document, parse
+from omnigraph_ops.config import graphs_file
+from omnigraph_ops.config.graph_entries import ClusterTarget
+from omnigraph_ops.config.graph_values import SettingsOverrides, check_cron, hours_of, variable_of
+from omnigraph_ops.config.graphs_file import Document, GraphsFileError, json_schema, load_graphs, parse, read_graphs
 from omnigraph_ops.config.reference import settings_report
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
@@ -245,7 +243,7 @@ def test_what_was_read_is_parsed_once_and_never_stale(write: Write, monkeypatch:
         parsed.append(text)
         return parse(text)
 
-    monkeypatch.setattr(reader, "parse", counted)
+    monkeypatch.setattr(graphs_file, "parse", counted)
     first = read_graphs(write(entry("    owner: ana\n")))
     path = write(entry("    owner: ana\n"))
     assert read_graphs(path) == first and len(parsed) == 1

@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.coordination.rewrites import journal
-from omnigraph_ops.coordination.rewrites.commit import batches
-from omnigraph_ops.coordination.rewrites.journal import Attempt, FinishedTask, JournalTask, MadeFile, RewriteJournal
-from omnigraph_ops.coordination.rewrites.resume import Fate, SeenAttempt, SeenTask, TaskFate, decide, summary
+from omnigraph_ops.coordination import rewrite_journal
+from omnigraph_ops.coordination.rewrite_journal import (
+    Attempt,
+    Fate,
+    FinishedTask,
+    JournalTask,
+    MadeFile,
+    RewriteJournal,
+    SeenAttempt,
+    SeenTask,
+    TaskFate,
+    decide,
+    summary,
+)
+from omnigraph_ops.coordination.rewrites import batches
 from omnigraph_ops.lance.rewrites import Current
 from omnigraph_ops.storage.store import Storage
 
@@ -88,34 +99,34 @@ def test_a_journal_comes_back_as_it_was_written(tmp_path: Path) -> None:
         created_at_us=1,
         owner="me",
     )
-    journal.begin(storage, plan)
+    rewrite_journal.begin(storage, plan)
     twice = [finished(0, "0" * 12), finished(0, "1" * 12)]
     for one in twice:
-        journal.record(storage, TABLE, ULID, one)
-    assert journal.open_journals(storage, TABLE) == (ULID,)
-    found = journal.read_journal(storage, TABLE, ULID)
+        rewrite_journal.record(storage, TABLE, ULID, one)
+    assert rewrite_journal.open_journals(storage, TABLE) == (ULID,)
+    found = rewrite_journal.read_journal(storage, TABLE, ULID)
     assert (found.plan, found.finished, found.problems) == (plan, tuple(twice), ())
-    assert journal.named_files(storage, {TABLE}) == {"f-000000000000", "f-111111111111"}
-    assert journal.named_files(storage, {"nodes/00000000000000bb"}) == frozenset()
-    journal.close(storage, TABLE, ULID)
-    assert journal.open_journals(storage, TABLE) == ()
+    assert rewrite_journal.named_files(storage, {TABLE}) == {"f-000000000000", "f-111111111111"}
+    assert rewrite_journal.named_files(storage, {"nodes/00000000000000bb"}) == frozenset()
+    rewrite_journal.close(storage, TABLE, ULID)
+    assert rewrite_journal.open_journals(storage, TABLE) == ()
 
 
 def test_a_damaged_journal_says_what_is_damaged(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
-    journal.record(storage, TABLE, ULID, finished(0, "0" * 12))
-    folder = f"{journal.table_folder(TABLE)}/{ULID}"
+    rewrite_journal.record(storage, TABLE, ULID, finished(0, "0" * 12))
+    folder = f"{rewrite_journal.table_folder(TABLE)}/{ULID}"
     storage.write(f"{folder}/plan.json", b"{")
     storage.write(f"{folder}/task-00001.111111111111.json", b"junk")
     storage.write(f"{folder}/task-00002.222222222222.json", storage.read(f"{folder}/task-00000.000000000000.json"))
-    found = journal.read_journal(storage, TABLE, ULID)
+    found = rewrite_journal.read_journal(storage, TABLE, ULID)
     assert found.plan is None
     assert [f.index for f in found.finished] == [0]
     assert len(found.problems) == 3
 
 
 def test_the_folder_says_which_table_it_is() -> None:
-    assert journal.table_path_of(journal.table_folder(TABLE)) == TABLE
+    assert rewrite_journal.table_path_of(rewrite_journal.table_folder(TABLE)) == TABLE
 
 
 def finished(index: int, attempt: str) -> FinishedTask:

@@ -10,7 +10,7 @@ import pytest
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import InvalidInput, StalePlan
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models import CleanupPlan, RetentionPolicy
 from omnigraph_ops.storage.store import Storage
 

@@ -1,4 +1,4 @@
-"""Names on disk."""
+"""Names, paths and ids of a graph."""
 
 from __future__ import annotations
 
@@ -7,13 +7,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph_ops.graph.layout import (
+    Part,
     any_version_of,
+    dataset_of,
+    encode_ulid,
     fnv1a32,
     fnv1a64,
+    is_plain,
+    is_root_file,
+    is_ulid,
+    lance_file,
     manifest_file_name,
+    new_ulid,
+    now_us,
     version_of_manifest_file,
     version_path,
 )
+
+MILLIS, RANDOM = st.integers(0, 2**48 - 1), st.integers(0, 2**80 - 1)
+
+
+def test_known_values() -> None:
+    assert encode_ulid(0, 0) == "0" * 26
+    assert encode_ulid(2**48 - 1, 2**80 - 1) == "7" + "Z" * 25
+    # The example of the ULID specification.
+    assert encode_ulid(1_469_918_176_385, 0)[:10] == "01ARYZ6S41"
+
+
+@given(MILLIS, RANDOM, MILLIS, RANDOM)
+def test_order_is_that_of_time_then_randomness(m1: int, r1: int, m2: int, r2: int) -> None:
+    assert ((m1, r1) < (m2, r2)) == (encode_ulid(m1, r1) < encode_ulid(m2, r2))
+    assert is_ulid(encode_ulid(m1, r1))
+
+
+def test_fresh_ones_differ_and_carry_the_time() -> None:
+    at = now_us()
+    made = {new_ulid(at) for _ in range(100)}
+    assert len(made) == 100
+    assert {text[:10] for text in made} == {encode_ulid(at // 1000, 0)[:10]}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 25, "0" * 27, "8" + "0" * 25, "0" * 25 + "I", "0" * 25 + "a", "0" * 26 + "\n"]
+)
+def test_refused(text: str) -> None:
+    assert not is_ulid(text)
 
 
 @pytest.mark.parametrize(("text", "digest"), [("", "cbf29ce484222325"), ("a", "af63dc4c8601ec8c")])
@@ -59,3 +97,97 @@ def test_a_branch_lives_in_its_tree() -> None:
 )
 def test_both_namings_of_lance(name: str, version: int | None) -> None:
     assert any_version_of(name) == version
+
+
+TABLE = "nodes/0123456789abcdef"
+UUID = "e38efcac-ca68-4e47-b648-15d6cd5a9983"
+
+
+@pytest.mark.parametrize(
+    ("tail", "part"),
+    [
+        ("_versions/18446744073709551614.manifest", Part.MANIFEST),
+        ("_versions/7.manifest", Part.MANIFEST),
+        ("_versions/d7.manifest", Part.MANIFEST),
+        ("_versions/latest_version_hint.json", Part.HINT),
+        ("_versions/latest_version_hint.json#1", Part.TEMPORARY),
+        ("_versions/.tmp_7.manifest_9c100374-3298-4537-afc6-f5ee7913666d", Part.TEMPORARY),
+        ("data/.tmpX1y2Z3", Part.TEMPORARY),
+        ("data/abc.lance#12", Part.TEMPORARY),
+        ("data/abc.lance", Part.DATA),
+        ("data/abc/0101.blob", Part.BLOB),
+        ("_deletions/0-3-44.arrow", Part.DELETION),
+        ("_deletions/0-3-44.bin", Part.DELETION),
+        ("_transactions/3-x.txn", Part.TRANSACTION),
+        (f"_indices/{UUID}/index.idx", Part.INDEX),
+        (f"_indices/{UUID}/a/b", Part.INDEX),
+        ("_refs/branches/a%2Fb.json", Part.REF),
+        ("_refs/tags/v1.json", Part.REF),
+    ],
+)
+@pytest.mark.parametrize("branch", [None, "b", "review/hires-1", "ü.x"])
+def test_what_lance_writes_is_known(tail: str, part: Part, branch: str | None) -> None:
+    folder = TABLE if branch is None else f"{TABLE}/tree/{branch}"
+    file = lance_file(f"{folder}/{tail}", ())
+    if branch is not None and part is Part.REF:
+        assert file is None
+        return
+    assert file is not None
+    assert (file.part, file.tail, file.branch, file.chain) == (part, tail, branch, folder)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        TABLE,
+        f"{TABLE}/x",
+        f"{TABLE}/data/x.parquet",
+        f"{TABLE}/data/a/b/c.blob",
+        f"{TABLE}/_indices/{UUID}",
+        f"{TABLE}/_indices/other/page.lance",
+        f"{TABLE}/_versions/7.manifest-{UUID}",
+        f"{TABLE}/tree/data/x.lance",
+        f"{TABLE}/tree/bad name/data/x.lance",
+        f"{TABLE}/tree/%C3%BC/data/x.lance",
+        f"{TABLE}/../{TABLE}/data/x.lance",
+        f"{TABLE}//data/x.lance",
+        f"{TABLE}/data/../data/x.lance",
+        "nodes/other/data/x.lance",
+        "data/x.lance",
+        "",
+    ],
+)
+def test_everything_else_is_unknown(path: str) -> None:
+    assert lance_file(path, ()) is None
+
+
+def test_a_path_that_two_branches_explain_belongs_to_the_live_one() -> None:
+    path = f"{TABLE}/tree/x/_indices/{UUID}/data/y.lance"
+    assert [getattr(lance_file(path, live), "branch", None) for live in ((), {f"x/_indices/{UUID}"})] == [
+        "x",
+        f"x/_indices/{UUID}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "dataset"),
+    [
+        ("__manifest/data/x.lance", "__manifest"),
+        ("_graph_commits.lance/data/x.lance", "_graph_commits.lance"),
+        (f"{TABLE}-00000000000000aa/data/x", f"{TABLE}-00000000000000aa"),
+        ("edges/0123456789abcdef", "edges/0123456789abcdef"),
+        ("edges/0123456789ABCDEF/data/x", None),
+        ("edges/", None),
+        ("other/0123456789abcdef/data/x", None),
+        ("__maintenance/lease-00000000000000000007.json", None),
+    ],
+)
+def test_datasets_are_where_engines_put_them(path: str, dataset: str | None) -> None:
+    assert dataset_of(path) == dataset
+
+
+def test_root_files_and_plain_paths() -> None:
+    known = ("_schema.pg", "_schema.ir.json.staging", "__init_claim.json", "__create_if_absent_probe_" + "0" * 26)
+    assert all(is_root_file(name) for name in known)
+    assert not is_root_file("notes.txt")
+    assert [is_plain(p) for p in ("a/b", "/a", "a/", "a/../b", "./a", "a\\b")] == [True, *[False] * 5]

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from omnigraph_airflow import metrics
+from omnigraph_airflow import notify
 from omnigraph_airflow.decisions import Decision
-from omnigraph_airflow.run_facts import Failure, RunFacts
-from omnigraph_airflow.run_record import decisions_of, header_of, results_of
+from omnigraph_airflow.run_facts import Failure, RunFacts, decisions_of, header_of, results_of
 from omnigraph_airflow.run_report import build
 
 from omnigraph_ops.models import CleanupReport, CleanupStats, OptimizeReport, TableStats
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work
-from omnigraph_ops.outcomes.history.record import record_of
+from omnigraph_ops.outcomes.record import record_of
 from tests.support.history import header, record
 
 BROKEN = OptimizeReport(uri="/g", tables=(TableStats(table_key="node:A", error="a file is missing"),))
@@ -99,20 +98,20 @@ def test_the_header_names_the_run(person: str | None, who: str) -> None:
     ],
 )
 def test_a_graph_is_one_segment_of_a_metric(graph: str, name: str) -> None:
-    assert metrics.metric_name(graph) == name
+    assert notify.metric_name(graph) == name
 
 
 def test_what_nobody_knows_is_not_sent() -> None:
     run = record(after=Measured(fragments=3), work=Work(), tables=())
-    assert "health_score" not in metrics.gauges(run)
-    assert metrics.gauges(run)["fragments"] == 3
-    assert metrics.counters(run) == {"runs_succeeded": 1}
+    assert "health_score" not in notify.gauges(run)
+    assert notify.gauges(run)["fragments"] == 3
+    assert notify.counters(run) == {"runs_succeeded": 1}
 
 
 def test_an_interrupted_run_is_counted_as_that() -> None:
     run = record(outcome=RunOutcome.INTERRUPTED, counts=TableCounts(interrupted=2), work=Work())
-    assert metrics.counters(run) == {"runs_interrupted": 1}
-    assert metrics.gauges(run)["tables_interrupted"] == 2
+    assert notify.counters(run) == {"runs_interrupted": 1}
+    assert notify.gauges(run)["tables_interrupted"] == 2
 
 
 def test_metrics_that_cannot_be_sent_are_a_warning(
@@ -121,6 +120,6 @@ def test_metrics_that_cannot_be_sent_are_a_warning(
     def refuse(*_: object) -> None:
         raise ConnectionError("no route")
 
-    monkeypatch.setattr(metrics.stats, "gauge", refuse)
-    metrics.emit(record(), "g")
+    monkeypatch.setattr(notify.stats, "gauge", refuse)
+    notify.emit_metrics(record(), "g")
     assert "The metrics of this run were not sent: no route" in caplog.text

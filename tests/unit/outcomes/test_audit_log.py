@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.graph.ids import now_us
+from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.storage.store import Storage

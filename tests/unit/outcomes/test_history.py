@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.lance.history_rows import SCHEMA, points_of, records_of, rows_of
+from omnigraph_ops.lance.history_table import SCHEMA, points_of, records_of, rows_of
 from omnigraph_ops.models import (
     CheckStatus,
     Classification,
@@ -37,9 +37,8 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models import OptimizeDecision as PlanDecision
 from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, RunRecord, TableRecord
-from omnigraph_ops.outcomes.history.record import record_of
-from omnigraph_ops.outcomes.history.redacted import redacted, redacted_record
-from omnigraph_ops.outcomes.history.results import Interruption, RunResults, Snapshot, StageFailure
+from omnigraph_ops.outcomes.record import record_of
+from omnigraph_ops.outcomes.results import Interruption, RunResults, Snapshot, StageFailure, redacted, redacted_record
 from tests.support.history import header, record, table
 
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO

@@ -25,11 +25,10 @@ from omnigraph_ops.models.outcome import Outcome, TableOutcome
 from omnigraph_ops.models.retention import RowRetentionReport, TableRowStats
 from omnigraph_ops.models.runs import Unit, UnitRecord, UnitResult
 from omnigraph_ops.outcomes.audit_log import AuditEvent
-from omnigraph_ops.outcomes.history.record import record_of
-from omnigraph_ops.outcomes.history.results import RunResults, outcomes_of
 from omnigraph_ops.outcomes.of_reports import of_cleanup
-from omnigraph_ops.outcomes.runs.merged import merged
-from omnigraph_ops.outcomes.runs.results import audit_end, wants_audit, with_units, with_value
+from omnigraph_ops.outcomes.record import record_of
+from omnigraph_ops.outcomes.results import RunResults, outcomes_of
+from omnigraph_ops.outcomes.run_results import audit_end, merged, wants_audit, with_units, with_value
 from tests.support.history import header
 
 ROW = RepairRow(

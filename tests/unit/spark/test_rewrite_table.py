@@ -8,9 +8,9 @@ from unittest import mock
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.rewrites.outcome import SubmitOutcome
 from omnigraph_ops.errors import LeaseHeld, OpsError, UnknownTable
 from omnigraph_ops.models import TableStats
+from omnigraph_ops.models.optimize import SubmitOutcome
 from omnigraph_ops.spark import rewrite_table
 
 

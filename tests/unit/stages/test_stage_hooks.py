@@ -19,7 +19,7 @@ from omnigraph_ops.models import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.orphans import SkippedDataset, SparedFile, UnknownFile
-from omnigraph_ops.outcomes.history.results import RunResults
+from omnigraph_ops.outcomes.results import RunResults
 from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS, Cleanup
 from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.stages.registry import BY_NAME, asked_by, tasks_by_stage

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.errors import InvalidInput, NotAGraph
-from omnigraph_ops.graph.clones import _is_at
+from omnigraph_ops.graph.plain import _is_at
 from omnigraph_ops.storage.location import GraphLocation, checked_table_path, graph_root, locate
 
 

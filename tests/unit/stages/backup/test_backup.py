@@ -12,12 +12,9 @@ import pytest
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, BackupStart, JournalledFile, JournalledFiles
 from omnigraph_ops.models.freeze import CutFile, CutFileKind
-from omnigraph_ops.outcomes.backup_places import backup_of
-from omnigraph_ops.outcomes.backup_records import read_record, write_record, write_start
+from omnigraph_ops.outcomes.backups import backup_of, read_record, write_record, write_start
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.backup.journal import CopyJournal, read_journal
-from omnigraph_ops.stages.backup.pace import CopyPace
-from omnigraph_ops.stages.backup.plan import Earlier, plan_copy
+from omnigraph_ops.stages.backup.transfer import CopyJournal, CopyPace, Earlier, plan_copy, read_journal
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written, link_file
 from omnigraph_ops.storage.store import Storage
 

@@ -7,8 +7,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.sealed import PlanRef, plan_path
 from omnigraph_ops.models import CleanupPlan, OrphanedFork
-from omnigraph_ops.stages.cleanup.policy import removable
-from omnigraph_ops.stages.cleanup.protect import Protection
+from omnigraph_ops.stages.cleanup.policy import Protection, removable
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.views import question, terminal
 from omnigraph_ops.views.markdown import MOST_RANGES, ranges

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
-from omnigraph_ops.engine.binary import (
+from omnigraph_ops.engine import (
     EngineCli,
     EngineConflict,
     EngineFailure,
@@ -21,8 +21,7 @@ from omnigraph_ops.engine.binary import (
     require_stamp,
 )
 from omnigraph_ops.errors import InvalidInput, StalePlan, UnsupportedStamp
-from omnigraph_ops.graph.catalog import Property, TableSpec
-from omnigraph_ops.graph.type_facts import TypeFacts
+from omnigraph_ops.graph.schema import Property, TableSpec, TypeFacts
 from omnigraph_ops.lance.rows import Clock
 from omnigraph_ops.models.retention import (
     EdgeRows,
@@ -34,8 +33,8 @@ from omnigraph_ops.models.retention import (
     TableRowPlan,
     TableRowStats,
 )
-from omnigraph_ops.stages.expire_rows.look import over_bounds
-from omnigraph_ops.stages.expire_rows.policy import check_bounds, parse_policies, read_policies
+from omnigraph_ops.stages.expire_rows.plan import over_bounds
+from omnigraph_ops.stages.expire_rows.request import check_bounds, parse_policies, read_policies
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
 from omnigraph_ops.views import question, terminal

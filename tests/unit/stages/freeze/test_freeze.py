@@ -11,16 +11,15 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.coordination.freeze_names import contract_folder, freeze_of_tag, tag_name
-from omnigraph_ops.coordination.frozen import covers, frozen_text
+from omnigraph_ops.coordination.freezes import contract_folder, covers, freeze_of_tag, frozen_text, tag_name
 from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
-from omnigraph_ops.durations import age
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.lance_manifest import index_uuids, manifest_message, with_message
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
-from omnigraph_ops.stages.freeze.pins import PinnedDataset, dataset_pins, fork_points
-from omnigraph_ops.stages.freeze.roots import recorded_roots, rename_roots
+from omnigraph_ops.quantities import age
+from omnigraph_ops.stages.freeze.files import recorded_roots, rename_roots
+from omnigraph_ops.stages.freeze.observe import PinnedDataset, dataset_pins, fork_points
 from omnigraph_ops.stages.freeze.take import LONGEST_TTL_SECONDS, check_ttl
 from omnigraph_ops.stages.freeze.view import files_view
 from omnigraph_ops.views import csv as view_csv

@@ -17,7 +17,7 @@ from omnigraph_ops.models import (
     TableStats,
     amplification,
 )
-from omnigraph_ops.sizes import parse_bytes
+from omnigraph_ops.quantities import parse_bytes
 from omnigraph_ops.stages.optimize.budget import Budget, Spending, untouched, within
 
 

@@ -7,15 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from omnigraph_ops.graph.history import History
-from omnigraph_ops.graph.lance_manifest import VersionRecord
+from omnigraph_ops.graph.lance_manifest import History, VersionRecord
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, FragmentPrint, RowVersions
 from omnigraph_ops.models import ColumnEvidence, Coverage, DriftEvidence, EvidenceTier, IndexEvidence
-from omnigraph_ops.stages.repair.evidence.branches import BranchView, branch_evidence
-from omnigraph_ops.stages.repair.evidence.compare import column_pairs, diff_column, diff_rows, identical_fragments
-from omnigraph_ops.stages.repair.evidence.consequences import if_not_published, if_published
-from omnigraph_ops.stages.repair.evidence.versions import MAX_VERSIONS, version_evidence
+from omnigraph_ops.stages.repair.compare import column_pairs, diff_column, diff_rows, identical_fragments
+from omnigraph_ops.stages.repair.evidence import (
+    MAX_VERSIONS,
+    BranchView,
+    branch_evidence,
+    if_not_published,
+    if_published,
+    version_evidence,
+)
 
 
 def numbers(*values: int) -> np.ndarray:

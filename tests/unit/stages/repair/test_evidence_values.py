@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.lance.value_hash import hash_values
+from omnigraph_ops.lance.evidence import hash_values
 from omnigraph_ops.views.readable import MAX_TEXT, readable, safe, short
 
 VALUES = {

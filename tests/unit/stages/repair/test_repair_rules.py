@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.graph.history import History
-from omnigraph_ops.graph.lance_manifest import OPERATIONS
+from omnigraph_ops.graph.lance_manifest import OPERATIONS, History
 from omnigraph_ops.models import Classification, RepairAction, RepairRow
 from omnigraph_ops.stages.repair.run import classify, decide
 

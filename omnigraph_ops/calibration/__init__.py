@@ -1,1 +1,0 @@
-"""Measure from which size a rewrite pays on Spark. No stage uses it."""

@@ -1,0 +1,225 @@
+"""Freezes as everybody else meets them: their names, the sentence that refuses, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from omnigraph_ops.coordination.holds import Hold, freezes, is_active, read_hold, release_hold, write_hold
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.state import FREEZES_DIR
+from omnigraph_ops.coordination.store_check import clock_problem
+from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, LeaseHeld, StorageError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS, is_ulid
+from omnigraph_ops.lance.gateway import DatasetMissing
+from omnigraph_ops.lance.versions import delete_tag
+from omnigraph_ops.models.freeze import UnfreezeReport
+from omnigraph_ops.quantities import age, moment
+from omnigraph_ops.storage.inventory import folders_in
+from omnigraph_ops.storage.store import Storage
+
+_PREFIX = "omnigraph-ops.freeze."
+
+
+def tag_name(freeze_id: str, number: int) -> str:
+    """The name of one tag of a freeze; numbers count within a dataset. Pure."""
+    return f"{_PREFIX}{freeze_id}.{number}"
+
+
+def freeze_of_tag(name: str) -> str | None:
+    """The id of the freeze that a tag belongs to, None for anybody else's tag. Pure."""
+    if not name.startswith(_PREFIX):
+        return None
+    freeze_id, _, number = name.removeprefix(_PREFIX).partition(".")
+    return freeze_id if is_ulid(freeze_id) and number.isdigit() else None
+
+
+def contract_folder(freeze_id: str) -> str:
+    """Where a freeze keeps the root's files as they were, relative to the graph. Pure."""
+    return f"{FREEZES_DIR}/{freeze_id}"
+
+
+def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
+    """Raise `GraphFrozen` if the whole graph is frozen, or this table. Reads."""
+    hold = next((h for h in active_freezes(graph.storage) if covers(h, table_key)), None)
+    if hold is not None:
+        raise GraphFrozen(frozen_text(graph.target, hold))
+
+
+def refuse_any_freeze(graph: Graph) -> None:
+    """Raise `GraphFrozen` if anything of the graph is frozen. Reads."""
+    for hold in active_freezes(graph.storage):
+        raise GraphFrozen(frozen_text(graph.target, hold))
+
+
+def why_frozen(graph: Graph, holds: Iterable[Hold], table_key: str) -> str | None:
+    """The sentence for one table, from holds that are known to count; None when it is not frozen. Pure."""
+    hold = next((h for h in holds if h.freeze is not None and covers(h, table_key)), None)
+    return frozen_text(graph.target, hold) if hold is not None else None
+
+
+def active_freezes(storage: Storage) -> tuple[Hold, ...]:
+    """Every freeze that counts now, one that is being taken included. Reads.
+
+    A damaged record is not asked here: its tags keep the cut, and nothing is deleted beside it.
+    """
+    return tuple(h for h in freezes(storage) if is_active(h))
+
+
+def covers(hold: Hold, table_key: str | None) -> bool:
+    """Whether a freeze is about the whole graph or about that table. Pure."""
+    return hold.freeze is not None and (not hold.freeze.tables or table_key in hold.freeze.tables)
+
+
+def frozen_text(target: str, hold: Hold) -> str:
+    """Who froze what, why, since when, until when, and how to end it. Reads the clock."""
+    tables = hold.freeze.tables if hold.freeze is not None else ()
+    what = f"{', '.join(tables)} of {target}" if tables else target
+    why = f" ({hold.reason})" if hold.reason else ""
+    return (
+        f"{what} is frozen by {hold.owner}{why} since {age(time.time() - hold.created_at)}, "
+        f"until {moment(int(hold.expires_at * 1e6))}; nothing was written; "
+        f"`omnigraph-ops unfreeze {target} {hold.hold_id}` ends it"
+    )
+
+
+TagsByFreeze = dict[str, list[tuple[str, str]]]
+"""Freeze to the (dataset path, tag name) of its tags."""
+_TABLE_FOLDERS = ("nodes", "edges")
+_LOG = logging.getLogger(__name__)
+
+
+def unfreeze(graph: Graph, freeze_id: str) -> UnfreezeReport:
+    """End one freeze with all its tags, also one whose record is gone or damaged. Destroys tags and record.
+
+    Raises:
+        InvalidInput: there is neither a record nor a tag of it.
+    """
+    with committer_turn(graph, f"unfreeze {freeze_id}"):
+        hold, damaged = _record(graph, freeze_id)
+        if hold is not None and hold.freeze is None:
+            raise InvalidInput(f"{freeze_id} is a hold, not a freeze; `omnigraph-ops release` ends it")
+        tags = stored_tags(graph).get(freeze_id, [])
+        if hold is None and not tags and not damaged:
+            known = ", ".join(h.hold_id for h in freezes(graph.storage)) or "none"
+            raise InvalidInput(f"{graph.target} has no freeze {freeze_id}; its freezes: {known}")
+        _mark_ended(graph, hold)
+        removed = _remove_tags(graph, tags)
+        _forget(graph, freeze_id)
+    return UnfreezeReport(uri=graph.target, released=(freeze_id,), tags_removed=removed)
+
+
+def unfreeze_all(graph: Graph, owner: str) -> UnfreezeReport:
+    """End every freeze of that owner. Destroys tags and records."""
+    mine = [h.hold_id for h in active_freezes(graph.storage) if h.owner == owner]
+    removed = sum(unfreeze(graph, freeze_id).tags_removed for freeze_id in mine)
+    return UnfreezeReport(uri=graph.target, released=tuple(mine), tags_removed=removed)
+
+
+def end_freeze(graph: Graph, hold: Hold) -> int:
+    """End a freeze by the names in its record; how many tags went. Destroys tags and record."""
+    cut = hold.freeze.cut if hold.freeze is not None else None
+    _mark_ended(graph, hold)
+    removed = _remove_tags(graph, [(pin.path, pin.tag) for pin in cut.pins]) if cut is not None else 0
+    _forget(graph, hold.hold_id)
+    return removed
+
+
+def sweep_ended(graph: Graph) -> tuple[str, ...]:
+    """End what expired or was killed; does nothing while another run works. Returns the ids. Destroys ended freezes.
+
+    An account that may not is told so and goes on: an ended freeze stops nobody, its tags only keep versions.
+    """
+    if all(is_active(h) for h in freezes(graph.storage)) or not _can_tell_time(graph):
+        return ()
+    with (
+        _left_to_others("ended freezes"),
+        contextlib.suppress(LeaseHeld),
+        committer_turn(graph, "end freezes", wait_seconds=0),
+    ):
+        return sweep_ended_here(graph)
+    return ()
+
+
+def _can_tell_time(graph: Graph) -> bool:
+    """Whether what seems to have ended has; if not, a line in the log says why nothing is ended. Writes a probe."""
+    problem: str | None = "the store refuses a probe"
+    with _left_to_others("ended freezes"):
+        problem = clock_problem(graph.storage)
+    if problem is not None:
+        _LOG.warning("ended freezes stay: %s", problem)
+    return problem is None
+
+
+def sweep_ended_here(graph: Graph) -> tuple[str, ...]:
+    """The same for a caller that holds the committer lease. Destroys ended freezes."""
+    swept: list[str] = []
+    for hold in freezes(graph.storage):
+        if not is_active(hold):
+            with _left_to_others(f"ended freeze {hold.hold_id}"):
+                end_freeze(graph, hold)
+                swept.append(hold.hold_id)
+    return tuple(swept)
+
+
+def stored_tags(graph: Graph) -> TagsByFreeze:
+    """Every tag of a freeze in any dataset of the graph, by the files that make them. Reads."""
+    found: TagsByFreeze = {}
+    for path in _datasets(graph):
+        for name in graph.storage.list(f"{path}/_refs/tags"):
+            freeze_id = freeze_of_tag(name.removesuffix(".json")) if name.endswith(".json") else None
+            if freeze_id is not None:
+                found.setdefault(freeze_id, []).append((path, name.removesuffix(".json")))
+    return found
+
+
+@contextlib.contextmanager
+def _left_to_others(what: str) -> Iterator[None]:
+    """Go on when the store refuses, with a line in the log. Pure."""
+    try:
+        yield
+    except StorageError as error:
+        _LOG.warning("%s: tags stay until a run that may delete them comes by; %s", what, error)
+
+
+def _datasets(graph: Graph) -> list[str]:
+    """Folders of datasets, of dropped types too. Reads."""
+    if not graph.format.publishes:
+        return [entry.path for entry in graph.state().entries]
+    return [*INTERNAL_DATASETS, *(path for f in _TABLE_FOLDERS for path in folders_in(graph.storage, f))]
+
+
+def _remove_tags(graph: Graph, tags: Iterable[tuple[str, str]]) -> int:
+    by_path: dict[str, list[str]] = {}
+    for path, name in tags:
+        by_path.setdefault(path, []).append(name)
+    removed = 0
+    for path, names in by_path.items():
+        # A dataset may be gone with its type.
+        with contextlib.suppress(DatasetMissing):
+            dataset = graph.lance.open(graph.context.location.uri(path))
+            removed += sum(delete_tag(dataset, name) for name in names)
+    return removed
+
+
+def _mark_ended(graph: Graph, hold: Hold | None) -> None:
+    """Half a freeze is none: from its first lost tag on it counts no more, and whoever comes by ends it. Writes."""
+    if hold is not None and is_active(hold):
+        write_hold(graph.storage, replace(hold, expires_at=time.time()))
+
+
+def _record(graph: Graph, freeze_id: str) -> tuple[Hold | None, bool]:
+    """The record, and whether there is one that cannot be read. Reads."""
+    try:
+        return read_hold(graph.storage, freeze_id), False
+    except CorruptGraph:
+        return None, True
+
+
+def _forget(graph: Graph, freeze_id: str) -> None:
+    graph.storage.delete_tree(contract_folder(freeze_id))
+    release_hold(graph.storage, freeze_id)

@@ -1,1 +1,0 @@
-"""The engine's own binary, for what only the engine may write."""

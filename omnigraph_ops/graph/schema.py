@@ -1,0 +1,272 @@
+"""The accepted schema: its contract files, its tables, and what it says about one type."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph_ops.errors import ContractError
+from omnigraph_ops.graph.layout import (
+    SCHEMA_FILES,
+    SCHEMA_IR_FILE,
+    SCHEMA_SOURCE_FILE,
+    SCHEMA_STATE_FILE,
+    STAGING_SUFFIX,
+)
+from omnigraph_ops.models import IndexBuild
+from omnigraph_ops.storage.store import Storage
+
+_BTREE_SCALARS = frozenset({"Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIdentity:
+    """The immutable identity of a table lifetime (stamp 6)."""
+
+    stable_table_id: int
+    table_incarnation_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One declared property, as far as maintenance cares."""
+
+    name: str
+    scalar: str
+    """`String`, `Bool`, `I32` ... `Blob`, or `Vector`."""
+    is_list: bool
+    is_enum: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """One node or edge type of the accepted catalog."""
+
+    table_key: str
+    path: str | None
+    """The canonical graph-relative path, None where only the graph manifest knows it."""
+    properties: tuple[Property, ...]
+    indexed: tuple[str, ...]
+    """Properties with a single-column key or index declaration, in declaration order."""
+    identity: TableIdentity | None = None
+
+    @property
+    def is_node(self) -> bool:
+        return self.table_key.startswith("node:")
+
+    @property
+    def is_edge(self) -> bool:
+        return self.table_key.startswith("edge:")
+
+    @property
+    def blob_columns(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.properties if p.scalar == "Blob")
+
+    def declared_indexes(self) -> tuple[IndexBuild, ...]:
+        """Every index the engine would build for this table once it has rows, in its order. Pure."""
+        if not self.is_node:
+            return tuple(_btree(column) for column in ("id", "src", "dst"))
+        by_name = {p.name: p for p in self.properties}
+        declared = [_btree("id")]
+        for column in dict.fromkeys(self.indexed):
+            build = _index_for(by_name[column]) if column in by_name else None
+            if build is not None:
+                declared.append(build)
+        return tuple(declared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """All tables of the accepted schema, sorted by key as strings (`edge:*` first)."""
+
+    tables: tuple[TableSpec, ...]
+    schema_ir_hash: str
+
+    def get(self, table_key: str) -> TableSpec | None:
+        """The table of that key, None when the schema has no such type. Pure."""
+        return next((t for t in self.tables if t.table_key == table_key), None)
+
+
+def _btree(column: str) -> IndexBuild:
+    return IndexBuild(column=column, index_type="BTREE", name=f"{column}_idx")
+
+
+def _index_for(prop: Property) -> IndexBuild | None:
+    """The index the engine builds for a declared property; lists and blobs get none. Pure."""
+    if prop.is_list or prop.scalar == "Blob":
+        return None
+    if prop.scalar == "Vector":
+        return IndexBuild(column=prop.name, index_type="IVF_FLAT", name=f"{prop.name}_idx")
+    if prop.scalar == "String" and not prop.is_enum:
+        return IndexBuild(column=prop.name, index_type="INVERTED", name=f"{prop.name}_idx")
+    if prop.scalar in _BTREE_SCALARS or prop.scalar == "String":
+        return _btree(prop.name)
+    return None
+
+
+# A JSON string is kept whole; white space outside of strings goes. Number tokens stay as written,
+# which a parse and re-print in another language would not guarantee.
+_COMPACT = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """The parsed schema IR and state of a graph whose files agree."""
+
+    ir: Any
+    ir_hash: str
+    format_version: int
+
+
+def staging_files(storage: Storage) -> tuple[str, ...]:
+    """Schema staging files: present only inside a schema apply, or after one crashed. Reads."""
+    names = set(storage.list(""))
+    return tuple(name + STAGING_SUFFIX for name in SCHEMA_FILES if name + STAGING_SUFFIX in names)
+
+
+def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Contract:
+    """Check and parse the contract files; `ContractError` names the file that is wrong. Reads."""
+    ir_text = _read_text(storage, SCHEMA_IR_FILE)
+    state = _object(storage, SCHEMA_STATE_FILE, _read_text(storage, SCHEMA_STATE_FILE))
+    ir = _object(storage, SCHEMA_IR_FILE, ir_text)
+    _read_text(storage, SCHEMA_SOURCE_FILE)
+    _expect(storage, SCHEMA_STATE_FILE, state, "format_version", format_version)
+    _expect(storage, SCHEMA_IR_FILE, ir, "ir_version", ir_version)
+    ir_hash = "sha256:" + hashlib.sha256(_COMPACT.sub(r"\1", ir_text).encode()).hexdigest()
+    if state.get("schema_ir_hash") != ir_hash:
+        raise ContractError(
+            f"{storage.root}/{SCHEMA_IR_FILE} does not match the hash in {SCHEMA_STATE_FILE}; nothing was "
+            "written; restore both files from the same backup, or open the graph with omnigraph for its diagnosis"
+        )
+    return Contract(ir=ir, ir_hash=ir_hash, format_version=format_version)
+
+
+def read_catalog(
+    storage: Storage, *, format_version: int, ir_version: int, spec: Callable[[str, Any], TableSpec]
+) -> Catalog:
+    """The accepted catalog, each IR node and edge read by `spec`; raises `ContractError`. Reads."""
+    contract = read_contract(storage, format_version=format_version, ir_version=ir_version)
+    try:
+        specs = [spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise ContractError(f"{storage.root}/{SCHEMA_IR_FILE} is malformed ({error})") from None
+    return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
+
+
+def parse_properties(table_key: str, raw: Any) -> tuple[Property, ...]:
+    """Properties of one IR node or edge; `ContractError` for a shape no engine writes. Pure."""
+    try:
+        return tuple(_property(p) for p in raw["properties"])
+    except (KeyError, TypeError) as error:
+        raise ContractError(f"{SCHEMA_IR_FILE}: {table_key} has a malformed property ({error})") from None
+
+
+def _property(raw: Any) -> Property:
+    kind = raw["prop_type"]
+    scalar = kind["scalar"]
+    return Property(
+        name=str(raw["name"]),
+        scalar=scalar if isinstance(scalar, str) else str(next(iter(scalar))),
+        is_list=bool(kind["list"]),
+        is_enum=kind["enum_values"] is not None,
+    )
+
+
+def _read_text(storage: Storage, name: str) -> str:
+    try:
+        return storage.read(name).decode()
+    except FileNotFoundError:
+        raise ContractError(f"{storage.root}/{name} is missing; nothing was written") from None
+    except UnicodeDecodeError:
+        raise ContractError(f"{storage.root}/{name} is not UTF-8 text; nothing was written") from None
+
+
+def _object(storage: Storage, name: str, text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ContractError(f"{storage.root}/{name} is not valid JSON ({error}); nothing was written") from None
+    if not isinstance(data, dict):
+        raise ContractError(f"{storage.root}/{name} is not a JSON object; nothing was written")
+    return data
+
+
+def _expect(storage: Storage, name: str, data: dict[str, Any], key: str, value: int) -> None:
+    found = data.get(key)
+    if type(found) is not int or found != value:
+        raise ContractError(
+            f"{storage.root}/{name} has {key} {found!r}, this generation uses {value}; nothing was written"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeFacts:
+    """One node or edge type, as far as addressing its rows goes."""
+
+    name: str
+    key: tuple[str, ...] = ()
+    """Properties of the declared key of a node type."""
+    plain_strings: tuple[str, ...] = ()
+    """String properties without key, constraint, enum or a use by another property."""
+    from_type: str | None = None
+    to_type: str | None = None
+
+    def ends_at(self, node_type: str) -> tuple[str, ...]:
+        """The columns of an edge table that hold ids of a node type. Pure."""
+        ends = (("src", self.from_type), ("dst", self.to_type))
+        return tuple(column for column, type_name in ends if type_name == node_type)
+
+
+def read_type_facts(storage: Storage) -> dict[str, TypeFacts]:
+    """The facts of every declared type by table key; raises `ContractError`. Reads."""
+    try:
+        ir = json.loads(storage.read(SCHEMA_IR_FILE))
+        return {f"{kind}:{raw['name']}": _facts(raw) for kind in ("node", "edge") for raw in ir[f"{kind}s"]}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ContractError(f"{storage.root}/{SCHEMA_IR_FILE} is malformed ({error}); nothing was written") from None
+
+
+def _facts(raw: dict[str, Any]) -> TypeFacts:
+    constraints = [_constraint(c) for c in raw["constraints"]]
+    bound = {name for kind, names in constraints if kind != "index" for name in names}
+    used = set(_strings([[p["annotations"], p.get("embed_source")] for p in raw["properties"]]))
+    return TypeFacts(
+        name=str(raw["name"]),
+        key=next((names for kind, names in constraints if kind == "key"), ()),
+        plain_strings=tuple(
+            p["name"] for p in raw["properties"] if _is_string(p["prop_type"]) and p["name"] not in bound | used
+        ),
+        from_type=_type_name(raw.get("from_type")),
+        to_type=_type_name(raw.get("to_type")),
+    )
+
+
+def _constraint(raw: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Kind and properties of a constraint in either spelling: `{"Key": [...]}`, `{"kind": "key", ...}`. Pure."""
+    if "kind" not in raw:
+        kind, names = next(iter(raw.items()))
+        return kind.lower(), tuple(_strings(names))
+    return str(raw["kind"]), tuple(_strings([f.get("property_name") for f in raw.get("fields", ())] or raw))
+
+
+def _is_string(prop_type: dict[str, Any]) -> bool:
+    return prop_type["scalar"] == "String" and not prop_type["list"] and prop_type["enum_values"] is None
+
+
+def _type_name(raw: Any) -> str | None:
+    return str(raw["type_name"]) if isinstance(raw, dict) else raw
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text inside a JSON value. Pure."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _strings(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)

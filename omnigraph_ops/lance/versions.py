@@ -1,0 +1,212 @@
+"""The versions of a dataset: which files they refer to, tags that keep them, and the removal of an exact list."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors
+
+Tracked = dict[str, set[str]]
+"""Root of a dataset as a manifest spells it, to paths below it."""
+
+
+def tracked_files(dataset: Dataset) -> Tracked:
+    """Files that any version of the open chain (main or one branch) refers to, by the root they are under. Reads.
+
+    Lance leaves out blob side files, index files that a branch inherits, and detached versions: the
+    caller must treat these itself. A manifest that cannot be read raises.
+    """
+    found: Tracked = {}
+    with lance_errors(f"read the references of {dataset.uri}"):
+        for batch in dataset.tracked_files():
+            bases = batch.column("base_uri").dictionary_decode()
+            for base in pc.unique(bases).to_pylist():
+                paths = pc.unique(batch.column("path").filter(pc.equal(bases, base)))
+                found.setdefault(base, set()).update(paths.to_pylist())
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedFile:
+    """A file that a version of a chain refers to."""
+
+    version: int
+    base: str
+    """Root as the manifest spells it."""
+    path: str
+    kind: str
+    """Lance's word: `manifest`, `data file`, `deletion file`, `transaction file` or `index file`."""
+
+
+def files_of_versions(dataset: Dataset, versions: Collection[int]) -> frozenset[TrackedFile]:
+    """Files that exactly these versions of the open chain refer to. Reads the manifests from the oldest on.
+
+    Index files that a branch inherits and blob side files are left out, as in `tracked_files`.
+    """
+    found: set[TrackedFile] = set()
+    with lance_errors(f"read the files of {dataset.uri}"):
+        for batch in dataset.tracked_files(min_version=min(versions)):
+            for row in batch.to_pylist():
+                if row["version"] in versions:
+                    file = TrackedFile(version=row["version"], base=row["base_uri"], path=row["path"], kind=row["type"])
+                    found.add(file)
+    return frozenset(found)
+
+
+def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int) -> None:
+    """Tag a version of the main chain or of a branch; `DatasetMissing` when that version is gone. Writes."""
+    with lance_errors(f"tag version {version} of {dataset.uri}"):
+        dataset.tags.create(name, (branch, version) if branch is not None else version)
+
+
+def delete_tag(dataset: Dataset, name: str) -> bool:
+    """Remove a tag, also one whose branch is gone; False when there is none. Destroys only the tag."""
+    with contextlib.suppress(DatasetMissing), lance_errors(f"remove tag {name} of {dataset.uri}"):
+        dataset.tags.delete(name)
+        return True
+    return False
+
+
+_MOST_FILES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFacts:
+    """One existing version of a main chain and its commit time in microseconds since the epoch."""
+
+    version: int
+    committed_at_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What a cleanup freed."""
+
+    bytes_removed: int
+    old_versions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToGo:
+    """One file that a removal deletes, as Lance names it; size in bytes."""
+
+    path: str
+    size: int
+    kind: str
+
+
+def existing_versions(dataset: Dataset) -> tuple[VersionFacts, ...]:
+    """Every version that can still be opened, ascending. Reads."""
+    with lance_errors(f"list the versions of {dataset.uri}"):
+        # Not `dataset.versions()`: its naive local times are ambiguous where an hour is repeated (pylance 13).
+        listed: list[Any] = list(dataset._ds.versions())
+    facts = [VersionFacts(version=int(v["version"]), committed_at_us=int(v["timestamp"]) // 1000) for v in listed]
+    return tuple(sorted(facts, key=lambda f: f.version))
+
+
+def explain_removal(dataset: Dataset, versions: Sequence[int]) -> tuple[FileToGo, ...]:
+    """Every file that removing exactly these versions deletes, by path. Reads.
+
+    Raises:
+        LanceFailure: the list would be longer than Lance was asked to give, or Lance failed.
+    """
+    if not versions:
+        return ()
+    with lance_errors(f"explain the cleanup of {dataset.uri}"):
+        explained = dataset.explain_cleanup_old_versions(
+            versions=list(versions), error_if_tagged_old_versions=False, include_files=True, max_files=_MOST_FILES
+        )
+    if explained.candidate_files_truncated:
+        raise LanceFailure(f"the cleanup of {dataset.uri} removes more than {_MOST_FILES:,} files; keep more versions")
+    files = [FileToGo(path=str(f.path), size=int(f.size_bytes), kind=str(f.kind)) for f in explained.candidate_files]
+    return tuple(sorted(files, key=lambda f: f.path))
+
+
+def freed_with_forks(dataset: Dataset, versions: Sequence[int], forks: Collection[str]) -> tuple[FileToGo, ...]:
+    """Files of the main chain that only these versions and these branches refer to, by path. Reads.
+
+    What `explain_removal` cannot tell while the branches still exist. Paths are relative to the dataset.
+    """
+    with lance_errors(f"read the files of {dataset.uri}"):
+        tracked = _tracked(dataset, dataset)
+        doomed = {path for version, path in tracked if version in versions}
+        kept = {path for version, path in tracked if version not in versions}
+        for name in dataset.branches.list():
+            inherited = {path for _, path in _tracked(dataset, dataset.checkout_version((name, None)))}
+            if name in forks:
+                doomed |= inherited
+            else:
+                kept |= inherited
+        listed = dataset.all_files().read_all().select(["path", "size_bytes"]).to_pylist()
+    return tuple(
+        FileToGo(path=f["path"], size=int(f["size_bytes"]), kind=_kind_of(f["path"]))
+        for f in sorted(listed, key=lambda f: str(f["path"]))
+        if f["path"] in doomed - kept
+    )
+
+
+def _tracked(main: Dataset, chain: Dataset) -> list[tuple[int, str]]:
+    """(version, path) of every file below the main chain's own folder that a chain refers to. Reads."""
+    rows = chain.tracked_files().read_all().to_pylist()
+    return [(int(r["version"]), str(r["path"])) for r in rows if r["base_uri"].rstrip("/") == main.uri.rstrip("/")]
+
+
+def _kind_of(path: str) -> str:
+    folders = {"data": "data", "_deletions": "deletion", "_indices": "index", "_transactions": "transaction"}
+    return folders.get(path.partition("/")[0], "manifest")
+
+
+def remove_versions(dataset: Dataset, versions: Sequence[int], *, deletes_per_second: int | None = None) -> Removed:
+    """Remove exactly these versions and the files only they reference. Destroys.
+
+    Unverified files younger than seven days stay: they may belong to a write in progress.
+    """
+    with lance_errors(f"clean up {dataset.uri}"):
+        stats = dataset.cleanup_old_versions(
+            versions=list(versions),
+            delete_unverified=False,
+            error_if_tagged_old_versions=False,
+            delete_rate_limit=deletes_per_second,
+        )
+    return Removed(bytes_removed=int(stats.bytes_removed), old_versions=int(stats.old_versions))
+
+
+def files_of_branch(dataset: Dataset, branch: str, others: Collection[str]) -> tuple[FileToGo, ...]:
+    """Everything that deleting a Lance branch deletes while `others` still exist. Reads.
+
+    Paths are relative to the dataset.
+    """
+    folder = _folder_that_goes(branch, others)
+    if folder is None:
+        return ()
+    with lance_errors(f"list the files of branch {branch} of {dataset.uri}"):
+        listed = dataset.all_files().read_all().select(["path", "size_bytes"]).to_pylist()
+    files = [
+        FileToGo(path=f["path"], size=int(f["size_bytes"]), kind="fork")
+        for f in listed
+        if f["path"].startswith(f"tree/{folder}/")
+    ]
+    return tuple(sorted(files, key=lambda f: f.path))
+
+
+def _folder_that_goes(branch: str, others: Collection[str]) -> str | None:
+    """The folder below `tree/` that Lance removes with a branch, None when it removes none. Pure.
+
+    It is the topmost one on the way to the branch with no other branch at or below it: what branches of
+    shorter names left behind goes, too, and nothing goes as long as a branch is nested below.
+    """
+    parts = branch.split("/")
+    folders = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return next((f for f in folders if not any(f"{o}/".startswith(f"{f}/") for o in others)), None)
+
+
+def branch_base_paths(dataset: Dataset, branch: str) -> tuple[str, ...]:
+    """The dataset roots that a branch records as the place of its inherited files. Reads."""
+    with lance_errors(f"read branch {branch} of {dataset.uri}"):
+        bases = dataset.checkout_version((branch, None)).base_paths()
+    return tuple(str(base.path) for base in bases.values() if base.is_dataset_root)

@@ -1,0 +1,168 @@
+"""What is where below a destination of backups, and the two files that say what a backup is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from omnigraph_ops import serde
+from omnigraph_ops.coordination.records import Records
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.graph.layout import MANIFEST_DIR, is_ulid
+from omnigraph_ops.models.backup import BackupLeft, BackupRecord, BackupStart, Tally
+from omnigraph_ops.storage.inventory import below_folder
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess, locate
+from omnigraph_ops.storage.store import Storage
+
+RECORD = "backup.json"
+STARTED = "started.json"
+LEASE = "lease"
+JOURNAL = "journal"
+FILES = "files"
+_PLACE = re.compile(r"/|s3://[^/]")
+
+
+def place_of(target: str, access: StoreAccess = AMBIENT) -> Storage:
+    """The store below a path or URI; `InvalidInput` for what is neither. Reads the working directory."""
+    root = locate(target).root
+    return Storage(root, access.s3fs(root))
+
+
+def backup_of(target: str, access: StoreAccess = AMBIENT) -> tuple[Storage, str]:
+    """The destination and the id of the backup at `target`. Reads.
+
+    Raises:
+        InvalidInput: it is not the folder of a backup; backups below it are named.
+    """
+    root = locate(target).root
+    parent, _, backup_id = root.rpartition("/")
+    if is_ulid(backup_id) and _PLACE.match(parent):
+        return Storage(parent, access.s3fs(parent)), backup_id
+    raise InvalidInput(
+        f"{root} is not a backup: give the folder of one, named by its id; `omnigraph-ops backups {root}` lists "
+        "those below a destination"
+    )
+
+
+def is_inside(place: Storage, root: str) -> bool:
+    """Whether a place is a graph's or backup's root, or below it, however either is spelled. Reads links."""
+    one, other = (os.path.realpath(p) if not p.startswith("s3://") else p for p in (place.root, root))
+    return f"{one}/".startswith(f"{other}/")
+
+
+def graph_around(place: Storage, *, itself: bool) -> str | None:
+    """The graph that a place is inside of, or also is; None where none is to be seen. Reads."""
+    root = os.path.realpath(place.root) if place.is_local else place.root
+    for parent in [root, *_above(root)] if itself else _above(root):
+        with contextlib.suppress(StorageError):
+            if place.at(parent).list(f"{MANIFEST_DIR}/_versions"):
+                return parent
+    return None
+
+
+def _above(root: str) -> list[str]:
+    """Every folder above a path, every prefix above a key down to the bucket; nearest first. Pure."""
+    scheme = "s3://" if root.startswith("s3://") else ""
+    parts = root.removeprefix(scheme).split("/")
+    return [scheme + "/".join(parts[:n]) for n in range(len(parts) - 1, 0, -1) if parts[n - 1]]
+
+
+def stored_at(backup_id: str, file: str) -> str:
+    """Where a backup has a file of the graph, relative to the destination. Pure."""
+    return f"{backup_id}/{FILES}/{file}"
+
+
+def uri_of(destination: Storage, backup_id: str) -> str:
+    """What `verify` and `restore` take. Pure."""
+    return f"{destination.root}/{backup_id}"
+
+
+def present_files(destination: Storage, backup_id: str) -> dict[str, int]:
+    """Sizes of what a backup has, by the file of the graph. Reads."""
+    folder = f"{backup_id}/{FILES}"
+    return {s.path[len(folder) + 1 :]: s.size for s in below_folder(destination, folder) if not s.is_folder}
+
+
+_STARTS = Records(BackupStart)
+
+
+def write_record(destination: Storage, record: BackupRecord) -> BackupRecord:
+    """Seal and write the record, which finishes the backup. Writes."""
+    sealed = replace(record, digest=serde.digest(replace(record, digest="")))
+    Records(BackupRecord).write(destination, f"{record.backup_id}/{RECORD}", sealed)
+    return sealed
+
+
+def read_record(destination: Storage, backup_id: str) -> BackupRecord:
+    """The record of a finished backup. Reads.
+
+    Raises:
+        InvalidInput: there is no such backup, or it is not finished.
+        CorruptGraph: its record was damaged or altered.
+    """
+    where = uri_of(destination, backup_id)
+
+    def damaged(_path: str, error: InvalidInput) -> None:
+        raise CorruptGraph(f"{where}/{RECORD} is damaged ({error}); the backup cannot be trusted") from None
+
+    record = Records(BackupRecord, unreadable=damaged).read(destination, f"{backup_id}/{RECORD}")
+    if record is None:
+        raise InvalidInput(_why_none(destination, backup_id))
+    if serde.digest(replace(record, digest="")) != record.digest or record.backup_id != backup_id:
+        raise CorruptGraph(f"{where}/{RECORD} was altered after it was sealed; the backup cannot be trusted")
+    outside = next((p for p in _paths(record) if {"", ".", ".."}.intersection(p.split("/"))), None)
+    if outside is not None:
+        raise CorruptGraph(f"{where}/{RECORD} names {outside!r}, which is outside of any graph; nothing was written")
+    return record
+
+
+def is_finished(destination: Storage, backup_id: str) -> bool:
+    """Whether a record was written, sound or not. Reads."""
+    return destination.exists(f"{backup_id}/{RECORD}")
+
+
+def write_start(destination: Storage, start: BackupStart) -> None:
+    """Say that a backup is being made. Writes."""
+    _STARTS.write(destination, f"{start.backup_id}/{STARTED}", start)
+
+
+def read_start(destination: Storage, backup_id: str) -> BackupStart | None:
+    """How a backup was begun; None when nothing readable says so. Reads."""
+    return _STARTS.read(destination, f"{backup_id}/{STARTED}")
+
+
+def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:
+    """What lies in the place of a backup, None when that is nothing. Reads.
+
+    Raises:
+        CorruptGraph: its record was damaged or altered.
+    """
+    finished = is_finished(destination, backup_id)
+    if not finished and read_start(destination, backup_id) is None:
+        return None
+    if finished:
+        record = read_record(destination, backup_id)
+        total = Tally(files=len(record.files), bytes=record.total_bytes)
+    else:
+        sizes = present_files(destination, backup_id).values()
+        total = Tally(files=len(sizes), bytes=sum(sizes))
+    return BackupLeft(backup=uri_of(destination, backup_id), backup_id=backup_id, finished=finished, total=total)
+
+
+def _paths(record: BackupRecord) -> Iterator[str]:
+    """Every path that a restore would write or record. Pure."""
+    yield from (f.file for f in record.files)
+    yield from (r.place for r in record.roots)
+
+
+def _why_none(destination: Storage, backup_id: str) -> str:
+    where, start = uri_of(destination, backup_id), read_start(destination, backup_id)
+    if start is None:
+        return f"there is no backup at {where}"
+    return (
+        f"the backup {where} is unfinished and is never restored; "
+        f"`omnigraph-ops backup {start.uri} {destination.root}` continues it"
+    )

@@ -1,0 +1,381 @@
+"""Delete expired rows: with one delete on plain Lance, through the engine and a branch of its own on a graph.
+
+Row retention on a graph: the engine deletes on a branch of its own, we count, the engine merges. The branch is the
+snapshot that is judged: nobody else writes there, so what was counted is what goes. The merge is the compare-and-swap:
+a row that somebody updated since, or a node that got a new edge, is a conflict, and the attempt starts over from what
+is true then. Readers see one publish, with all of a table or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tenacity import (
+    RetryCallState,
+    RetryError,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_fixed,
+    wait_incrementing,
+    wait_random,
+)
+
+from omnigraph_ops.coordination.freezes import refuse_any_freeze
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
+from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending, StalePlan
+from omnigraph_ops.graph.graph import Graph, spec_of
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
+from omnigraph_ops.graph.schema import read_type_facts
+from omnigraph_ops.graph.sidecars import engine_root
+from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, live_rows
+from omnigraph_ops.lance.rows import (
+    Clock,
+    Keys,
+    clock_of,
+    count_below,
+    delete_below,
+    how_many_left,
+    how_many_of,
+    keys_below,
+)
+from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
+from omnigraph_ops.progress import Progress
+from omnigraph_ops.stages.expire_rows.plan import (
+    EdgeEnds,
+    dataset_in,
+    edges_at,
+    edges_of,
+    entry_in,
+    lasting_drift,
+    over_bounds,
+    rows_in,
+    state_of,
+)
+from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
+from omnigraph_ops.stages.recovery.recover import recover
+
+ATTEMPTS = 5
+_PAUSE_SECONDS = 0.2
+
+
+def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> TableRowStats:
+    """Delete the rows below the cut in one commit, counted anew before each attempt. Destroys rows.
+
+    The delete sees exactly the version that was counted: rows that others append meanwhile stay, and one that
+    another writer changed makes the commit a conflict.
+
+    Raises:
+        StalePlan: more rows are below the cut than the plan allows.
+        PublishConflict: other writers were faster each time; nothing was deleted.
+    """
+    again = again_after(CommitConflict, CommitContention, graph=graph, pause=_PAUSE_SECONDS)
+    try:
+        removed = again(_delete_expired, graph, plan, table)
+    except RetryError:
+        raise PublishConflict(
+            f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
+        ) from None
+    return _stats(graph, table, removed, again.statistics["attempt_number"])
+
+
+def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retrying:
+    """A bounded number of attempts, with longer and longer pauses; a run that is asked to stop ends them. Pure."""
+    return Retrying(
+        retry=retry_if_exception_type(errors),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_incrementing(pause, pause) + wait_random(0, pause),
+        sleep=graph.run.pause,
+    )
+
+
+def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> int:
+    with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
+        dataset = dataset_in(graph, graph.state_of(table.table_key), table.table_key)
+        clock = clock_of(dataset, table.policy.property, table.policy.unit)
+        expired = refuse_over_bounds(plan, table, dataset, clock)
+        keeper.assert_held()
+        return delete_below(dataset, clock, table.cut) if expired else 0
+
+
+def refuse_over_bounds(plan: RowRetentionPlan, table: TableRowPlan, dataset: Dataset, clock: Clock) -> int:
+    """How many rows are below the cut now; `StalePlan` when the plan does not allow so many. Reads."""
+    expired = count_below(dataset, clock, table.cut)
+    over = over_bounds(expired, live_rows(dataset), max_rows=table.max_rows, max_share=plan.max_share)
+    if expired and over:
+        raise StalePlan(f"{table.table_key}: {over}; nothing was deleted; plan again")
+    return expired
+
+
+def _stats(graph: Graph, table: TableRowPlan, removed: int, attempts: int) -> TableRowStats:
+    """What a reader sees now. Reads."""
+    state = graph.state_of(table.table_key)
+    dataset = dataset_in(graph, state, table.table_key)
+    clock = clock_of(dataset, table.policy.property, table.policy.unit)
+    return TableRowStats(
+        table_key=table.table_key,
+        rows_removed=removed,
+        rows_left=count_below(dataset, clock, table.cut),
+        attempts=attempts,
+        manifest_version=int(dataset.version),
+    )
+
+
+_MAIN = "main"
+_ENGINE_PAUSE_SECONDS = 0.5
+_POLL_SECONDS = 0.2
+_DANGLING = (
+    "edges of deleted nodes are left ({edges}): another engine process undid a part of the merge; delete them with the "
+    "engine, by `from` and `to`, while nobody else writes"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Base:
+    """What expires on a fresh branch, before anything was deleted there."""
+
+    rows: dict[str, int]
+    """Of every table."""
+    ids: Keys
+    keys: Keys
+    edges: dict[str, Keys]
+
+    def rows_after(self, table_key: str) -> dict[str, int]:
+        """How many rows every table has when precisely these are gone. Pure."""
+        gone = {table_key: len(self.ids), **{key: len(edges) for key, edges in self.edges.items()}}
+        return {key: rows - gone.get(key, 0) for key, rows in self.rows.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiringTable:
+    """One table of a plan, with everything an attempt needs."""
+
+    graph: Graph
+    engine: EngineCli
+    plan: RowRetentionPlan
+    table: TableRowPlan
+    deletion: Deletion
+    ends: tuple[EdgeEnds, ...]
+    root: str
+    progress: Progress
+
+    def expire(self) -> TableRowStats:
+        """Attempt until nothing is below the cut, a bounded number of times. Destroys rows.
+
+        Raises:
+            StalePlan: more rows are below the cut than the plan allows.
+            PublishConflict: other writers were faster each time; what earlier attempts did not merge stays.
+            RecoveryPending: something pending did not go away in time.
+            EngineFailure: the engine refused; nothing of this attempt was merged.
+        """
+        again = again_after(
+            EngineConflict, EngineRecovery, EngineTimeout, graph=self.graph, pause=_ENGINE_PAUSE_SECONDS
+        )
+        again.after = self._say_why
+        try:
+            stats = again(self._attempt)
+        except RetryError as error:
+            stats = TableRowStats(table_key=self.table.table_key)
+            if not self._nothing_left():
+                raise PublishConflict(
+                    f"{self.table.table_key}: {ATTEMPTS} attempts failed, the last one because "
+                    f"{error.last_attempt.exception()}; no row of them was deleted; apply the plan again"
+                ) from None
+        return self._final(replace(stats, attempts=again.statistics["attempt_number"]))
+
+    def _say_why(self, attempt: RetryCallState) -> None:
+        problem = attempt.outcome.exception() if attempt.outcome is not None else None
+        self.progress(f"{self.table.table_key}: attempt {attempt.attempt_number} of {ATTEMPTS}: {problem}")
+
+    def _nothing_left(self) -> bool:
+        self._wait_until_ready()
+        state = state_of(self.graph, self.plan.branch)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        return refuse_over_bounds(self.plan, self.table, dataset, clock) == 0
+
+    def _attempt(self) -> TableRowStats:
+        """Branch, delete, prove, merge; the branch goes in every outcome. Destroys rows."""
+        if self._nothing_left():
+            return TableRowStats(table_key=self.table.table_key)
+        self._refuse_drift()
+        name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
+        with self._branch(name):
+            base = self._base(name)
+            self.progress(f"{self.table.table_key}: {len(base.ids):,} rows to delete on branch {name}")
+            self._delete_on(name, base)
+            self._prove(name, base)
+            # After a timeout it may have landed: what a reader sees decides.
+            with contextlib.suppress(EngineTimeout), self._turn() as keeper:
+                keeper.assert_held()
+                self.engine.merge(self.root, name, self.plan.branch or _MAIN)
+        return self._counted(base)
+
+    def _refuse_drift(self) -> None:
+        """Raise `EngineConflict` where the engine would refuse the merge in the end. Reads."""
+        keys = (self.table.table_key, *(e.table_key for e in self.ends)) if self.plan.branch is None else ()
+        problem = next((found for key in keys if (found := lasting_drift(self.graph, key)) is not None), None)
+        if problem is not None:
+            raise EngineConflict(problem)
+
+    @contextlib.contextmanager
+    def _branch(self, name: str) -> Iterator[None]:
+        try:
+            with self._turn():
+                self.engine.create_branch(self.root, name, self.plan.branch or _MAIN)
+            yield
+        finally:
+            drop_branch(self.graph, self.engine, self.root, name, self.progress)
+
+    def _base(self, name: str) -> _Base:
+        """What is below the cut on the fresh branch; bounds count here, too. Reads."""
+        state = state_of(self.graph, name)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock, cut = clock_of(dataset, self.table.policy.property, self.table.policy.unit), self.table.cut
+        refuse_over_bounds(self.plan, self.table, dataset, clock)
+        ids = keys_below(dataset, clock, cut, "id")
+        by_key = self.deletion.way is not Way.CUT
+        return _Base(
+            rows=rows_in(self.graph, state),
+            ids=ids,
+            keys=keys_below(dataset, clock, cut, self.deletion.key) if by_key else ids,
+            edges=edges_at(self.graph, state, self.ends, ids),
+        )
+
+    def _delete_on(self, name: str, base: _Base) -> None:
+        done = 0
+        for query in self.deletion.queries(self.table.cut, base.keys.to_list(), name):
+            with self._turn():
+                self.engine.mutate(self.root, name, query.text, query.params)
+            done += query.rows
+            if query.rows:
+                self.progress(f"{self.table.table_key}: {done:,} of {len(base.ids):,} rows")
+
+    def _prove(self, name: str, base: _Base) -> None:
+        """Compare the branch with what was to go; nothing else may be missing there. Reads."""
+        state = state_of(self.graph, name)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        left = count_below(dataset, clock, self.table.cut)
+        dangling = sum(len(e) for e in edges_at(self.graph, state, self.ends, base.ids).values())
+        found, wanted = rows_in(self.graph, state), base.rows_after(self.table.table_key)
+        wrong = [
+            f"{key} {found.get(key, 0):,} instead of {wanted[key]:,}" for key in wanted if found.get(key) != wanted[key]
+        ]
+        if wrong or left or dangling:
+            raise EngineFailure(
+                f"{self.table.table_key}: the engine deleted something else on its branch (rows left: "
+                f"{', '.join(wrong) or 'as many as should be'}), {left:,} expired rows and {dangling:,} of their edges "
+                "are left there; nothing was merged"
+            )
+
+    def _counted(self, base: _Base) -> TableRowStats:
+        """What a reader of the target does not see any more. Reads.
+
+        Before 0.9.0 another engine process that opens the graph during a merge may undo a part of it.
+
+        Raises:
+            EngineConflict: expired rows are still there.
+        """
+        state = state_of(self.graph, self.plan.branch)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        if how_many_of(keys_below(dataset, clock, self.table.cut, "id"), base.ids):
+            raise EngineConflict(f"the merge of {self.table.table_key} is not in effect")
+        edges, dangling = {}, []
+        for key, ids in base.edges.items():
+            left = how_many_left(dataset_in(self.graph, state, key), "id", ids)
+            edges[key] = len(ids) - left
+            dangling += [f"{left:,} of {key}"] if left else []
+        return TableRowStats(
+            table_key=self.table.table_key,
+            rows_removed=len(base.ids) - how_many_left(dataset, "id", base.ids),
+            edges=tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items())),
+            error=_DANGLING.format(edges=", ".join(dangling)) if dangling else None,
+        )
+
+    def _final(self, stats: TableRowStats) -> TableRowStats:
+        state = state_of(self.graph, self.plan.branch)
+        dataset = dataset_in(self.graph, state, self.table.table_key)
+        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
+        return replace(
+            stats,
+            rows_left=count_below(dataset, clock, self.table.cut),
+            manifest_version=entry_in(self.graph, state, self.table.table_key).version,
+        )
+
+    def _turn(self) -> contextlib.AbstractContextManager[LeaseKeeper]:
+        """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease."""
+        return committer_turn(self.graph, f"expire rows of {self.table.table_key}")
+
+    def _wait_until_ready(self) -> None:
+        """Let writers at work disarm, and finish what may be finished, for as long as a committer waits. Writes."""
+        deadline = time.monotonic() + self.graph.settings.lease_wait_seconds
+        while True:
+            refuse_any_freeze(self.graph)
+            try:
+                return refuse_pending(self.graph)
+            except RecoveryPending:
+                if time.monotonic() >= deadline:
+                    raise
+            recover(self.graph)
+            self.graph.run.pause(_POLL_SECONDS)
+
+
+def expiring_table(
+    graph: Graph, engine: EngineCli, plan: RowRetentionPlan, table: TableRowPlan, progress: Progress
+) -> ExpiringTable:
+    """A table of a plan, ready to be carried out by this engine; `InvalidInput` when its language cannot. Reads."""
+    entry = entry_in(graph, state_of(graph, plan.branch), table.table_key)
+    facts = read_type_facts(graph.storage)
+    ends = edges_of(facts, table.table_key)
+    deletion = deletion_of(
+        spec_of(graph, entry),
+        facts[table.table_key],
+        table.policy.property,
+        has_edges=bool(ends),
+        release=engine.release,
+    )
+    return ExpiringTable(
+        graph=graph,
+        engine=engine,
+        plan=plan,
+        table=table,
+        deletion=deletion,
+        ends=ends,
+        root=engine_root(graph, entry),
+        progress=progress,
+    )
+
+
+def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, progress: Progress) -> None:
+    """Delete a branch of ours; one that stays is swept by the next run, and never fails this one. Destroys."""
+    again = Retrying(
+        retry=retry_if_exception_type(OpsError),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_fixed(_ENGINE_PAUSE_SECONDS),
+        after=lambda state: progress(f"branch {name} is still there: {state.outcome and state.outcome.exception()}"),
+    )
+    with contextlib.suppress(RetryError):
+        again(_drop, graph, engine, root, name)
+
+
+def _drop(graph: Graph, engine: EngineCli, root: str, name: str) -> None:
+    if name in graph.branches():
+        with committer_turn(graph, f"drop {name}"):
+            engine.delete_branch(root, name)
+    if name in graph.branches():
+        raise EngineFailure("the engine deleted it without effect")
+
+
+def sweep_branches(graph: Graph, engine: EngineCli, progress: Progress) -> None:
+    """Delete what runs that were killed left behind; whoever calls this is alone. Destroys."""
+    entries = graph.state().entries
+    for name in graph.branches():
+        if name.startswith(EXPIRY_BRANCH_PREFIX) and entries:
+            drop_branch(graph, engine, engine_root(graph, entries[0]), name, progress)

@@ -1,0 +1,203 @@
+"""Commits that were never published: ours finished by their own marks, an engine's deletes rolled back.
+
+Commits of this tool that no sidecar covers any more: finished by their own marks. An engine that opens the graph while
+we are armed withdraws our sidecar. When our process dies after the commit that follows, only the properties of that
+commit's transaction tell whose it is.
+
+Deletes that an engine of stamp 3 committed to a table and never published: rolled back. Engine 0.7 deletes rows from
+the table before it writes its sidecar, table by table. When it is killed between, or meets another publish, the write
+fails, the rows of the graph stay as they were, and the table is ahead of its pin: from then on every write to it is
+refused. No sidecar tells an open to finish that, so `recover` restores the published version on top, which is what the
+engine does where a sidecar tells it to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from omnigraph_ops.coordination.fence import fenced
+from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import (
+    CONTENT_PRESERVING,
+    VersionRecord,
+    commits_after,
+    name_after,
+    read_manifest,
+)
+from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.publish import publish, table_update, version_update
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
+from omnigraph_ops.lance.evidence import other_rows, wrong_content
+from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.models import RecoveryOutcome
+from omnigraph_ops.models.runs import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A version that only commits of this tool made, proven to hold the rows of the pin."""
+
+    operation_id: str
+    """Of the newest of them."""
+    head: Dataset
+
+
+def left_by_us(graph: Graph, entry: TableEntry) -> Leftover | None:
+    """What we left a table ahead of its pin with; None where anything of that is not ours or not proven. Reads."""
+    try:
+        head = graph.open_head(entry)
+        commits = commits_after(graph.storage, entry.path, entry.version, int(head.version))
+        marks = [dict(commit.properties).get(OPERATION_PROPERTY) for commit in commits]
+        ours = all(marks) and CONTENT_PRESERVING.issuperset(commit.operation for commit in commits)
+        if not marks or not ours or wrong_content(graph.open_pinned(entry), head) is not None:
+            return None
+    except OpsError:
+        return None
+    return Leftover(str(marks[-1]), head)
+
+
+def publish_leftovers(graph: Graph) -> tuple[RecoveryOutcome, ...]:
+    """Publish every table that only our own commits moved. Publishes.
+
+    Raises:
+        RecoveryPending, GraphFrozen: something else has to be settled first; nothing was published.
+        LeaseHeld: another maintenance run is at work.
+    """
+    found = [entry for entry in graph.maintained(graph.state()) if left_by_us(graph, entry) is not None]
+    return tuple(outcome for entry in found if (outcome := _publish(graph, entry.table_key)) is not None)
+
+
+def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
+    """Decide again under the lease, then publish. Writes."""
+    with committer_turn(graph, f"recover {table_key}") as keeper:
+        refuse_pending(graph, table_key=table_key)
+        entry = graph.published(table_key)
+        left = left_by_us(graph, entry) if entry is not None else None
+        if entry is None or left is None:
+            return None
+        outcome = RecoveryOutcome(
+            operation_id=left.operation_id,
+            table_key=table_key,
+            action="rolled_forward",
+            from_version=entry.version,
+            to_version=int(left.head.version),
+            detail="a commit of this tool that no sidecar covers any more; it was published as it is",
+        )
+        unit = Unit(name=f"recovery of {table_key}", stage="recover", table_key=table_key, version=entry.version)
+        graph.run.begins(unit)
+        keeper.assert_held()
+        publish(graph, (table_update(graph, entry, left.head),), actor=None)
+        graph.run.ended(unit, outcome)
+    return outcome
+
+
+_SETTLE_SECONDS = 1.0
+"""How long a table must stay as it is before its writer is taken for gone, once before the fence and once behind it."""
+
+
+def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
+    """Whether a table is ahead of its pin by nothing but deletes of the engine, and what we restored of them. Reads."""
+    try:
+        commits = commits_after(graph.storage, entry.path, entry.version, int(graph.open_head(entry).version))
+    except OpsError:
+        return False
+    return bool(commits) and all(_is_undone(commit, graph.format.inline_deletes_by) for commit in commits)
+
+
+def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
+    """Restore the published rows of every such table behind the fence, and publish that version. Publishes.
+
+    Nothing happens as long as a table moves: its writer is at work.
+
+    Raises:
+        RecoveryPending, GraphFrozen: something else has to be settled first; nothing was written.
+        LeaseHeld: another maintenance run is at work.
+    """
+    seen = _heads(graph)
+    if not seen or _settled(graph, seen) != seen:
+        return ()
+    with _alone(graph) as alone:
+        seen = _settled(alone, seen)
+        return tuple(outcome for table_key in seen if (outcome := _roll_back(alone, table_key)) is not None)
+
+
+def _heads(graph: Graph) -> Mapping[str, tuple[int, int]]:
+    """Pin and HEAD of the tables concerned. Reads."""
+    if graph.format.inline_deletes_by is None:
+        return {}
+    return {
+        entry.table_key: (entry.version, int(graph.open_head(entry).version))
+        for entry in graph.maintained(graph.state())
+        if unpublished_deletes(graph, entry)
+    }
+
+
+def _settled(graph: Graph, seen: Mapping[str, tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+    """Those that are as they were a moment ago. Reads."""
+    graph.run.pause(_SETTLE_SECONDS)
+    return {key: heads for key, heads in _heads(graph).items() if seen.get(key) == heads}
+
+
+@contextlib.contextmanager
+def _alone(graph: Graph) -> Iterator[Graph]:
+    if graph.is_alone():
+        yield graph
+        return
+    with fenced(graph) as behind_fence:
+        yield behind_fence
+
+
+def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
+    """Decide again under the lease, then restore and publish. Writes."""
+    with committer_turn(graph, f"recover {table_key}") as keeper:
+        refuse_pending(graph, table_key=table_key)
+        entry = graph.published(table_key)
+        if entry is None or not unpublished_deletes(graph, entry):
+            return None
+        operation = new_ulid()
+        unit = Unit(name=f"rollback of {table_key}", stage="recover", table_key=table_key, version=entry.version)
+        graph.run.begins(unit)
+        version = _restore(graph, entry, operation, keeper)
+        if version is None:
+            graph.run.ended(unit, None)
+            return None
+        keeper.assert_held()
+        rows = live_rows(graph.open_pinned(entry))
+        publish(graph, (version_update(graph, entry, version, rows=rows),), actor=None)
+        outcome = RecoveryOutcome(
+            operation_id=operation,
+            table_key=table_key,
+            action="rolled_back",
+            from_version=entry.version,
+            to_version=version,
+            detail="a delete of the engine that was never published; the published rows are in place again",
+        )
+        graph.run.ended(unit, outcome)
+    return outcome
+
+
+def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> int | None:
+    """Commit the rows of the pin on exactly the version that is there; None if its writer is at work. Writes."""
+    pinned, newest = graph.open_pinned(entry), int(graph.open_head(entry).version)
+    last, pin = (read_manifest(graph.storage, entry.path, version) for version in (newest, entry.version))
+    with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
+        if other_rows(pinned, draft.dataset) is not None:
+            return None
+        graph.storage.write(f"{entry.path}/_transactions/{draft.transaction_name}", draft.transaction)
+        keeper.assert_held()
+        made = graph.storage.create(f"{entry.path}/_versions/{draft.manifest.name}", draft.manifest.content)
+        return draft.manifest.version if made else None
+
+
+def _is_undone(commit: VersionRecord, engine: str | None) -> bool:
+    marked = OPERATION_PROPERTY in dict(commit.properties)
+    if commit.operation == "Restore":
+        return marked
+    written = engine is not None and (commit.writer or "").startswith(engine)
+    return commit.operation == "Delete" and written and not marked

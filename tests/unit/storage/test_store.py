@@ -1,0 +1,107 @@
+"""Errors of Lance, of stores and of file systems become one line without source paths, with what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.errors import StorageError
+from omnigraph_ops.lance.gateway import LanceFailure, lance_errors
+from omnigraph_ops.storage.store import first_line, reason_of, translated
+
+
+def failures(folder: Path) -> list[LanceFailure]:
+    """What Lance says of a version, a place, a manifest and a data file that are not there or not readable."""
+    uri = str(folder / "t")
+    dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), uri)
+    found: list[LanceFailure] = []
+
+    def note(action: str) -> None:
+        with pytest.raises(LanceFailure) as raised, lance_errors(f"open {action}"):
+            {
+                "version": lambda: dataset.checkout_version(99),
+                "place": lambda: lance.dataset(str(folder / "none")),
+                "rows": lambda: lance.dataset(uri).to_table(),
+                "manifest": lambda: lance.dataset(uri),
+            }[action]()
+        found.append(raised.value)
+
+    note("version")
+    note("place")
+    for pattern, action in (("data/*.lance", "rows"), ("_versions/*.manifest", "manifest")):
+        (file,) = Path(uri).glob(pattern)
+        file.write_bytes(b"garbage")
+        note(action)
+    return found
+
+
+def test_no_message_of_lance_names_its_source(tmp_path: Path) -> None:
+    found = failures(tmp_path)
+    assert all(".rs:" in str(error.__cause__) for error in found), "Lance names its source in every one of them"
+    for error in found:
+        assert ".rs" not in str(error)
+        assert "/home/" not in str(error)
+        assert "/rustc/" not in str(error)
+        assert "LanceError(" not in str(error)
+        assert len(str(error).splitlines()) == 1
+    assert str(found[0]).endswith("99.manifest")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "LanceError(IO): disk on fire, /build/lance/rust/lance/src/io/commit.rs:123:45",
+            "disk on fire",
+        ),
+        ("External error: LanceError(IO): a, /rustc/48a2/library/core/src/result.rs:1899:29, /x/y.rs:1:2", "a"),
+        ("panicked at rust/lance-index/src/scalar/inverted/builder.rs:856:9", "panicked"),
+        ("a table named notes.rs is missing", "a table named notes.rs is missing"),
+        ("", "OSError"),
+    ],
+)
+def test_the_line_without_its_source(text: str, line: str) -> None:
+    assert first_line(OSError(text)) == line
+
+
+def of_the_system(number: int) -> OSError:
+    return OSError(number, os.strerror(number), "/g/x.tmp")
+
+
+RIGHTS = "give this account the rights of docs/reference/rights.md, then run again"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (of_the_system(errno.ENOSPC), "No space left on device; free space there, then run again"),
+        (of_the_system(errno.EDQUOT), "Disk quota exceeded; free space there, then run again"),
+        (of_the_system(errno.EROFS), "Read-only file system; mount that file system writable, or name another place"),
+        (of_the_system(errno.EACCES), f"Permission denied; {RIGHTS}"),
+        (of_the_system(errno.EISDIR), "Is a directory"),
+        (PermissionError("Access Denied"), f"Access Denied; {RIGHTS}"),
+        (StorageError(f"cannot delete x: Access Denied; {RIGHTS}"), f"cannot delete x: Access Denied; {RIGHTS}"),
+        (
+            OSError("LanceError(IO): No space left on device (os error 28), /l/src/a.rs:1:2"),
+            "No space left on device (os error 28); free space there, then run again",
+        ),
+        (
+            OSError("Failed to get AWS credentials: CredentialsNotLoaded(CredentialsNotLoaded { .. })"),
+            "no credentials for S3 were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
+            "give this machine a role",
+        ),
+    ],
+)
+def test_what_can_be_done_is_said_once(error: Exception, reason: str) -> None:
+    assert reason_of(error) == reason
+
+
+def test_a_fault_of_the_store_says_what_to_do() -> None:
+    words = r"^cannot write a\.json: No space left on device; free space there"
+    with pytest.raises(StorageError, match=words), translated("write", "a.json"):
+        raise of_the_system(errno.ENOSPC)

@@ -1,0 +1,166 @@
+"""Where two lines cross, what noise may not do to them, and what is said when a submit fails."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import calibration as calibrate_runs
+from omnigraph_ops.calibration import (
+    Calibration,
+    Line,
+    Sample,
+    Table,
+    calibration_view,
+    crossing,
+    line,
+    reason,
+    scratch_folder,
+    submitted,
+    write_table,
+)
+from omnigraph_ops.errors import InvalidInput, OpsError
+
+MB = 1_000_000
+
+
+def test_the_line_through_two_samples() -> None:
+    found = line(Sample(bytes=MB, seconds=1.5), Sample(bytes=11 * MB, seconds=2.5))
+    assert found == Line(fixed_seconds=1.4, bytes_per_second=10 * MB)
+
+
+def test_a_start_is_part_of_what_is_fixed() -> None:
+    found = line(Sample(bytes=MB, seconds=1.5), Sample(bytes=11 * MB, seconds=2.5), 10.0)
+    assert found == Line(fixed_seconds=11.4, bytes_per_second=10 * MB)
+
+
+def test_noise_makes_no_line_fall_or_start_below_zero() -> None:
+    found = line(Sample(bytes=MB, seconds=3.0), Sample(bytes=11 * MB, seconds=2.0))
+    assert found.fixed_seconds >= 0
+    assert found.bytes_per_second > 0
+    assert line(Sample(bytes=MB, seconds=0.0), Sample(bytes=2 * MB, seconds=9.0)).fixed_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("in_process", "spark", "threshold"),
+    [
+        # 20 s behind, twice as fast per byte: 2 s per 100 MB are won
+        (Line(fixed_seconds=0, bytes_per_second=25 * MB), Line(fixed_seconds=20, bytes_per_second=50 * MB), 1000 * MB),
+        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=50 * MB), None),
+        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=25 * MB), None),
+        # Faster by less than two runs of the same differ.
+        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=54 * MB), None),
+        (Line(fixed_seconds=9, bytes_per_second=25 * MB), Line(fixed_seconds=1, bytes_per_second=50 * MB), 0),
+    ],
+)
+def test_the_crossing(in_process: Line, spark: Line, threshold: int | None) -> None:
+    assert crossing(in_process, spark) == threshold
+
+
+def test_the_text_says_what_to_set() -> None:
+    some = Line(fixed_seconds=1, bytes_per_second=MB)
+    found = Calibration(master="local[2]", in_process=some, spark=some, threshold_bytes=7)
+    assert dict(calibration_view(found).facts)["Set"] == "OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES=7"
+    never = Calibration(master="local[2]", in_process=some, spark=some, threshold_bytes=None)
+    assert dict(calibration_view(never).facts)["Spark pays"].startswith("at no size")
+    # Without a value the default would stay, and send tables to Spark.
+    assert dict(calibration_view(never).facts)["Set"] == f"OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={2**63 - 1}"
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            'Exception in thread "main" org.apache.spark.SparkException: Master must be local\n  at org.x.Y(Y.scala)',
+            "Master must be local",
+        ),
+        (
+            "26/11/21 ERROR Backend: Reason: All masters are unresponsive! Giving up.\n"
+            "py4j.protocol.Py4JJavaError: An error occurred while calling None.\n"
+            ": java.lang.IllegalStateException: stopped",
+            "Backend: Reason: All masters are unresponsive! Giving up",
+        ),
+        (
+            "26/11/21 ERROR Executor: lost\nError: there is nothing at /a; nothing was written\nbye",
+            "there is nothing at /a",
+        ),
+        ("spark-class: No such file or directory\n", "spark-class: No such file or directory"),
+        ("", "it said nothing"),
+    ],
+)
+def test_the_reason_of_a_failed_submit(log: str, said: str) -> None:
+    assert reason(log).startswith(said)
+
+
+def test_a_scratch_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="is not a folder"), scratch_folder(str(tmp_path / "none")):
+        pass
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A spark-submit beside a Python, which does something else."""
+    submit = folder / "spark-submit"
+    submit.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    submit.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setattr(calibrate_runs, "spark_environment", dict)
+
+
+def tables(folder: Path) -> tuple[Table, Table]:
+    return write_table(folder / "small", rows=2, tasks=1), write_table(folder / "large", rows=2, tasks=2)
+
+
+def test_a_failed_submit_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, "echo 'x.SparkException: Could not parse Master URL'; exit 1")
+    small, large = tables(tmp_path)
+    with pytest.raises(OpsError, match=r"^spark-submit to odd failed: Could not parse Master URL; no graph"):
+        submitted(small, large, "odd")
+    assert sorted({p.name for p in tmp_path.iterdir() if p.is_dir()}) == ["large", "small"]
+
+
+def is_running(process_id: int) -> bool:
+    """Whether there is such a process; one that is dead and not yet reaped does not count."""
+    try:
+        return ") Z " not in Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_an_interrupt_ends_the_submit_and_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = tmp_path / "child"
+    stand_in(tmp_path, monkeypatch, f"sleep 600 & echo $! > {child}; wait")
+
+    def interrupted(*_: object) -> None:
+        while not child.exists() or not child.read_text().strip():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    small, large = tables(tmp_path)
+    monkeypatch.setattr(calibrate_runs, "_waited", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        submitted(small, large, "local")
+    # A process that was killed ends as soon as it is given the CPU.
+    deadline = time.monotonic() + 60
+    while is_running(int(child.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(int(child.read_text()))
+    assert sorted({p.name for p in tmp_path.iterdir() if p.is_dir()}) == ["large", "small"]
+
+
+def test_settings_of_the_deployment_do_not_bend_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "environment"
+    stand_in(tmp_path, monkeypatch, f"env > {seen}; exit 1")
+    monkeypatch.setenv("OMNIGRAPH_OPS_MAX_REWRITE_BYTES_PER_SECOND", "1")
+    monkeypatch.setenv("AWS_REGION", "x")
+    small, large = tables(tmp_path)
+    with pytest.raises(OpsError):
+        submitted(small, large, "local")
+    names = seen.read_text()
+    assert "MAX_REWRITE_BYTES" not in names
+    assert "AWS_REGION=x" in names
+    assert "OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT=8" in names
