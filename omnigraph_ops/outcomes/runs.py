@@ -100,7 +100,8 @@ class RecordedRun(Run):
                 self._write_intent()
                 self._note(len(self._units) - 1, self._units[-1])
                 if unit.digest and not self._audited:
-                    self._audit_start(unit)
+                    audit_log.started(self._graph.storage, **self.subject(unit.digest))
+                    self._audited = True
             except OpsError:
                 self._units.pop()
                 raise
@@ -149,10 +150,6 @@ class RecordedRun(Run):
         intent = run_journal.intent_of(self.header, self.decisions, self._before.graph.version, versions, self.task)
         run_journal.begin(self._graph.storage, self.folder, intent)
         self._wrote_intent = True
-
-    def _audit_start(self, unit: Unit) -> None:
-        audit_log.started(self._graph.storage, **self.subject(unit.digest))
-        self._audited = True
 
 
 _TURN = LeasePlace(path=f"{RUNS_DIR}/lease", name="the lease of whoever records interrupted runs")

@@ -305,7 +305,8 @@ def verify_cut(graph: Graph, freeze: Freeze) -> tuple[CutProblem, ...]:
     )
     folder = contract_folder(freeze.freeze_id)
     kept = set(graph.storage.list(folder))
-    lost = [_problem_of_root(name) for name in freeze.cut.contract if name not in kept]
+    why = "the copy that the freeze kept of it is gone"
+    lost = [CutProblem(path=n, branch=None, version=0, reason=why) for n in freeze.cut.contract if n not in kept]
     return (*(problem for problems in found for problem in problems), *lost)
 
 
@@ -337,7 +338,3 @@ def _branch_reason(pin: FrozenPin, branches: dict[str, tuple[tuple[int, str], ..
 
 def _problem(pin: FrozenPin, reason: str) -> CutProblem:
     return CutProblem(path=pin.path, branch=pin.branch, version=pin.version, reason=reason)
-
-
-def _problem_of_root(name: str) -> CutProblem:
-    return CutProblem(path=name, branch=None, version=0, reason="the copy that the freeze kept of it is gone")

@@ -174,18 +174,13 @@ class _GraphVersion:
     reason: str
 
 
-def live_tables(view: GraphView) -> frozenset[str]:
-    """Dataset paths that a live branch publishes. Pure."""
-    return frozenset(e.path for state in (view.main, *view.branches) for e in state.entries)
-
-
 def reasons_to_keep(graph: Graph, view: GraphView, datasets: Collection[str], cutoff: float) -> dict[str, str]:
     """Dataset path to why it must stay although no live branch has it; only for those that must. Reads.
 
     Args:
         cutoff: graph versions superseded at or after this moment are retained.
     """
-    reasons = _held(view, datasets)
+    reasons = {v.table_path: h.label() for h in view.holds for v in h.versions if v.table_path in datasets}
     for path in datasets:
         if path not in reasons and graph.storage.list(f"{path}/_refs/tags"):
             reasons[path] = "it has a Lance tag"
@@ -205,10 +200,6 @@ def reasons_to_keep(graph: Graph, view: GraphView, datasets: Collection[str], cu
         if not set(datasets) - set(reasons):
             break
     return reasons
-
-
-def _held(view: GraphView, datasets: Collection[str]) -> dict[str, str]:
-    return {v.table_path: h.label() for h in view.holds for v in h.versions if v.table_path in datasets}
 
 
 def _retained_versions(graph: Graph, view: GraphView, cutoff: float) -> Iterator[_GraphVersion]:
@@ -270,7 +261,7 @@ def survey(graph: Graph, *, cutoff: float) -> Survey:
         raise CorruptGraph(
             f"branch {name!r} cannot be read, so what it refers to is unknown: {problem}; nothing was deleted"
         )
-    live = live_tables(view)
+    live = frozenset(e.path for state in (view.main, *view.branches) for e in state.entries)
     # Before the references: a result that is committed in between is then known to them.
     journalled = named_files(graph.storage, live)
     judge = Judge(

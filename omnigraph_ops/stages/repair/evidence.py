@@ -51,11 +51,6 @@ class BranchView:
     problem: str = ""
 
 
-def branch_views(graph: Graph) -> tuple[BranchView, ...]:
-    """Every branch but main; one that cannot be read holds up no other. Reads."""
-    return tuple(_view(graph, name) for name in graph.branches())
-
-
 def branch_evidence(
     entry: TableEntry, views: Iterable[BranchView], *, content_equal: bool | None
 ) -> tuple[BranchEvidence, ...]:
@@ -269,7 +264,9 @@ class EvidenceCollector:
     def collect(self, entry: TableEntry, head: Dataset, chain: History) -> DriftEvidence:
         """What differs between the pin of `entry` and `head`. Reads."""
         started, problems, meter = time.monotonic(), list[str](), BytesRead()
-        sides = _attempt(problems, lambda: self._sides(entry, head))
+        sides = _attempt(
+            problems, lambda: Sides(before=read_side(self._graph.open_pinned(entry)), after=read_side(head))
+        )
         found = DriftEvidence(tier=self._tier)
         if sides is not None:
             found = _look_at_rows(_metadata(found, sides, problems), sides, problems, meter)
@@ -291,12 +288,9 @@ class EvidenceCollector:
         """The evidence of a table whose Lance HEAD cannot be opened. Pure."""
         return DriftEvidence(tier=self._tier, problem=short(str(error), _MAX_PROBLEM))
 
-    def _sides(self, entry: TableEntry, head: Dataset) -> Sides:
-        return Sides(before=read_side(self._graph.open_pinned(entry)), after=read_side(head))
-
     def _views(self) -> tuple[BranchView, ...]:
         if self._branches is None:
-            self._branches = branch_views(self._graph)
+            self._branches = tuple(_view(self._graph, name) for name in self._graph.branches())
         return self._branches
 
 
