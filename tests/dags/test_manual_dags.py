@@ -16,7 +16,8 @@ from omnigraph_ops.errors import OutcomeUnknown, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.outcomes import audit_log
-from omnigraph_ops.stages import cleanup, orphans
+from omnigraph_ops.stages.cleanup import apply as cleanup
+from omnigraph_ops.stages.orphans import apply as orphans
 from omnigraph_ops.stages.recovery import check
 from omnigraph_ops.stages.repair import run as repair
 from tests.support.rows import rows_everywhere, tree_of
