@@ -18,7 +18,7 @@ from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.cleanup import apply as cleanup
 from omnigraph_ops.stages.orphans import apply as orphans
-from omnigraph_ops.stages.recovery import check
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.repair import run as repair
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.runs import Finished
