@@ -205,8 +205,12 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         """What a person should hear before anything is planned or carried out. Pure."""
         return ()
 
-    def too_young(self, of: Q | P) -> str | None:
-        """Why its age needs `--allow-young`, None when it does not. Pure."""
+    def too_young(self, of: Q | P, *, asked: bool = False) -> str | None:
+        """Why its age needs `--allow-young`, None when it does not. Pure.
+
+        Args:
+            asked: a person sees the plan with its age before it is carried out, as in a DAG, which has no such switch.
+        """
         return None
 
 

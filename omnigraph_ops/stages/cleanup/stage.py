@@ -97,7 +97,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     def nothing_to_do(self, plan: CleanupPlan) -> str | None:
         return "nothing to remove" if plan.is_empty else None
 
-    def too_young(self, of: CleanupRequest | CleanupPlan) -> str | None:
+    def too_young(self, of: CleanupRequest | CleanupPlan, *, asked: bool = False) -> str | None:
         return too_young(of.policy)
 
     def terms(self, of: CleanupRequest | CleanupPlan) -> str:

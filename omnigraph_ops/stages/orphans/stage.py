@@ -68,9 +68,10 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
         return None if plan.files or plan.folders else "no unreferenced files that are old enough"
 
-    def too_young(self, of: OrphansRequest | OrphansPlan) -> str | None:
+    def too_young(self, of: OrphansRequest | OrphansPlan, *, asked: bool = False) -> str | None:
         age = of.older_than if isinstance(of, OrphansRequest) else of.older_than_secs
-        if age >= SAFE_AGE_SECONDS:
+        # Planning itself takes nothing below an hour unless writers are kept away.
+        if asked or age >= SAFE_AGE_SECONDS:
             return None
         return (
             f"a file younger than {self.age} may belong to a long write; nothing was deleted; give at least {self.age}"

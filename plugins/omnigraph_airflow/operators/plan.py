@@ -87,6 +87,6 @@ class PlanStageOperator(OmnigraphOperator):
         stage = planned(self.stage)
         stage.check_ready(graph)
         request = build(stage.request, said(stage.request, self.request))
-        if why := stage.too_young(request):
+        if why := stage.too_young(request, asked=True):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
         return stage.plan(graph, request, Lines(self.log.info))

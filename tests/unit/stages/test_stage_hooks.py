@@ -20,7 +20,9 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.orphans import SkippedDataset, SparedFile, UnknownFile
 from omnigraph_ops.outcomes.results import RunResults
+from omnigraph_ops.stages.cleanup.request import CleanupRequest
 from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS, Cleanup
+from omnigraph_ops.stages.orphans.request import OrphansRequest
 from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.stages.registry import BY_NAME, asked_by, tasks_by_stage
 from omnigraph_ops.stages.repair.stage import Repair
@@ -137,3 +139,17 @@ def test_every_stage_has_tasks_of_its_own() -> None:
         assert asked_by(stage.tasks.approve) is stage
         assert stage.name == name
     assert asked_by("check_recovery") is None
+
+
+@pytest.mark.parametrize(("age", "at_the_shell"), [(43_200, True), (604_800, False)])
+def test_a_form_takes_younger_orphans_than_the_shell_because_somebody_sees_the_plan(
+    age: int, at_the_shell: bool
+) -> None:
+    request = OrphansRequest(older_than=age)
+    assert (Orphans().too_young(request) is not None) is at_the_shell
+    assert Orphans().too_young(request, asked=True) is None
+
+
+def test_young_versions_are_refused_in_a_form_too() -> None:
+    request = CleanupRequest(keep=1, older_than=60)
+    assert Cleanup().too_young(request, asked=True) == Cleanup().too_young(request) is not None
