@@ -27,7 +27,7 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 
 _NAMED = {"node:Person", "node:Company", "node:Doc"}
 _CHANGED = 5

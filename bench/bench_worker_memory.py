@@ -25,7 +25,7 @@ from omnigraph_ops.demo.tables import write_wide_table
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.spark.executor import SparkExecutor
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 
 ROWS, ROW_BYTES = 100_000, 620
 SETTINGS = Settings(small_table_bytes=0, target_rows_per_fragment=1_048_576, binary_copy=BinaryCopy.NEVER)

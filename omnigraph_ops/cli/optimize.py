@@ -17,7 +17,7 @@ from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
     from omnigraph_ops.config.settings import Settings
-    from omnigraph_ops.stages.optimize import Budget
+    from omnigraph_ops.stages.optimize.budget import Budget
 
 _BUDGET = together(
     click.option(
@@ -166,7 +166,7 @@ def _settings(call: Call) -> Settings:
 
 
 def _budget(call: Call) -> Budget | None:
-    from omnigraph_ops.stages.optimize import Budget
+    from omnigraph_ops.stages.optimize.budget import Budget
 
     said = call.options
     budget = Budget(max_bytes=said["max_bytes"], max_tables=said["max_tables"], deadline_seconds=said["deadline"])

@@ -18,7 +18,7 @@ from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import Seconds
 from omnigraph_ops.spark.executor import SparkExecutor
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,7 @@ from omnigraph_ops.models import RewritePolicy, TableStats
 from omnigraph_ops.models.optimize import SubmitOutcome
 from omnigraph_ops.progress import About, Lines
 from omnigraph_ops.spark.executor import SparkExecutor
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.location import locate, s3fs_options
 from omnigraph_ops.storage.store import Storage

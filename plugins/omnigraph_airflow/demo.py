@@ -58,7 +58,7 @@ class PlannedTable:
 def observe(graph: Path) -> dict[str, PlannedTable]:
     """Facts of every table of the graph, in key order; a drifted one is not looked into. Reads."""
     from omnigraph_ops.graph import open_graph
-    from omnigraph_ops.stages.optimize import plan_optimize
+    from omnigraph_ops.stages.optimize.run import plan_optimize
 
     plan = plan_optimize(open_graph(str(graph)))
     return {

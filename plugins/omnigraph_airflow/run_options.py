@@ -11,7 +11,7 @@ from omnigraph_ops.models import SkipReason, TableStats
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.stages.optimize import Budget
+    from omnigraph_ops.stages.optimize.budget import Budget
 
 
 def under_policy(graph: Graph, policy: Any, cutoff: Any, auto: Any) -> Graph:
@@ -29,7 +29,7 @@ def policy_arguments(policy: Any, cutoff: Any, auto: Any) -> list[str]:
 
 def budget_from(max_bytes: Any, max_tables: Any, deadline: Any) -> Budget | None:
     """The budget of a run, None without any bound; a number may come as text and text as a number. Pure."""
-    from omnigraph_ops.stages.optimize import budget_of
+    from omnigraph_ops.stages.optimize.budget import budget_of
 
     return budget_of(
         None if max_bytes is None else str(max_bytes),

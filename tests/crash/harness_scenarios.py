@@ -10,7 +10,7 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
-from omnigraph_ops.stages.optimize import optimize_all, optimize_internal, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_internal, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK

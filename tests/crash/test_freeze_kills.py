@@ -20,7 +20,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.crash.conftest import stage_of
 from tests.support.converged import assert_no_leftovers
 from tests.support.freezes import freeze_tags

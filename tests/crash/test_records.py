@@ -19,7 +19,7 @@ from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
 from omnigraph_ops.outcomes.run_journal import open_journals
 from omnigraph_ops.outcomes.runs import settle
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 from tests.crash.harness_state import QUICK
 from tests.support.killed_runs import KINDS, Ended, Kill, run_command
 from tests.support.kills import BEFORE, kill_at

@@ -21,7 +21,7 @@ _ROUNDS = 4
 _RUN = """
 import sys
 from omnigraph_ops.graph.opening import open_graph
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.config.settings import Settings
 graph = open_graph(sys.argv[1], Settings(small_table_bytes=int(sys.argv[2]), lease_ttl_seconds=0.2))
 print("ready", flush=True)

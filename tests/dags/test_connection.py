@@ -16,7 +16,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.storage.location import StoreAccess
 from tests.support.s3 import s3, s3_graph, s3_server
 from tests.support.templates import Templates

@@ -56,7 +56,7 @@ def graph(tmp_path: Path, templates: Templates) -> Path:
 
 
 def plan_of(graph: Path) -> Any:
-    from omnigraph_ops.stages.optimize import plan_optimize
+    from omnigraph_ops.stages.optimize.run import plan_optimize
 
     return plan_optimize(open_graph(str(graph)))
 

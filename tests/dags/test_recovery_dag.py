@@ -16,7 +16,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.outcomes.runs import RecordedRun
-from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph
 from tests.support.history import header

@@ -18,8 +18,8 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.models import SkipReason
 from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.stages.optimize import optimize_table
 from omnigraph_ops.stages.optimize import run as run_module
+from omnigraph_ops.stages.optimize.run import optimize_table
 from tests.conftest import DemoGraph
 from tests.support.fences import killed_behind_its_fence
 from tests.support.kills import AFTER, BEFORE, kill_at

@@ -27,7 +27,8 @@ from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table, table_run
+from omnigraph_ops.stages.optimize import table_run
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage

@@ -19,7 +19,7 @@ from omnigraph_ops.lance.rewrites import TaskLimits, copying, has_large_pages, w
 from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_facts, plan_tasks
 from omnigraph_ops.models import BinaryCopy, OptimizeDecision
 from omnigraph_ops.spark.executor import execute_on_worker
-from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

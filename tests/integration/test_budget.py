@@ -14,7 +14,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models import OptimizeDecision, OptimizeReport, SkipReason
-from omnigraph_ops.stages.optimize import Budget, optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize.budget import Budget
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, tree_of

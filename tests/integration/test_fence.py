@@ -33,8 +33,8 @@ from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset
 from omnigraph_ops.models import SkipReason, TableStats
-from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.optimize import run as optimize_run
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.support.fences import killed_behind_its_fence

@@ -12,7 +12,8 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import fold_index, index_facts
 from omnigraph_ops.models import IndexFold
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table, units
+from omnigraph_ops.stages.optimize import units
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.optimize.units import IndexWriter, Progress
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged

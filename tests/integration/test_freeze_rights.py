@@ -15,7 +15,7 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph

@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.models import TableHealth
 from omnigraph_ops.stages.health.read import health
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
 from tests.support.shell import runner

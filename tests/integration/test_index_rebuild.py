@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.optimize import optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from tests.support.rows import rows_of
 
 KEY = "node:Person"

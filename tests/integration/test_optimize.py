@@ -17,7 +17,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models import OptimizeDecision, OptimizeReport, SkipReason
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, scan, tree_of

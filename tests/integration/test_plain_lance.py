@@ -18,7 +18,7 @@ from omnigraph_ops.models import CheckStatus, OptimizeDecision, RetentionPolicy,
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.health.read import health
-from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check

@@ -17,8 +17,9 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models import OptimizeDecision
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, units
+from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize import units as deferred_module
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support import plain
 

@@ -15,8 +15,8 @@ from omnigraph_ops.coordination import rewrite_journal
 from omnigraph_ops.coordination.rewrite_journal import lease_place, rewrite_lease
 from omnigraph_ops.errors import LeaseHeld, OpsError, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.stages.optimize import optimize_all
 from omnigraph_ops.stages.optimize import table_run as table_run_module
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
@@ -297,7 +297,7 @@ def test_journals_of_a_dropped_table_go(newest: Graph) -> None:
 _RUN = """
 import itertools, sys, time
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.coordination import rewrite_journal as work
 from tests.support.rewrites import IN_GROUPS, TABLE
 real, finished = work.record, itertools.count(1)

@@ -26,7 +26,7 @@ from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.writers import copies, write

@@ -16,7 +16,7 @@ from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.opening import resolve_cluster
 from omnigraph_ops.graph.sidecars import chosen_root, engine_root, recorded_root
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.storage.location import GraphLocation
 
 KEY = "node:Person"

@@ -18,7 +18,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, write_sidecar
 from omnigraph_ops.models import CheckStatus, Classification, RepairAction
 from omnigraph_ops.stages.freeze.take import hold_version
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair

@@ -10,7 +10,7 @@ import pytest
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 
 

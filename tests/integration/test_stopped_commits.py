@@ -22,7 +22,8 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize, table_run
+from omnigraph_ops.stages.optimize import table_run
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
@@ -35,7 +36,8 @@ _RUN = """
 import sys
 from omnigraph_ops.coordination import window
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.optimize import optimize_table, table_run
+from omnigraph_ops.stages.optimize import table_run
+from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.config.settings import Settings
 
 def stop():

@@ -18,7 +18,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import fragment_facts
 from omnigraph_ops.models import OptimizeDecision, RewritePolicy
 from omnigraph_ops.stages.health.read import health
-from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_pins_are_heads

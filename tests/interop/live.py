@@ -32,7 +32,7 @@ _OPTIMIZE = """
 import sys, time
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.config.settings import Settings
 settings = Settings(small_table_bytes=int(sys.argv[2]), window_share=float(sys.argv[3]))
 print("ready", flush=True)

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.interop.engine import Engine, engine
 from tests.support.rows import scan
 from tests.support.writers import entry_of

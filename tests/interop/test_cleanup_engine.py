@@ -14,7 +14,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair

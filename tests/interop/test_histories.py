@@ -13,7 +13,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import OptimizeDecision, RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.optimize import optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
 

@@ -31,7 +31,7 @@ from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import extend_freeze, freeze_graph
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.support.freezes import freeze_tags
 from tests.support.orphans import KNOWS, PERSON
 from tests.support.rows import digest_of, scan

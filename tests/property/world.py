@@ -22,7 +22,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.property import history as steps
 from tests.property.model import FileStamps, Model, Pins, Place, files_below

@@ -16,7 +16,7 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.files import cut_files, listed, relocation, with_checksums
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.support.rows import rows_everywhere
 
 pytestmark = pytest.mark.s3

@@ -17,7 +17,7 @@ from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans import plan as planning
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans

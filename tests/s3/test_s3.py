@@ -19,7 +19,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models import CheckStatus, Classification, EvidenceTier, OptimizeDecision, RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair

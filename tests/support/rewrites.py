@@ -11,7 +11,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import TableStats
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.optimize import optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from omnigraph_ops.storage.inventory import below_folder
 from tests.support.leases import is_lease

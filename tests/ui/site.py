@@ -18,7 +18,7 @@ from omnigraph_airflow.demo_airflow import DemoAirflow, airflow_environment, fre
 from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.stages.optimize import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.support.plain import rows
 from tests.ui.nights import write_nights
 

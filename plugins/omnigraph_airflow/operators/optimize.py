@@ -64,7 +64,7 @@ class PlanOptimizeOperator(OmnigraphOperator):
         self.policy, self.cutoff, self.auto = policy, cutoff, auto
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.optimize import plan_optimize
+        from omnigraph_ops.stages.optimize.run import plan_optimize
 
         threshold = None if self.spark_threshold is None else int(self.spark_threshold)
         graph = under_policy(graph, self.policy, self.cutoff, self.auto)
@@ -146,7 +146,7 @@ class OptimizeTablesOperator(LotOperator):
     def _optimize(self, graph: Graph, table_key: str) -> TableStats:
         """Optimize the table, once more after a recovery if a sidecar stops it. Writes."""
         from omnigraph_ops.graph.sidecars import sidecar_names
-        from omnigraph_ops.stages.optimize import optimize_table
+        from omnigraph_ops.stages.optimize.run import optimize_table
         from omnigraph_ops.stages.recovery.recover import recover
 
         try:
@@ -182,7 +182,8 @@ class SummarizeOptimizeOperator(OmnigraphOperator):
         if self.plan is None:
             raise AirflowSkipException("no plan was made, see the tasks before this one")
         from omnigraph_ops.outcomes.task_journals import read_tasks
-        from omnigraph_ops.stages.optimize import note_deferrals, optimize_internal_last
+        from omnigraph_ops.stages.optimize.budget import note_deferrals
+        from omnigraph_ops.stages.optimize.run import optimize_internal_last
 
         tasks = self.table_tasks
         found = read_tasks(graph.storage, run_id_of(context), warn=self.log.warning)

@@ -21,7 +21,7 @@ from omnigraph_ops.coordination.pace import Ceilings, Ledger, Pace, admitted, ne
 from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.stages.optimize import optimize_all, optimize_table
+from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.leases import is_free
