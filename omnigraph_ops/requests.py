@@ -72,7 +72,13 @@ Seconds = Annotated[
     WithJsonSchema({"type": "string", "pattern": DURATION}),
 ]
 """A duration with its unit, as in `7d`."""
-Bytes = Annotated[int, Field(ge=0), _by(parse_bytes), WithJsonSchema({"type": "string", "pattern": SIZE})]
+Bytes = Annotated[
+    int,
+    Field(ge=0),
+    _by(parse_bytes),
+    PlainSerializer(str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": SIZE}),
+]
 """A size, as in `20GiB`."""
 Count = Annotated[int, Field(ge=0, lt=2**32)]
 Positive = Annotated[int, Field(ge=1, lt=2**32)]

@@ -18,6 +18,8 @@ PROGRAM = "omnigraph-ops"
 COMPLETE = "_OMNIGRAPH_OPS_COMPLETE"
 Run = Callable[[Call], int]
 """What a verb does; returns the exit code."""
+Instead = Callable[[Call], int | None]
+"""What the verb of a stage does beside it; None: this call is about the stage."""
 CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 120}
 
 

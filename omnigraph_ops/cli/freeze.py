@@ -10,8 +10,8 @@ from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.fencing import fence_of, fence_seconds
 from omnigraph_ops.cli.options import POSITIVE, SECONDS, TABLES, YES, OneOf, fence, flag
-from omnigraph_ops.cli.planned import fence_of, fence_seconds
 from omnigraph_ops.errors import UsageError
 
 if TYPE_CHECKING:

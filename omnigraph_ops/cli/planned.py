@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.app import verb
+from omnigraph_ops.cli.app import Instead, verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.options import CONFIRM, DEFAULT_FENCE_SECONDS, fence, flag
+from omnigraph_ops.cli.fencing import fence_of, fence_seconds
+from omnigraph_ops.cli.options import CONFIRM, fence, flag
 from omnigraph_ops.cli.requests import given, request_of, request_options, undecided, words_of
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
-from omnigraph_ops.stages.stage import Effect, PlannedStage
+from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-
-AnyPlanned = PlannedStage[Any, Any, Any]
-Instead = Callable[[Call], int | None]
-"""What a verb does beside its stage; None: this call is about the stage."""
 
 
 def declare(stage: AnyPlanned, *more: Callable[[Any], Any], instead: Instead | None = None) -> None:
@@ -202,28 +197,3 @@ def _write_plan(path: str, plan: object) -> None:
         Path(path).write_text(serde.dumps(plan) + "\n", encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write the plan {path}: {error.strerror}; nothing else was done") from None
-
-
-def fence_of(call: Call, graph: Graph) -> AbstractContextManager[Graph]:
-    """The graph behind the fence that the options ask for, or as it is. Writes the lock branch while entered."""
-    if not call.options.get("fence"):
-        return contextlib.nullcontext(graph)
-    from omnigraph_ops.coordination.fence import fenced
-
-    seconds = fence_seconds(call)
-
-    def lifted() -> None:
-        call.tell(f"warning: the fence of {graph.target} was lifted after {seconds} s; writers go on")
-
-    return fenced(graph, at_most_seconds=float(seconds), on_lift=lifted)
-
-
-def fence_seconds(call: Call) -> int:
-    """The bound on the fence; `UsageError` for a bound without a fence. Pure."""
-    said: int | None = call.options.get("fence_seconds")
-    if said is not None and not call.options["fence"]:
-        raise UsageError("--fence-seconds bounds --fence; give both; nothing was done")
-    seconds = DEFAULT_FENCE_SECONDS if said is None else said
-    if seconds < 1:
-        raise UsageError("--fence-seconds must be at least 1 s; nothing was done")
-    return seconds

@@ -22,7 +22,7 @@ def request_options(request: type[Request], panel: str = "") -> list[Callable[[A
     for field in fields_of(request):
         nested = field.nested
         if nested is None:
-            options.append(_option(field, panel))
+            options.append(_option(field, field.option.section or panel))
             continue
         heading = field.option.section or panel
         if field.option.flag:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.cli import recovery  # isort: skip
-from omnigraph_ops.cli import optimize  # isort: skip
 from omnigraph_ops.cli import stages  # isort: skip
 from omnigraph_ops.cli import records  # isort: skip
 from omnigraph_ops.cli import backup  # isort: skip
 from omnigraph_ops.cli import freeze  # isort: skip
+from omnigraph_ops.cli import unlock  # isort: skip
 from omnigraph_ops.cli import setup  # isort: skip
 
-__all__ = ["backup", "freeze", "optimize", "records", "recovery", "setup", "stages"]
+__all__ = ["backup", "freeze", "records", "setup", "stages", "unlock"]

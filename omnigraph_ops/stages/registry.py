@@ -1,4 +1,4 @@
-"""All stages that plan first, in the order in which a night runs them. A new stage is a folder and a line here."""
+"""All stages, in the order in which a night runs them. A new stage is a folder and a line here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
+from omnigraph_ops.stages.health.stage import Health
+from omnigraph_ops.stages.optimize.stage import OptimizeStage, PlanOptimize
 from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.recovery.stage import Check, Recover
 from omnigraph_ops.stages.repair.stage import Repair
-from omnigraph_ops.stages.stage import AnyPlanned, TaskIds
+from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, TaskIds
 
+UNASKED: tuple[AnyRun, ...] = (Check(), Health(), PlanOptimize(), Recover(), OptimizeStage())
+"""The stages that nobody has to approve."""
 PLANNED: tuple[AnyPlanned, ...] = (Repair(), Cleanup(), Orphans(), ExpireRows())
+UNASKED_BY_NAME: Mapping[str, AnyRun] = {stage.name: stage for stage in UNASKED}
 BY_NAME: Mapping[str, AnyPlanned] = {stage.name: stage for stage in PLANNED}
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.requests import Q, Request
+from omnigraph_ops.requests import Q
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
+    from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models import DriftFinding
@@ -85,6 +86,10 @@ class Stage(ABC, Generic[Q, R]):
     does: ClassVar[str] = ""
     """What it does to a graph, as in `publishes the heads of drifted tables`, for the question about consent."""
     request: type[Q]
+    form: ClassVar[tuple[FormField, ...]] = ()
+    """The fields of the request that stand otherwise in a trigger form."""
+    fences: ClassVar[bool] = False
+    """Whether it may keep the engine's writers away meanwhile."""
 
     @abstractmethod
     def view(self, value: Any) -> View:
@@ -98,8 +103,16 @@ class RunStage(Stage[Q, R]):
     def run(self, graph: Graph, request: Q, tell: Tell) -> R:
         """Do it; returns the report."""
 
+    def settings(self, request: Q, settings: Settings) -> Settings:
+        """The settings of the deployment with what the request says otherwise. Pure."""
+        return settings
+
+    def problem(self, report: R) -> str:
+        """What went wrong, what was not harmed and what to do next; empty: nothing went wrong. Pure."""
+        return ""
+
     def exit_code(self, report: R) -> int:
-        """What the shell exits with. Pure."""
+        """What the shell exits with where nothing went wrong. Pure."""
         return 0
 
 
@@ -118,9 +131,6 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     routine: ClassVar[str] = ""
     """Without a measure: what a confirmation alone does, as in `verified maintenance is published`; empty: nothing."""
     switch: ClassVar[Switch | None] = None
-    fences: ClassVar[bool] = False
-    """Whether it may keep the engine's writers away meanwhile."""
-    form: ClassVar[tuple[FormField, ...]] = ()
     about: ClassVar[str] = ""
     """What the page about its DAG says beside the tasks, as Markdown."""
     button: ClassVar[str] = ""
@@ -230,5 +240,5 @@ class PartedStage(PlannedStage[Q, P, R]):
         """The reports of some parts as one. Pure."""
 
 
-AnyStage = Stage[Request, Any]
 AnyPlanned = PlannedStage[Any, Any, Any]
+AnyRun = RunStage[Any, Any]

@@ -9,7 +9,7 @@ from airflow.sdk import Param
 
 from omnigraph_airflow.params import bound_params, confirm_param, digest_param, graph_param
 from omnigraph_ops.requests import Request, fields_of
-from omnigraph_ops.stages.stage import AnyPlanned, FormField
+from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, FormField
 
 FORCE = "force"
 """The switch of a stage that has one, in trigger forms and in the forms of approvals."""
@@ -33,7 +33,7 @@ def stage_params(stage: AnyPlanned) -> dict[str, Param]:
     }
 
 
-def request_params(stage: AnyPlanned, *, but: Collection[str] = ()) -> dict[str, Param]:
+def request_params(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> dict[str, Param]:
     """A param for every field of the stage's request that a form offers. Pure."""
     schema = stage.request.model_json_schema()
     defaults = stage.request.model_construct().model_dump(mode="json")

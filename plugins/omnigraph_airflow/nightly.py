@@ -29,10 +29,10 @@ from omnigraph_airflow.operators.plan import PlanStageOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
-from omnigraph_airflow.params import bound_params, budget_params, graph_param
+from omnigraph_airflow.params import bound_params, graph_param
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
 from omnigraph_ops.models import Executor
-from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME, planned
 
 ADVANCE = "Approve in advance"
 _ALL_TABLES = ("tables",)
@@ -65,7 +65,7 @@ def stage_params() -> dict[str, Param]:
             title="Quiet seconds",
             description_md="Start only after nobody has published for this long.",
         ),
-        **budget_params(),
+        **request_params(UNASKED_BY_NAME["optimize"], but=_ALL_TABLES),
         **request_params(planned("repair"), but=_ALL_TABLES),
         **_repair_params(),
         **_cleanup_params(),

@@ -8,7 +8,6 @@ from typing import Any
 from airflow.sdk import Param
 
 from omnigraph_airflow.graphs import default_graph, graphs_offered
-from omnigraph_ops.quantities import DURATION
 from omnigraph_ops.requests import SIZE
 
 
@@ -51,54 +50,6 @@ def bound_params(what: str, most: int, *, section: str | None = None) -> dict[st
             title="Confirm up to this size",
             description_md="As in `500MB`, `10GiB`. A larger plan waits for an approval.",
             **place,
-        ),
-    }
-
-
-def budget_params() -> dict[str, Param]:
-    """What bounds an optimize, and which tables it is for. Pure."""
-    section = "Budget"
-    return {
-        "max_bytes": Param(
-            None,
-            type=["null", "string"],
-            pattern=SIZE,
-            title="Write at most",
-            section=section,
-            description_md="Data and indexes, as in `500MB`, `20GiB`. What does not fit waits for another night.",
-        ),
-        "max_tables": Param(None, type=["null", "integer"], minimum=1, title="At most so many tables", section=section),
-        "deadline": Param(
-            None,
-            type=["null", "string"],
-            pattern=DURATION,
-            title="Start no table later than",
-            section=section,
-            description_md="After the plan, as in `90m`, `4h`. Running ones are finished.",
-        ),
-        "policy": Param(
-            None,
-            type=["null", "string"],
-            enum=[None, "converge", "tiered"],
-            title="Policy",
-            section=section,
-            description_md="`converge`: one fragment up to the target size. `tiered`: merge fragments of like size, "
-            "for tables that grow by small loads. Empty: the deployment's setting.",
-        ),
-        "cutoff": Param(
-            None,
-            type=["null", "integer"],
-            minimum=1,
-            title="Cutoff",
-            section=section,
-            description_md="Small fragments: `converge` rewrites only above it, `tiered` leaves at most so many.",
-        ),
-        "auto": Param(
-            False,
-            type="boolean",
-            title="Only tables past a threshold",
-            section=section,
-            description_md="Small fragments, unindexed rows, deleted rows; see `docs/how-to/bound-a-night.md`.",
         ),
     }
 

@@ -1,0 +1,81 @@
+"""Optimize as a stage, and its plan as one that only reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.models import OptimizePlan, OptimizeReport
+from omnigraph_ops.stages.optimize.request import OptimizeRequest, PlanRequest
+from omnigraph_ops.stages.optimize.view import plan_view, report_view
+from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Tell
+from omnigraph_ops.views.view import View
+
+if TYPE_CHECKING:
+    from omnigraph_ops.graph import Graph
+    from omnigraph_ops.stages.optimize.budget import Budget
+
+
+class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
+    """Looks at every table and decides what optimize would do."""
+
+    name = "plan"
+    effect = Effect.READS
+    summary = "Show what optimize would do. Writes nothing."
+    request = PlanRequest
+
+    def settings(self, request: PlanRequest, settings: Settings) -> Settings:
+        return request.settings(settings)
+
+    def run(self, graph: Graph, request: PlanRequest, tell: Tell) -> OptimizePlan:
+        """Plan. Reads."""
+        from omnigraph_ops.stages.optimize.run import plan_optimize
+
+        return plan_optimize(graph, tables=request.tables, budget=_budget(request))
+
+    def view(self, value: OptimizePlan) -> View:
+        return plan_view(value)
+
+
+class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
+    """Folds indexes, rewrites small fragments and publishes."""
+
+    name = "optimize"
+    effect = Effect.WRITES
+    summary = "Fold indexes, rewrite small fragments and publish. Rows never change."
+    request = OptimizeRequest
+    fences = True
+    form = (
+        FormField(name="max_bytes", title="Write at most"),
+        FormField(name="max_tables", title="At most so many tables"),
+        FormField(name="deadline", title="Start no table later than"),
+        FormField(name="auto", title="Only tables past a threshold"),
+    )
+
+    def settings(self, request: OptimizeRequest, settings: Settings) -> Settings:
+        return request.settings(settings)
+
+    def run(self, graph: Graph, request: OptimizeRequest, tell: Tell) -> OptimizeReport:
+        """Optimize every table that the request names, then the internal tables. Writes."""
+        from omnigraph_ops.stages.optimize.run import optimize_all
+
+        return optimize_all(graph, tables=request.tables, budget=_budget(request), progress=tell)
+
+    def view(self, value: OptimizeReport) -> View:
+        return report_view(value)
+
+    def problem(self, report: OptimizeReport) -> str:
+        if not report.failed:
+            return ""
+        keys = ", ".join(t.table_key for t in report.failed)
+        return (
+            f"optimize failed for {len(report.failed)} table(s): {keys}; the others are done; "
+            "run `omnigraph-ops check`, then optimize again"
+        )
+
+
+def _budget(request: PlanRequest) -> Budget | None:
+    from omnigraph_ops.stages.optimize.budget import Budget
+
+    budget = Budget(max_bytes=request.max_bytes, max_tables=request.max_tables, deadline_seconds=request.deadline)
+    return None if budget == Budget() else budget
