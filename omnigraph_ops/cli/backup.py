@@ -7,7 +7,7 @@ import rich_click as click
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.options import ADDRESS, PACE, YES, flag
+from omnigraph_ops.cli.options import ADDRESS, PACE, PATH, YES, flag
 from omnigraph_ops.errors import UsageError
 
 _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
@@ -19,7 +19,10 @@ _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
     click.argument("destination", type=ADDRESS, metavar="DEST", required=False),
     click.option("--freeze", "freeze_id", metavar="ID", help="Copy this freeze (default: one of its own)."),
     click.option(
-        "--incremental-from", metavar="BACKUP", help="Take unchanged files from this earlier backup, read the rest."
+        "--incremental-from",
+        type=PATH,
+        metavar="BACKUP",
+        help="Take unchanged files from this earlier backup, read the rest.",
     ),
     flag("checksum", "Compute the SHA-256 of every file, also where the store could copy by itself."),
     PACE,

@@ -31,7 +31,7 @@ _PANEL = "Writers and readers"
         metavar="DURATION",
         help="End it by itself after this (default 1d).",
     ),
-    click.option("--reason", default="", metavar="TEXT", help="Shown to everybody whom the freeze stops."),
+    click.option("--reason", metavar="TEXT", help="Shown to everybody whom the freeze stops."),
     click.option("--extend", metavar="ID", help="Let this freeze end --ttl from now instead of taking a new one."),
     YES,
     fence("Keep engine writers away while the freeze is taken: all branches at one instant."),
@@ -56,7 +56,7 @@ def _taken(call: Call, ttl: float) -> Freeze:
             graph,
             tables=call.options["tables"],
             ttl_seconds=ttl,
-            reason=call.options["reason"],
+            reason=call.options["reason"] or "",
             progress=call.progress,
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import rich_click as click
+from click.shell_completion import CompletionItem
 
 from omnigraph_ops.errors import InvalidInput, did_you_mean
 from omnigraph_ops.quantities import duration, parse_bytes, parse_duration
@@ -19,9 +20,14 @@ DEFAULT_FENCE_SECONDS = 600
 class Converted(click.ParamType[Any]):
     """A value that one of our own functions reads."""
 
-    def __init__(self, name: str, convert: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, convert: Callable[[str], Any], *, is_path: bool = False) -> None:
         self.name = name
         self._convert = convert
+        self._is_path = is_path
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete a path; nothing else can be known here. Pure."""
+        return [CompletionItem(incomplete, type="file")] if self._is_path else []
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value of a word; a usage error for one that means nothing. Pure."""
@@ -59,14 +65,15 @@ def _whole(least: int) -> Callable[[str], int]:
 
 SECONDS = Converted("duration", parse_duration)
 BYTES = Converted("size", parse_bytes)
-ADDRESS = Converted("address", _address)
+ADDRESS = Converted("address", _address, is_path=True)
+PATH = Converted("path", str, is_path=True)
 COUNT = Converted("count", _whole(0))
 POSITIVE = Converted("number", _whole(1))
 
 
 def was_given(value: object) -> bool:
-    """Whether an option was written; 0 is a value. Pure."""
-    return value is not None and value is not False and value not in ("", ())
+    """Whether an option was written. 0 is a value, and so is an empty text, which its reader refuses. Pure."""
+    return value is not None and value is not False and value != ()
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:

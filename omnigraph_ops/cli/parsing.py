@@ -35,7 +35,8 @@ def parse(argv: Sequence[str] | None) -> Parsed | int:
         return int(done.exit_code)
     except click.ClickException as error:
         where = getattr(error, "ctx", None)
-        command = where.command_path if where is not None else PROGRAM
+        named = words[0] if words and words[0] in cli.commands else ""
+        command = where.command_path if where is not None else f"{PROGRAM} {named}".rstrip()
         raise UsageError(f"{_message(error)}; nothing was done; `{command} --help` lists what it takes") from None
     assert isinstance(found, Parsed)
     return found

@@ -14,7 +14,7 @@ from omnigraph_ops.cli.app import Instead, verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
-from omnigraph_ops.cli.options import CONFIRM, fence, flag
+from omnigraph_ops.cli.options import CONFIRM, PATH, fence, flag
 from omnigraph_ops.cli.requests import given, request_of, request_options, undecided, words_of
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
@@ -42,16 +42,23 @@ def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
         options.append(flag("allow-young", f"Let an age be less than {stage.age}."))
     if stage.uses_engine:
         options.append(
-            click.option("--engine", metavar="PATH", help="The engine's binary (default: OMNIGRAPH_OPS_ENGINE).")
+            click.option(
+                "--engine", type=PATH, metavar="PATH", help="The engine's binary (default: OMNIGRAPH_OPS_ENGINE)."
+            )
         )
     options += [
         click.option("--confirm", is_flag=True, help="Carry out the plan.", panel=CONFIRM),
         click.option("--yes", is_flag=True, help="Consent for a graph that is not on this machine.", panel=CONFIRM),
         click.option(
-            "--save-plan", metavar="FILE", help="Write the sealed plan of a preview to a file.", panel=CONFIRM
+            "--save-plan",
+            type=PATH,
+            metavar="FILE",
+            help="Write the sealed plan of a preview to a file.",
+            panel=CONFIRM,
         ),
         click.option(
             "--plan",
+            type=PATH,
             metavar="FILE|DIGEST",
             help="Take this plan and nothing else; --confirm carries it out.",
             panel=CONFIRM,

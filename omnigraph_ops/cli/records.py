@@ -10,7 +10,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import COUNT, POSITIVE, SECONDS, TABLES, OneOf
-from omnigraph_ops.errors import InvalidInput, UsageError
+from omnigraph_ops.errors import InvalidInput, UsageError, unknown_table
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def history_verb(call: Call) -> int:
         raise UsageError("--run shows one whole run; leave --table, --last and --since out")
     if len(said["tables"]) > 1:
         raise UsageError("history shows one table at a time")
+    if call.json and said["format"] not in {"table", "json"}:
+        raise UsageError(f"--json and --format {said['format']} exclude each other")
     graph = call.open()
     recording.settled(graph)
     call.say(_rendered(_read(call, graph), "json" if call.json else said["format"]))
@@ -84,8 +86,13 @@ def _read(call: Call, graph: Graph) -> Shown:
     since_us = None if said["since"] is None else max(0, now_us() - said["since"] * 1_000_000)
     last = 20 if said["last"] is None else said["last"]
     if said["tables"]:
-        points = history.table_trend(graph, said["tables"][0], last=last, since_us=since_us)
-        return TableTrend(uri=graph.uri, table_key=said["tables"][0], points=points)
+        key = said["tables"][0]
+        points = history.table_trend(graph, key, last=last, since_us=since_us)
+        if not points and since_us is None:
+            known = {entry.table_key for entry in graph.state().entries}
+            if key not in known:
+                raise unknown_table(graph.uri, key, known, "its history has none of that name either")
+        return TableTrend(uri=graph.uri, table_key=key, points=points)
     runs = history.read_runs(graph, last=last, since_us=since_us)
     return HistoryList(uri=graph.uri, runs=runs, unsettled=(*unsettled(graph), *unsettled_runs(graph.storage)))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import rich_click as click
 import yaml
 
-from omnigraph_ops.cli.options import OneOf, was_given
+from omnigraph_ops.cli.options import PATH, OneOf, was_given
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.requests import Request, RequestField, build, fields_of
 
@@ -44,10 +44,14 @@ def _option(field: RequestField, panel: str) -> Callable[[Any], Any]:
         field.name,
         metavar=field.option.metavar or None,
         multiple=field.many and field.nested is None,
-        type=OneOf([str(member.value) for member in kind]) if kind else click.STRING,
+        type=OneOf([str(member.value) for member in kind]) if kind else _kind(field),
         help=_help(field),
         **panels,
     )
+
+
+def _kind(field: RequestField) -> Any:
+    return PATH if field.option.metavar == "FILE" else click.STRING
 
 
 def _word(field: RequestField) -> str:

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 from omnigraph_ops import serde
 from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli, verb
 from omnigraph_ops.cli.call import Call
-from omnigraph_ops.cli.options import ADDRESS, COUNT, OneOf, flag, together
+from omnigraph_ops.cli.options import ADDRESS, COUNT, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.views.markdown import count
 from omnigraph_ops.views.view import Section, View
@@ -47,7 +47,7 @@ class GraphList:
 @verb(
     "graphs",
     "Check a graphs file and list its graphs.\n\nEvery fault is named with its line. Opens no graph.",
-    click.argument("file", metavar="FILE", required=False),
+    click.argument("file", type=PATH, metavar="FILE", required=False),
     flag("schema", "Print the file's JSON Schema, for editors."),
     panel=_PANEL,
     graph=False,
@@ -125,6 +125,7 @@ def settings_verb(call: Call) -> int:
     click.option("--master", default="local[*]", show_default=True, help="Spark master to submit to."),
     click.option(
         "--scratch",
+        type=PATH,
         metavar="DIR",
         help="A folder that the workers reach under the same path (default: a temporary one).",
     ),

@@ -349,13 +349,27 @@ class HistoryTable:
         return None
 
     def _create(self, rows: pa.Table) -> None:
+        """Create the table with these rows, unless somebody else is first. Writes.
+
+        Not by `write_dataset`: in pylance 13 its commit retries, and replaces the table of whoever was first.
+        """
         try:
             with lance_errors(f"create {self.uri}"):
-                lance.write_dataset(rows, self.uri, mode="create", storage_options=self._options)
+                options = self._options
+                fragments = lance.fragment.write_fragments(rows, self.uri, mode="create", storage_options=options)
+                made = lance.LanceOperation.Overwrite(rows.schema, fragments)
+                lance.LanceDataset.commit(self.uri, made, read_version=0, max_retries=0, storage_options=options)
         except LanceFailure as error:
-            if "already exists" in str(error):
-                raise CommitConflict(str(error)) from error
+            if self._is_there():
+                raise CommitConflict(f"{self.uri} was created by somebody else first") from error
             raise
+
+    def _is_there(self) -> bool:
+        try:
+            self._open()
+        except LanceFailure:
+            return False
+        return True
 
 
 def moment_literal(microseconds: int) -> str:

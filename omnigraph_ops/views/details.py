@@ -19,7 +19,7 @@ def amplification(report: OptimizeReport) -> str:
         text += f"; {human_bytes(report.bytes_ingested)} were loaded since the last run"
     if report.write_amplification is not None:
         text += f", write amplification {report.write_amplification:g}"
-    return text + (f"; unknown for {unknown} table(s)" if unknown else "")
+    return text + (f"; how much was loaded is not known for {unknown} table(s)" if unknown else "")
 
 
 def repair_detail(report: RepairReport) -> str:

@@ -13,7 +13,7 @@ from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, FormField
 
 FORCE = "force"
 """The switch of a stage that has one, in trigger forms and in the forms of approvals."""
-_UNSAID: tuple[Any, ...] = (None, "", [], {})
+_UNSAID: tuple[Any, ...] = (None, [], {})
 """What the trigger form makes of an empty field, by its type."""
 
 
@@ -63,8 +63,13 @@ def said(request: type[Request], values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: str(value) if isinstance(value, int | float) and _is_text(properties.get(name, {})) else value
         for name, value in values.items()
-        if value not in _UNSAID
+        if value not in _UNSAID and not (value == "" and _is_free_text(properties.get(name, {})))
     }
+
+
+def _is_free_text(schema: Mapping[str, Any]) -> bool:
+    """Whether an empty field of the form is one that nobody filled in: an empty age or number is an error. Pure."""
+    return _is_text(schema) and not {"pattern", "enum"} & schema.keys()
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:

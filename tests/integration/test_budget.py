@@ -178,7 +178,7 @@ def test_the_shell_plans_and_runs_within_a_budget(demo_graph: DemoGraph, capsys:
     assert done.json["bytes_rewritten"] > 0
     text = cli("optimize --max-bytes 1GiB", graph.uri).out
     assert "wrote" in text
-    assert "unknown for 1 table(s)" in text
+    assert "how much was loaded is not known for 1 table(s)" in text
     assert_refused(cli("optimize --max-bytes 1.5GB", graph.uri), "invalid size '1.5GB'", code=2)
     assert cli("optimize --max-tables 0", graph.uri).code == 2
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 from omnigraph_ops import serde
+from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
+from omnigraph_ops.cli.app import cli as cli_group
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import CleanupPlan, OrphansPlan
 from tests.conftest import DemoGraph
@@ -149,3 +152,28 @@ def test_a_young_orphan_keeps_its_switch_in_the_command(graph: Graph, cli: Cli) 
     assert preview.err.endswith("--older-than 1h --allow-young --confirm\n")
     assert printed(cli, preview).json["files_removed"] == 1
     assert not graph.storage.exists(young)
+
+
+def planned_options() -> list[tuple[str, str]]:
+    """Every option with a value of every stage that plans first, with a verb and terms that would do."""
+    terms = {
+        "repair": "",
+        "cleanup": "--keep 1 --older-than 1s --allow-young",
+        "orphans": "--older-than 7d",
+        "expire-rows": "--table node:Person --property joined --older-than 30d --max-share 1",
+    }
+    found = []
+    for name, words in terms.items():
+        for param in cli_group.commands[name].params:
+            if isinstance(param, click.Option) and not param.is_flag and not param.hidden:
+                found.append((f"{name} {words} --confirm", param.opts[0]))
+    return found
+
+
+@pytest.mark.parametrize(("call", "option"), planned_options())
+def test_an_empty_value_is_refused_and_never_taken_for_none(graph: Graph, cli: Cli, call: str, option: str) -> None:
+    """As in `--older-than "$AGE"` in a script where nobody set AGE."""
+    tree = tree_of(graph.uri)
+    refused = cli(call, graph.uri, option, "")
+    assert (refused.code != 0, refused.out) == (True, ""), refused
+    assert tree_of(graph.uri) == tree

@@ -277,6 +277,21 @@ def test_two_processes_append_at_once_and_nothing_is_lost(storage: Storage) -> N
     assert len(dataset(storage.root).get_fragments()) < MAINTAINED_EVERY
 
 
+def test_the_first_records_of_two_runs_are_both_kept(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = lance.fragment.write_fragments
+    others = [record("b/0")]
+
+    def overtaken(*arguments: Any, **named: Any) -> Any:
+        written = write(*arguments, **named)
+        if others:
+            history.append(storage, others.pop(), days=400)
+        return written
+
+    monkeypatch.setattr("lance.fragment.write_fragments", overtaken)
+    history.append(storage, record("a/0"), days=400)
+    assert {run.run_id for run in history.read_runs(storage)} == {"a/0", "b/0"}
+
+
 def test_records_past_their_time_go_and_the_table_stays_small(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

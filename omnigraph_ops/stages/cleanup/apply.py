@@ -27,6 +27,7 @@ from omnigraph_ops.models import (
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import cleaned
 from omnigraph_ops.progress import SILENT, Meter, Progress
+from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.cleanup.plan import files_to_go, fork_files, is_orphaned, refusal, why_kept
 from omnigraph_ops.stages.cleanup.policy import protect, removable
 from omnigraph_ops.watch import Stopped
@@ -54,9 +55,9 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
         for table in plan.tables:
             graph.run.check()
             stats.append(_isolated(graph, plan, table))
-            done = f"{stats[-1].old_versions_removed} versions, {stats[-1].bytes_removed} bytes removed"
+            done = f"{stats[-1].old_versions_removed} versions, {human_bytes(stats[-1].bytes_removed)} removed"
             progress(f"{table.table_key}: {stats[-1].error or done}")
-            meter.add(table.estimated_bytes)
+            meter.add(table.estimated_bytes if stats[-1].old_versions_removed else 0)
     return CleanupReport(
         uri=graph.uri,
         keep_versions=plan.policy.keep_versions,

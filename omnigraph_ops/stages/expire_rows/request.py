@@ -97,7 +97,7 @@ class ExpireRowsRequest(Request):
     """Refuse a table that would lose a larger share of its rows."""
     max_rows: Annotated[Positive | None, Option(metavar="N")] = None
     """Delete at most N rows of a table; without it, as many as were planned."""
-    branch: Annotated[str | None, Option(metavar="NAME")] = None
+    branch: Annotated[str | None, Field(min_length=1), Option(metavar="NAME")] = None
     """A branch instead of main."""
 
     @model_validator(mode="after")
@@ -116,4 +116,4 @@ class ExpireRowsRequest(Request):
     @property
     def branch_name(self) -> str | None:
         """None for main, which has no name. Pure."""
-        return None if self.branch in {None, "", "main"} else self.branch
+        return None if self.branch == "main" else self.branch

@@ -17,13 +17,13 @@ class PlanRequest(Request):
     tables: Tables = ()
     """Only these tables, as in `node:Person`."""
     max_bytes: Annotated[Bytes | None, Option(metavar="SIZE", section=_BUDGET)] = None
-    """Write about this much at most, data and indexes, as in `20GiB`. What does not fit waits for another run."""
+    """Write about this much at most, as in `20GiB`. The first table is always taken; what does not fit waits."""
     max_tables: Annotated[Positive | None, Option(metavar="N", section=_BUDGET)] = None
     """Optimize at most N tables, those with the most benefit per byte."""
     deadline: Annotated[Seconds | None, Option(metavar="DURATION", section=_BUDGET)] = None
     """Start no table later than this after the plan, as in `90m`, `4h`. Running ones are finished."""
     policy: Annotated[RewritePolicy | None, Option(section=_POLICY)] = None
-    """`converge`: one fragment up to the target size; `tiered`: merge fragments of like size, for small loads."""
+    """`converge` (default): one fragment up to the target size; `tiered`: merge fragments of like size."""
     cutoff: Annotated[Positive | None, Option(metavar="N", section=_POLICY)] = None
     """Small fragments: `converge` rewrites only tables with more than N, `tiered` leaves at most N."""
     auto: Annotated[bool, Option(section=_POLICY)] = False

@@ -96,3 +96,12 @@ def test_a_text_that_jinja_made_a_number_is_a_text() -> None:
 def test_what_no_stage_has_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no stage 'tidy'"):
         planned("tidy")
+
+
+def test_an_empty_field_is_unsaid_only_where_it_is_free_text() -> None:
+    rows = planned("expire-rows").request
+    assert said(rows, {"branch": "", "max_share": None, "policies": []}) == {}
+    cleanup = planned("cleanup").request
+    assert said(cleanup, {"keep": 1, "older_than": ""}) == {"keep": 1, "older_than": ""}
+    with pytest.raises(InvalidInput, match="older_than: duration is empty"):
+        build(cleanup, said(cleanup, {"keep": 1, "older_than": ""}))
