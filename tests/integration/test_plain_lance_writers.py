@@ -129,7 +129,8 @@ def test_deferred_index_work_folds_every_index_after_the_rewrite(
 
         monkeypatch.setattr(module, name, noted)
     optimize_all(plain.opened(path, defer_index_remap=True))
-    assert order == ["commit_results", "id_idx", "kind_idx", "text_idx", "vector_idx"]
+    after = order[order.index("commit_results") :]
+    assert after == ["commit_results", "id_idx", "kind_idx", "text_idx", "vector_idx"]
 
 
 def test_deferral_is_refused_where_row_ids_are_stable(tmp_path: Path) -> None:

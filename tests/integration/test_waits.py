@@ -32,16 +32,13 @@ from tests.support.history import header
 
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 _NOTICED_SECONDS = 2.0
-_HOLDS_A_LEASE = frozenset(
-    {"coordination/lease.py", "coordination/throttle.py", "watch.py", "outcomes/runs/recorded.py"}
-)
+_HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "watch.py", "outcomes/runs.py"})
 """Where waiting is given to the caller, or is what the caller gives."""
 _SHORT = {
     "coordination/fence.py": "the thread that lifts a fence; the verb does not wait for it",
     "stages/freeze/observe.py": "eight looks, a tenth of a second apart",
     "stages/freeze/files.py": "three looks, a fifth of a second apart",
     "lance/history_table.py": "the record of the run, at its end",
-    "stages/expire_rows/through_engine.py": "the scratch branch goes in every outcome, three tries half a second apart",
 }
 
 
