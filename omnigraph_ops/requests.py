@@ -56,8 +56,10 @@ Q = TypeVar("Q", bound=Request)
 
 def _by(parse: Callable[[str], int]) -> BeforeValidator:
     def parsed(value: Any) -> Any:
+        # A file or a form may make a number of what somebody wrote without a unit.
+        text = str(value) if type(value) is int else value
         try:
-            return parse(value) if isinstance(value, str) else value
+            return parse(text) if isinstance(text, str) else value
         except InvalidInput as error:
             raise ValueError(str(error)) from None
 

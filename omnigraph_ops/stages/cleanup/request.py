@@ -46,7 +46,7 @@ class ExpiryRequest(Request):
         if not isinstance(said, dict) or _SECONDS not in said:
             return said
         others = {name: value for name, value in said.items() if name != _SECONDS}
-        return {"time_retained": said[_SECONDS], **others}
+        return {"time_retained": f"{said[_SECONDS]}s", **others}
 
     @property
     def terms(self) -> SnapshotExpiry:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated
 
-import yaml
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy
@@ -41,32 +39,6 @@ class RowPolicyEntry(Request):
             older_than_secs=self.older_than,
             unit=self.unit,
         )
-
-
-_ENTRIES = TypeAdapter(tuple[RowPolicyEntry, ...])
-
-
-def parse_policies(data: object, where: str) -> tuple[RowPolicy, ...]:
-    """The policies of a decoded list; `InvalidInput` names the first bad field. Pure."""
-    try:
-        entries = _ENTRIES.validate_python(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "document"
-        raise InvalidInput(f"{where}: {field}: {first['msg'].removeprefix('Value error, ')}") from None
-    return distinct(entry.policy() for entry in entries)
-
-
-def read_policies(path: str) -> tuple[RowPolicy, ...]:
-    """The policies in a YAML or JSON file: a list of entries, or a mapping with one under `rows`. Reads."""
-    try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InvalidInput(f"cannot read the policies {path!r}: {reason}; nothing was deleted") from None
-    except yaml.YAMLError:
-        raise InvalidInput(f"the policies {path!r} are neither YAML nor JSON; nothing was deleted") from None
-    return parse_policies(data["rows"] if isinstance(data, dict) and set(data) == {"rows"} else data, path)
 
 
 def distinct(policies: Iterable[RowPolicy]) -> tuple[RowPolicy, ...]:

@@ -20,6 +20,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.orphans import SkippedDataset, SparedFile, UnknownFile
 from omnigraph_ops.outcomes.results import RunResults
+from omnigraph_ops.requests import build
 from omnigraph_ops.stages.cleanup.request import CleanupRequest
 from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS, Cleanup
 from omnigraph_ops.stages.orphans.request import OrphansRequest
@@ -141,15 +142,15 @@ def test_every_stage_has_tasks_of_its_own() -> None:
     assert asked_by("check_recovery") is None
 
 
-@pytest.mark.parametrize(("age", "at_the_shell"), [(43_200, True), (604_800, False)])
+@pytest.mark.parametrize(("age", "at_the_shell"), [("12h", True), ("7d", False)])
 def test_a_form_takes_younger_orphans_than_the_shell_because_somebody_sees_the_plan(
-    age: int, at_the_shell: bool
+    age: str, at_the_shell: bool
 ) -> None:
-    request = OrphansRequest(older_than=age)
+    request = build(OrphansRequest, {"older_than": age})
     assert (Orphans().too_young(request) is not None) is at_the_shell
     assert Orphans().too_young(request, asked=True) is None
 
 
 def test_young_versions_are_refused_in_a_form_too() -> None:
-    request = CleanupRequest(keep=1, older_than=60)
+    request = build(CleanupRequest, {"keep": 1, "older_than": "1m"})
     assert Cleanup().too_young(request, asked=True) == Cleanup().too_young(request) is not None

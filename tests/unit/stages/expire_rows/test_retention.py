@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import serde
+from omnigraph_ops.cli.requests import request_of
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.engine import (
     EngineCli,
@@ -20,7 +21,7 @@ from omnigraph_ops.engine import (
     release_of,
     require_stamp,
 )
-from omnigraph_ops.errors import InvalidInput, StalePlan, UnsupportedStamp
+from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan, UnsupportedStamp
 from omnigraph_ops.graph.schema import Property, TableSpec, TypeFacts
 from omnigraph_ops.lance.rows import Clock
 from omnigraph_ops.models.retention import (
@@ -33,8 +34,9 @@ from omnigraph_ops.models.retention import (
     TableRowPlan,
     TableRowStats,
 )
+from omnigraph_ops.requests import build
 from omnigraph_ops.stages.expire_rows.plan import over_bounds
-from omnigraph_ops.stages.expire_rows.request import check_bounds, parse_policies, read_policies
+from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest, check_bounds
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
 from omnigraph_ops.views import question, terminal
@@ -60,17 +62,22 @@ EDGE = TableSpec(table_key="edge:At", path=None, properties=(prop("since", "Date
 KEYED = TypeFacts(name="Event", key=("name",), plain_strings=("note",))
 
 
+def policies(entries: list[dict[str, object]]) -> tuple[RowPolicy, ...]:
+    """The policies of a request."""
+    return build(ExpireRowsRequest, {"policies": entries}).row_policies
+
+
 class TestPolicies:
     def test_an_entry_is_a_policy(self) -> None:
-        entries = [{"table": "node:Event", "property": "happened_at", "older_than": "90d"}]
-        assert parse_policies(entries, "file") == (EVENTS,)
+        entries: list[dict[str, object]] = [{"table": "node:Event", "property": "happened_at", "older_than": "90d"}]
+        assert policies(entries) == (EVENTS,)
 
     def test_the_order_in_the_file_does_not_matter(self) -> None:
         entries = [
             {"table": "node:B", "property": "at", "older_than": "1h", "unit": "ms"},
             {"table": "node:A", "property": "at", "older_than": "2w"},
         ]
-        first, second = parse_policies(entries, "file")
+        first, second = policies(entries)
         assert (first.table_key, first.older_than_secs, first.unit) == ("node:A", 14 * 86_400, None)
         assert (second.table_key, second.unit) == ("node:B", EpochUnit.MS)
 
@@ -80,6 +87,7 @@ class TestPolicies:
             ({"older_than": "0s"}, "more than zero"),
             ({"older_than": "90y"}, "unknown duration unit"),
             ({"older_than": "90"}, "has no unit: write 90d for days"),
+            ({"older_than": 90}, "has no unit: write 90d for days"),
             ({"unit": "us"}, "unit"),
             ({"table": ""}, "table"),
             ({"keep": 3}, "keep"),
@@ -88,31 +96,34 @@ class TestPolicies:
     def test_a_bad_field_is_named(self, entry: dict[str, object], words: str) -> None:
         good = {"table": "node:Event", "property": "at", "older_than": "90d"}
         with pytest.raises(InvalidInput, match=words):
-            parse_policies([{**good, **entry}], "file")
+            policies([{**good, **entry}])
 
     def test_no_policy_and_two_for_one_table_are_refused(self) -> None:
         entry = {"table": "node:Event", "property": "at", "older_than": "90d"}
         with pytest.raises(InvalidInput, match="no policy"):
-            parse_policies([], "file")
+            policies([])
         with pytest.raises(InvalidInput, match="node:Event has more than one policy"):
-            parse_policies([entry, {**entry, "property": "seen_at"}], "file")
+            policies([entry, {**entry, "property": "seen_at"}])
 
     @pytest.mark.parametrize("text", ["rows:\n- {entry}\n", "[{entry}]", '{{"rows": [{entry}]}}'])
     def test_a_file_is_yaml_or_json(self, tmp_path: Path, text: str) -> None:
         entry = json.dumps({"table": "node:Event", "property": "happened_at", "older_than": "90d"})
         path = tmp_path / "rows"
         path.write_text(text.format(entry=entry))
-        assert read_policies(str(path)) == (EVENTS,)
+        assert request_of(ExpireRowsRequest, {"policies": str(path)}).row_policies == (EVENTS,)
 
     def test_a_file_that_is_none_is_one_sentence(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidInput, match="cannot read the policies"):
-            read_policies(str(tmp_path / "none"))
+        def read(name: str) -> ExpireRowsRequest:
+            return request_of(ExpireRowsRequest, {"policies": str(tmp_path / name)})
+
+        with pytest.raises(OpsError, match="cannot read"):
+            read("none")
         (tmp_path / "bad").write_text("{[")
-        with pytest.raises(InvalidInput, match="neither YAML nor JSON"):
-            read_policies(str(tmp_path / "bad"))
+        with pytest.raises(OpsError, match="neither YAML nor JSON"):
+            read("bad")
         (tmp_path / "word").write_text("word")
-        with pytest.raises(InvalidInput, match="document"):
-            read_policies(str(tmp_path / "word"))
+        with pytest.raises(OpsError, match="--policies"):
+            read("word")
 
     @pytest.mark.parametrize("bounds", [{"max_share": 0}, {"max_share": 1.5}, {"max_rows": 0}])
     def test_bounds_must_make_sense(self, bounds: dict[str, float]) -> None:
