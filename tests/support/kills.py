@@ -258,10 +258,11 @@ def _commit(killer: Killer) -> Any:
     original = lance.LanceDataset.commit
 
     def guarded(dataset: Any, transaction: Any, **kwargs: Any) -> Any:
-        if not killer.owns(dataset.uri):
+        uri = dataset if isinstance(dataset, str) else dataset.uri
+        if not killer.owns(uri):
             return original(dataset, transaction, **kwargs)
-        call = f"commit {type(transaction.operation).__name__}"
-        return killer.lance_commit(call, dataset.uri, lambda: original(dataset, transaction, **kwargs))
+        call = f"commit {type(getattr(transaction, 'operation', transaction)).__name__}"
+        return killer.lance_commit(call, uri, lambda: original(dataset, transaction, **kwargs))
 
     return guarded
 
