@@ -20,6 +20,7 @@ from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageE
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
 if TYPE_CHECKING:
+    from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
 
 
@@ -80,11 +81,8 @@ def _run(call: Call, stage: AnyPlanned) -> int:
     if said["confirm"] and request is not None:
         _check_terms(call, stage)
     terms = approved if approved is not None else request
-    if terms is not None and not said.get("allow_young") and (why := stage.too_young(terms)):
-        raise ApprovalMissing(f"{why}, or pass --allow-young")
     if terms is not None:
-        for warning in stage.warnings(terms):
-            call.tell(f"warning: {warning}")
+        _judge(call, stage, terms)
     target = call.target
     call.writes = bool(said["confirm"])
     if said["confirm"] or said.get("fence"):
@@ -100,7 +98,15 @@ def _run(call: Call, stage: AnyPlanned) -> int:
         return _show(call, stage, graph, plan, request)
 
 
-def _settings(call: Call) -> Any:
+def _judge(call: Call, stage: AnyPlanned, terms: Any) -> None:
+    """Refuse an age that has to be asked for, of a request or of a plan; then give the warnings. Writes to stderr."""
+    if not call.options.get("allow_young") and (why := stage.too_young(terms)):
+        raise ApprovalMissing(f"{why}, or pass --allow-young")
+    for warning in stage.warnings(terms):
+        call.tell(f"warning: {warning}")
+
+
+def _settings(call: Call) -> Settings | None:
     """The settings of the environment, with the engine that the options name. Reads the environment."""
     engine = call.options.get("engine")
     if engine is None:
@@ -118,7 +124,10 @@ def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: A
         stage.check_ready(graph)
     if request is not None:
         return stage.plan(graph, request, call.progress)
-    plan = approved or sealed.load(graph.storage, stage.plan_type, call.options["plan"])
+    plan = approved
+    if plan is None:
+        plan = sealed.load(graph.storage, stage.plan_type, call.options["plan"])
+        _judge(call, stage, plan)
     sealed.verify(plan, uri=graph.uri, consequence=stage.unharmed)
     return plan
 

@@ -11,8 +11,11 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import cli as cli_group
+from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import CleanupPlan, OrphansPlan
+from omnigraph_ops.models import CleanupPlan, OrphansPlan, RetentionPolicy
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
 from tests.support.events import ids, items
 from tests.support.orphans import PERSON, plant, put
@@ -152,6 +155,19 @@ def test_a_young_orphan_keeps_its_switch_in_the_command(graph: Graph, cli: Cli) 
     assert preview.err.endswith("--older-than 1h --allow-young --confirm\n")
     assert printed(cli, preview).json["files_removed"] == 1
     assert not graph.storage.exists(young)
+
+
+@pytest.mark.parametrize("young", ["cleanup", "orphans"])
+def test_a_young_plan_that_is_kept_needs_the_switch_too(graph: Graph, cli: Cli, young: str) -> None:
+    plant(graph)
+    plan = plan_cleanup(graph, RetentionPolicy(older_than_secs=0, keep_versions=1)) if young == "cleanup" else None
+    kept = sealed.store(graph.storage, plan or plan_orphans(graph, older_than_seconds=7200))
+    tree = tree_of(graph.uri)
+    for confirm in ("", " --confirm"):
+        refused = cli(f"{young} --plan {kept.digest}{confirm}", graph.uri)
+        assert_refused(refused, "or pass --allow-young")
+    assert tree_of(graph.uri) == tree
+    assert cli(f"{young} --plan {kept.digest} --allow-young --confirm", graph.uri).code == 0
 
 
 def planned_options() -> list[tuple[str, str]]:
