@@ -27,6 +27,8 @@ from tests.crash.harness_state import check_lineage
 from tests.interop.engine import Engine, people
 
 WRITES = 10
+_MOST_WRITES = 60
+"""A round goes on beyond its writes until this tool has had one pass beside them."""
 PACE = Settings().window_share
 _OPTIMIZE = """
 import sys, time
@@ -35,6 +37,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.config.settings import Settings
 settings = Settings(small_table_bytes=int(sys.argv[2]), window_share=float(sys.argv[3]))
+open_graph(sys.argv[1], settings).state()
 print("ready", flush=True)
 while True:
     try:
@@ -107,7 +110,9 @@ class Round:
         models = {"main": Model({f"p{n}" for n in range(30)})}
         optimizer = self._optimizer()
         try:
-            for number in range(1, WRITES + 1):
+            for number in range(1, _MOST_WRITES + 1):
+                if number > WRITES and (optimizer is None or self._passes()):
+                    break
                 hit = victim if number == turn + 1 else ""
                 self._write(number, chance, models, outcome, optimizer, hit, delay)
                 if hit == "ours":
@@ -188,10 +193,16 @@ class Round:
         if optimizer is not None:
             optimizer.send_signal(signal.SIGTERM)
             optimizer.wait(timeout=900)
-        for log in sorted(self.graph.parent.glob(f"{self.graph.stem}.optimizer-*.log")):
+        for log in self._logs():
             lines = log.read_text().splitlines()
             outcome.passes += sum(line.startswith("pass") for line in lines)
             outcome.said += [line for line in lines if not line.startswith(("pass", "ready"))]
+
+    def _passes(self) -> int:
+        return sum(log.read_text().count("pass\n") for log in self._logs())
+
+    def _logs(self) -> list[Path]:
+        return sorted(self.graph.parent.glob(f"{self.graph.stem}.optimizer-*.log"))
 
     def _judge(self, models: dict[str, Model], outcome: Outcome) -> None:
         """After one `recover` and one open by the engine nothing is pending, drifted, forked or lost."""
