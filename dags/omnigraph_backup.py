@@ -15,9 +15,9 @@ Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups D
 from __future__ import annotations
 
 from airflow.sdk import Param, TriggerRule
+from omnigraph_airflow.forms import graph_param
 from omnigraph_airflow.operators.backup import BackupOperator, FreezeOperator, UnfreezeOperator, VerifyBackupOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.params import graph_param
 from omnigraph_airflow.stage_dag import manual_dag
 
 from omnigraph_ops.quantities import DURATION

@@ -16,13 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine, working_holder
-from omnigraph_ops.coordination.records import Records
-from omnigraph_ops.coordination.state import FENCE_PATH
+from omnigraph_ops.coordination.state import FENCE_PATH, Records
 from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, HeldFence
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
-from omnigraph_ops.graph.run_context import HeldFence
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import BranchRef, LanceFailure
 

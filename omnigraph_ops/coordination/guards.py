@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from omnigraph_ops.coordination.fence import stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import working_holder
-from omnigraph_ops.coordination.records import Records
-from omnigraph_ops.coordination.state import OPERATIONS_DIR
+from omnigraph_ops.coordination.state import OPERATIONS_DIR, Records
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
-from omnigraph_ops.coordination.records import Records
-from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
+from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import is_ulid, new_ulid

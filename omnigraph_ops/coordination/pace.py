@@ -26,8 +26,7 @@ from dataclasses import dataclass, replace
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
-from omnigraph_ops.coordination.records import Records
-from omnigraph_ops.coordination.state import THROTTLE_DIR
+from omnigraph_ops.coordination.state import THROTTLE_DIR, Records
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record

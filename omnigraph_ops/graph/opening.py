@@ -7,10 +7,9 @@ from typing import Any
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, STAMP_KEY
 from omnigraph_ops.graph.plain import open_plain
-from omnigraph_ops.graph.run_context import RunContext
 from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6

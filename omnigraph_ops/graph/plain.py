@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput, NotAGraph, StalePlan
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
-from omnigraph_ops.graph.run_context import RunContext
 from omnigraph_ops.graph.schema import Catalog, Property, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, Lineage, TextWriter
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypedDict
 
-from omnigraph_ops.coordination.records import Records
-from omnigraph_ops.coordination.state import AUDIT_DIR
+from omnigraph_ops.coordination.state import AUDIT_DIR, Records
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.history import RunDecision, RunHeader

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.records import Records
+from omnigraph_ops.coordination.state import Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_ulid
 from omnigraph_ops.models.backup import BackupLeft, BackupRecord, BackupStart, Tally

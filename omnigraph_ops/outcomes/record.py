@@ -20,7 +20,7 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
+from omnigraph_ops.models.runs import Outcome, TableOutcome
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of
 
 

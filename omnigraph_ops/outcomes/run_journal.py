@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from omnigraph_ops.coordination.lease import is_running, this_machine
-from omnigraph_ops.coordination.records import Records, refuse
-from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR
+from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history
@@ -33,9 +32,8 @@ from omnigraph_ops.lance.versions import existing_versions
 from omnigraph_ops.models import CleanupStats, OrphanedFork, RecoveryOutcome, RepairAction, RepairReport, TableStats
 from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord, Work
-from omnigraph_ops.models.outcome import TableOutcome
 from omnigraph_ops.models.retention import TableRowStats
-from omnigraph_ops.models.runs import FilesDone, RunIntent, TaskAttempt, Unit, UnitRecord, UnitValue
+from omnigraph_ops.models.runs import FilesDone, RunIntent, TableOutcome, TaskAttempt, Unit, UnitRecord, UnitValue
 from omnigraph_ops.outcomes.backups import backup_of, left_of
 from omnigraph_ops.storage.inventory import files_in, folders_in, look_again, remove_files
 from omnigraph_ops.storage.store import Storage, first_line

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.coordination.records import Records, refuse
-from omnigraph_ops.coordination.state import TASKS_DIR
+from omnigraph_ops.coordination.state import TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import InvalidInput, LeaseHeld
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import RunHeader, RunRecord, UnsettledRun

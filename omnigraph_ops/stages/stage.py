@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Q
 from omnigraph_ops.views.view import Question, View

@@ -19,8 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.records import Records
-from omnigraph_ops.coordination.state import CONSENTS_DIR
+from omnigraph_ops.coordination.state import CONSENTS_DIR, Records
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.outcomes.audit_log import AuditEvent

@@ -9,10 +9,10 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
+from omnigraph_airflow.forms import with_defaults
 from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.nightly import Night, nightly_dag, stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
-from omnigraph_airflow.params import with_defaults
 from omnigraph_airflow.sensors.quiet_graph import Hours
 from omnigraph_ops.config.graph_entries import GraphEntry, Notifier, Retention, span
 from omnigraph_ops.config.graph_values import hours_of

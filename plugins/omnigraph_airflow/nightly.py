@@ -12,12 +12,10 @@ from airflow.sdk import DAG, Asset, Param, TriggerRule
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import form_of, request_params
+from omnigraph_airflow.forms import bound_params, form_of, graph_param, request_params
 from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
-from omnigraph_airflow.operators.apply import apply_task
-from omnigraph_airflow.operators.approve import ApproveStageOperator
 from omnigraph_airflow.operators.lots import LOT_LABEL
 from omnigraph_airflow.operators.optimize import (
     OptimizeTablesOperator,
@@ -25,11 +23,10 @@ from omnigraph_airflow.operators.optimize import (
     SelectTablesOperator,
     SummarizeOptimizeOperator,
 )
-from omnigraph_airflow.operators.plan import PlanStageOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
-from omnigraph_airflow.params import bound_params, graph_param
+from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
 from omnigraph_ops.models import Executor
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME, planned

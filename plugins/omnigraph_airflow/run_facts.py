@@ -12,7 +12,7 @@ from omnigraph_ops import __version__
 from omnigraph_ops.models import DriftFinding, OptimizePlan, OptimizeReport, RecoverReport
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
-from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.stages.registry import planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
 

@@ -12,11 +12,9 @@ from airflow.sdk import DAG, Param, TriggerRule, dag
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
 from omnigraph_airflow.forms import FORCE, form_of, request_params, stage_params
-from omnigraph_airflow.operators.apply import apply_task
-from omnigraph_airflow.operators.approve import ApproveStageOperator
-from omnigraph_airflow.operators.plan import PlanStageOperator
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
+from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 

@@ -57,7 +57,7 @@ def _optimize(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
 
 
 def _cleanup(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
-    from omnigraph_airflow.operators.apply import ApplyPartsOperator
+    from omnigraph_airflow.operators.stages import ApplyPartsOperator
 
     plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
     lot = [table.table_key for table in plan.tables if table.versions]
@@ -65,14 +65,14 @@ def _cleanup(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
 
 
 def _orphans(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
-    from omnigraph_airflow.operators.apply import ApplyStageOperator
+    from omnigraph_airflow.operators.stages import ApplyStageOperator
 
     plan = plan_orphans(graph, older_than_seconds=7 * 86_400)
     return ApplyStageOperator, {"task_id": "remove_orphans", **_approved(graph, run, "orphans", plan)}
 
 
 def _repair(graph: Graph, run: DagRun) -> tuple[type, dict[str, Any]]:
-    from omnigraph_airflow.operators.apply import ApplyStageOperator
+    from omnigraph_airflow.operators.stages import ApplyStageOperator
 
     preview = preview_repair(graph, evidence=EvidenceTier.COUNTS)
     return ApplyStageOperator, {"task_id": "apply_repair", **_approved(graph, run, "repair", preview)}

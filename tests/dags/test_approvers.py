@@ -44,7 +44,7 @@ def place(tmp_path: Path, templates: Templates) -> Path:
 @pytest.fixture
 def ask(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     from airflow.providers.standard.operators.hitl import ApprovalOperator
-    from omnigraph_airflow.operators.approve import ApproveStageOperator
+    from omnigraph_airflow.operators.stages import ApproveStageOperator
 
     list_graphs(tmp_path, monkeypatch, place)
     monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: self.assigned_users)

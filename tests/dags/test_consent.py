@@ -53,7 +53,7 @@ class Attempt:
     """One attempt of the approving task in one run, `cleared` so many times."""
 
     def __init__(self, graph: Graph, *, plan: Any = None, cleared: int = 0, number: int = 1, **said: Any) -> None:
-        from omnigraph_airflow.operators.approve import ApproveStageOperator
+        from omnigraph_airflow.operators.stages import ApproveStageOperator
 
         self.plan = plan or plan_cleanup(graph, RetentionPolicy(keep_versions=1))
         self.graph = graph
@@ -290,7 +290,7 @@ def test_consents_of_long_ago_are_dropped(graph: Graph) -> None:
 
 def cleaning(attempt: Attempt) -> Any:
     """The task that removes what was approved, on one lot of all tables."""
-    from omnigraph_airflow.operators.apply import ApplyPartsOperator
+    from omnigraph_airflow.operators.stages import ApplyPartsOperator
 
     tables = [t.table_key for t in attempt.plan.tables if t.versions]
     plan = attempt.task.plan
@@ -396,7 +396,7 @@ def test_a_confirmation_that_names_a_digest_is_about_no_other_plan(graph: Graph)
 
 
 def test_a_standing_repair_is_for_runs_that_nobody_starts(graph: Graph) -> None:
-    from omnigraph_airflow.operators.approve import ApproveStageOperator
+    from omnigraph_airflow.operators.stages import ApproveStageOperator
 
     preview = RepairPreview(uri=graph.uri, stamp=6, planned_at_us=0, expires_at_us=1, rows=(), digest="")
     task = ApproveStageOperator(

@@ -414,7 +414,7 @@ def test_only_a_run_by_hand_begins_outside_of_the_hours(graph: Path) -> None:
 def test_links_lead_to_the_graph_and_to_the_question() -> None:
     from airflow.models.taskinstancekey import TaskInstanceKey
     from omnigraph_airflow.links import ApprovalLink, GraphPageLink
-    from omnigraph_airflow.operators.plan import PlanStageOperator
+    from omnigraph_airflow.operators.stages import PlanStageOperator
 
     key = TaskInstanceKey("omnigraph_maintenance__people", "preview_repair", "manual__2026-01-01T00:00:00+00:00")
     named = PlanStageOperator(task_id="preview_repair", stage="repair", graph="people")

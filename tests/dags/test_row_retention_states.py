@@ -25,9 +25,7 @@ CHAIN = ("plan_row_retention", "approve_row_retention", "expire_rows")
 
 def execute(run: Run, task_id: str) -> Outcome:
     """Execute one operator of the stage on what the ones before it left. Writes."""
-    from omnigraph_airflow.operators.apply import ApplyStageOperator
-    from omnigraph_airflow.operators.approve import ApproveStageOperator
-    from omnigraph_airflow.operators.plan import PlanStageOperator
+    from omnigraph_airflow.operators.stages import ApplyStageOperator, ApproveStageOperator, PlanStageOperator
 
     common: dict[str, Any] = {"task_id": task_id, "graph": run.graph.uri, "stage": "expire-rows"}
     if task_id == "plan_row_retention":

@@ -46,7 +46,7 @@ class Cleanup:
     """A run that somebody approved, up to the task that removes."""
 
     def __init__(self, graph: Graph) -> None:
-        from omnigraph_airflow.operators.apply import ApplyPartsOperator
+        from omnigraph_airflow.operators.stages import ApplyPartsOperator
 
         self.graph, self.run = graph, DagRun(root=Path(graph.uri))
         self.plan: CleanupPlan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))

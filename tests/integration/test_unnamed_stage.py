@@ -12,8 +12,7 @@ from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import PlannedFile
 from omnigraph_ops.models.history import Answer, RunDecision, RunOutcome, RunRecord, Work
-from omnigraph_ops.models.outcome import Outcome, TableOutcome
-from omnigraph_ops.models.runs import TaskAttempt, Unit
+from omnigraph_ops.models.runs import Outcome, TableOutcome, TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.record import record_of

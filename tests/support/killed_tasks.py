@@ -19,7 +19,7 @@ from tests.support.killed_runs import Kill, moments_hook
 from tests.support.kills import Killer, killing
 from tests.support.runs import Instance
 
-_PRELOADED = ["omnigraph_airflow.operators.apply", "tests.support.kills"]
+_PRELOADED = ["omnigraph_airflow.operators.stages", "tests.support.kills"]
 _LONGEST_SECONDS = 120.0
 DAG, RUN = "a_dag", "a run"
 

@@ -121,7 +121,7 @@ def _submit_rewrite(_run: Run) -> dict[str, Any]:
 
 def _planning(stage: str, **said: Any) -> Callable[[Run], dict[str, Any]]:
     def make(_run: Run) -> dict[str, Any]:
-        from omnigraph_airflow.operators.plan import PlanStageOperator
+        from omnigraph_airflow.operators.stages import PlanStageOperator
 
         return _made(PlanStageOperator, stage=stage, **said)
 
@@ -130,7 +130,7 @@ def _planning(stage: str, **said: Any) -> Callable[[Run], dict[str, Any]]:
 
 def _asking(stage: str, **said: Any) -> Callable[[Run], dict[str, Any]]:
     def make(run: Run) -> dict[str, Any]:
-        from omnigraph_airflow.operators.approve import ApproveStageOperator
+        from omnigraph_airflow.operators.stages import ApproveStageOperator
 
         return _made(ApproveStageOperator, stage=stage, plan=_kept(run, stage), **_CONFIRMED, **said)
 
@@ -139,7 +139,7 @@ def _asking(stage: str, **said: Any) -> Callable[[Run], dict[str, Any]]:
 
 def _applying(stage: str) -> Callable[[Run], dict[str, Any]]:
     def make(run: Run) -> dict[str, Any]:
-        from omnigraph_airflow.operators.apply import ApplyPartsOperator, ApplyStageOperator
+        from omnigraph_airflow.operators.stages import ApplyPartsOperator, ApplyStageOperator
 
         of = planned(stage)
         said = {"stage": stage, "plan": _kept(run, stage), "approval": of.tasks.approve}

@@ -9,11 +9,10 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.outcome import Outcome
-from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.models.runs import Outcome, Unit
 from omnigraph_ops.requests import Option, Positive, Request
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds, Tell
-from omnigraph_ops.views.plan import sealed_facts
+from omnigraph_ops.views.question import sealed_facts
 from omnigraph_ops.views.view import Question, Section, View
 
 SHELF = "__maintenance/shelf"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from omnigraph_ops.coordination.records import Records
+from omnigraph_ops.coordination.state import Records
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, JournalledFile, JournalledFiles, Tally

@@ -15,7 +15,7 @@ from omnigraph_ops.models import (
     RetentionPolicy,
 )
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
-from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_cleanup
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young

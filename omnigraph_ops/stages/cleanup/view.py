@@ -17,7 +17,7 @@ from omnigraph_ops.models import (
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.markdown import count, human_seconds, ranges, some
-from omnigraph_ops.views.plan import counted, files_section, sealed_facts, size_of
+from omnigraph_ops.views.question import counted, files_section, sealed_facts, size_of
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 _MOST_REASONS = 10

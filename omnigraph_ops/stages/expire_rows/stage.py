@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.models import DriftFinding
-from omnigraph_ops.models.outcome import Outcome
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_rows
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view

@@ -13,7 +13,7 @@ from omnigraph_ops.models.retention import (
 )
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.views.markdown import count, human_seconds
-from omnigraph_ops.views.plan import counted, sealed_facts
+from omnigraph_ops.views.question import counted, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 _RECLAIM = (

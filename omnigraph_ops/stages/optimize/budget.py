@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from omnigraph_ops.coordination.records import Records
 from omnigraph_ops.coordination.rewrite_journal import table_path_of
-from omnigraph_ops.coordination.state import INGEST_DIR, REWRITES_DIR
+from omnigraph_ops.coordination.state import INGEST_DIR, REWRITES_DIR, Records
 from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, operation_of

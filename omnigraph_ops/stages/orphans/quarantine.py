@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.coordination.records import Records, refuse
-from omnigraph_ops.coordination.state import QUARANTINE_DIR
+from omnigraph_ops.coordination.state import QUARANTINE_DIR, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import DriftFinding, OrphanFile, OrphansPlan, OrphansReport
-from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_orphans
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest

@@ -17,7 +17,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.views.markdown import count, human_seconds
-from omnigraph_ops.views.plan import counted, files_section, sealed_facts
+from omnigraph_ops.views.question import counted, files_section, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 _MOST_ROWS = 30

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.models import Classification, DriftFinding, RepairPreview, RepairReport, RepairRow
-from omnigraph_ops.models.outcome import Outcome
+from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_repair
 from omnigraph_ops.stages.repair.request import RepairRequest
 from omnigraph_ops.stages.repair.view import plan_view, question, report_view

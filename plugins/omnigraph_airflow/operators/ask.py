@@ -16,14 +16,13 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow import base_path, decisions
-from omnigraph_airflow.audited import note
 from omnigraph_airflow.decisions import Consent, Decision, question_of
 from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, kept_plan
 from omnigraph_airflow.question import shown_text
-from omnigraph_airflow.task_run import airflow_errors
+from omnigraph_airflow.task_run import airflow_errors, note
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.layout import now_us

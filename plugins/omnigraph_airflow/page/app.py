@@ -15,8 +15,7 @@ from omnigraph_airflow import base_path
 from omnigraph_airflow.page import reads
 from omnigraph_airflow.page.listing import SIGNED_IN, Access, AccessDep, ListedGraph, listed_graphs
 from omnigraph_airflow.page.pages import MOST_TABLES, PAGE_SECONDS, graph_page, overview, table_page
-from omnigraph_airflow.page.plans import plan_view
-from omnigraph_airflow.page.reads import Deadline, Look, Looks
+from omnigraph_airflow.page.reads import Deadline, Look, Looks, plan_view
 from omnigraph_airflow.page.rendering import render
 from omnigraph_ops.outcomes.history_views import run_view
 

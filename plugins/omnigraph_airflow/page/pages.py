@@ -12,8 +12,7 @@ from omnigraph_airflow.graphs import default_graph
 from omnigraph_airflow.page import metadata, reads, rendering, texts
 from omnigraph_airflow.page.listing import CHECK, Access, ListedGraph, asking_dags, listed_graphs, questions_by_graph
 from omnigraph_airflow.page.metadata import DagFacts, NewestRun, OpenQuestion
-from omnigraph_airflow.page.plans import plan_view
-from omnigraph_airflow.page.reads import Deadline, Look, Looks
+from omnigraph_airflow.page.reads import Deadline, Look, Looks, plan_view
 from omnigraph_airflow.page.rendering import Chart, Value, chart
 from omnigraph_ops.models.history import RunOutcome, RunRecord
 from omnigraph_ops.stages.registry import BY_NAME

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from omnigraph_airflow.hooks.omnigraph import SECRETS, OmnigraphHook
+from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.outcomes.results import redacted
-from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.stages.registry import BY_NAME, planned
+from omnigraph_ops.views.question import bounded
+from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +29,15 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph.state import TableEntry
     from omnigraph_ops.models import HealthReport, ProtectedVersion, TableHealth
     from omnigraph_ops.models.history import RunRecord, TableTrendPoint
+
+
+def plan_view(plan: Any) -> View:
+    """The page about a plan of any stage. Pure."""
+    stage = next((stage for stage in BY_NAME.values() if isinstance(plan, stage.plan_type)), None)
+    if stage is None:
+        raise TypeError(f"there is no page for a {type(plan).__name__}")
+    kept = f"{PLANS_DIR}/{plan.digest.removeprefix('sha256:')}.json in the graph; at the shell --json prints it"
+    return bounded(stage.view(plan), kept)
 
 
 T = TypeVar("T")

@@ -12,12 +12,11 @@ from omnigraph_airflow.page import rendering, texts
 from omnigraph_airflow.page.listing import ListedGraph, questions_by_graph
 from omnigraph_airflow.page.metadata import NewestRun, OpenQuestion
 from omnigraph_airflow.page.pages import GraphRow
-from omnigraph_airflow.page.plans import plan_view
-from omnigraph_airflow.page.reads import Look
+from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render
 
 from omnigraph_ops.models.history import RunOutcome
-from omnigraph_ops.views.plan import MOST_ROWS
+from omnigraph_ops.views.question import PAGE_ROWS
 from tests.support.history import record
 from tests.support.large_plans import MANY, large_cleanup
 
@@ -173,7 +172,7 @@ def test_the_page_of_a_very_large_plan_is_bounded_and_says_where_all_of_it_is() 
     page = render("plan.html.j2", airflow="", graph=listed("people"), view=view, look=Look(value=plan))
     assert len(page) < 1024 * 1024
     assert f"__maintenance/plans/{'0' * 64}.json" in page
-    assert f"Protected versions, the first {MOST_ROWS:,} of {MANY:,}" in page
+    assert f"Protected versions, the first {PAGE_ROWS:,} of {MANY:,}" in page
     assert f"{MANY:,} old versions" in page
     small = plan_view(large_cleanup(many=2, kept_forks=()))
     assert "The whole plan" not in dict(small.facts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.records import Records, refuse
+from omnigraph_ops.coordination.state import Records, refuse
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.storage.store import Storage
 

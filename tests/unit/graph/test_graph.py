@@ -12,7 +12,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.run_context import HeldFence, RunContext
+from omnigraph_ops.graph.graph import HeldFence, RunContext
 from omnigraph_ops.watch import Run
 
 

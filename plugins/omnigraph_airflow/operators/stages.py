@@ -1,0 +1,255 @@
+"""The three tasks of a stage that plans first: plan it, ask about the plan, carry out exactly that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import XComArg
+from airflow.sdk.definitions.xcom_arg import PlainXComArg
+from airflow.sdk.exceptions import AirflowSkipException
+
+from omnigraph_airflow import decisions
+from omnigraph_airflow.forms import FORCE, said
+from omnigraph_airflow.links import ASKED
+from omnigraph_airflow.operators.ask import ApprovePlanOperator, approved
+from omnigraph_airflow.operators.base import (
+    OmnigraphOperator,
+    approved_plan,
+    keep_plan,
+    kept_plan,
+    log_files,
+    skip_if_frozen,
+    to_xcom,
+)
+from omnigraph_airflow.operators.lots import LOT_LABEL, LotOperator
+from omnigraph_airflow.task_run import audited, run_of
+from omnigraph_ops.errors import ApprovalMissing, StorageError
+from omnigraph_ops.outcomes.audit_log import AuditEvent
+from omnigraph_ops.parallel import deal
+from omnigraph_ops.progress import Lines
+from omnigraph_ops.requests import build
+from omnigraph_ops.stages.registry import planned
+from omnigraph_ops.stages.stage import PartedStage
+from omnigraph_ops.views import terminal
+from omnigraph_ops.views.question import body
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.coordination.sealed import Sealable
+    from omnigraph_ops.graph import Graph
+
+
+PLAN = "plan"
+"""XCom key of the kept plan's name, where `return_value` is the list that the next task is mapped over."""
+
+
+class PlanStageOperator(OmnigraphOperator):
+    """Decides what a stage would do; changes nothing. Returns the kept plan's name.
+
+    Of a stage that is carried out in parts it returns lots of them, and leaves the plan's name as XCom `plan`.
+
+    :param stage: name of a stage that plans first: `cleanup`.
+    :param request: what is asked of it, by the names of its request's fields (templated).
+    :param digest: use the kept plan of this digest instead of making one (templated).
+    :param after: what the task before this one left (templated); None: that one did not finish, then this skips.
+    :param skip_frozen: skip a graph that is wholly frozen, where nothing could be carried out.
+    """
+
+    operator_extra_links = ASKED
+    template_fields: Sequence[str] = ("graph", "request", "digest", "after")
+
+    def __init__(
+        self,
+        *,
+        stage: str,
+        request: Mapping[str, Any] | None = None,
+        digest: str | None = None,
+        after: Any = "",
+        skip_frozen: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.stage = planned(stage).name
+        self.request = dict(request or {})
+        self.digest = digest
+        self.after = after
+        self.skip_frozen = skip_frozen
+
+    @property
+    def kept(self) -> XComArg:
+        """The name of the kept plan, for the tasks that show it and carry it out. Pure."""
+        return PlainXComArg(self, PLAN) if isinstance(planned(self.stage), PartedStage) else self.output
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        stage = planned(self.stage)
+        if self.skip_frozen:
+            skip_if_frozen(graph)
+        if self.after is None:
+            raise AirflowSkipException("the stages before this one did not finish")
+        plan = approved_plan(graph, stage.plan_type, self.digest) or self._planned(graph)
+        kept = keep_plan(context, graph, plan)
+        for line in terminal.text(stage.view(plan)).splitlines():
+            self.log.info(line)
+        if files := stage.files(plan):
+            log_files(self.log, files)
+        if not isinstance(stage, PartedStage):
+            return kept
+        context["ti"].xcom_push(key=PLAN, value=kept)
+        return [list(lot) for lot in deal(stage.parts(plan))]
+
+    def _planned(self, graph: Graph) -> Any:
+        stage = planned(self.stage)
+        stage.check_ready(graph)
+        request = build(stage.request, said(stage.request, self.request))
+        if why := stage.too_young(request, asked=True):
+            raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
+        return stage.plan(graph, request, Lines(self.log.info))
+
+
+class ApproveStageOperator(ApprovePlanOperator):
+    """Asks whether the plan of a stage may be carried out.
+
+    The DAG gives it `form_of(stage)` as `params`: some stages have a switch, off by default, for what their plan does
+    not do by itself.
+
+    :param within: how much a confirmation alone covers of a stage with a measure, as `count` and `size`; None: nothing
+        (templated).
+    :param standing: bounds of the standing approval, or None; of a stage without a measure, whether its routine is
+        approved in runs that nobody starts (templated).
+    :param force: what the switch starts from (templated).
+    """
+
+    template_fields: Sequence[str] = (*ApprovePlanOperator.template_fields, "within", "standing", "force")
+
+    def __init__(
+        self,
+        *,
+        within: Mapping[str, Any] | None = None,
+        standing: Any = None,
+        force: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.within = within
+        self.standing = standing
+        self.force = force
+
+    def in_advance(self, plan: Sealable, *, confirmed: bool, by: str | None) -> str | None:
+        stage = planned(self.stage)
+        return decisions.in_advance(stage, plan, confirmed=confirmed, within=self.within, standing=self.standing, by=by)
+
+    def describe(self, plan: Sealable, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
+        stage, force, note = planned(self.stage), bool(self.force), None
+        if stage.switch is not None:
+            self.params[FORCE] = force
+        if stage.measure is not None:
+            bounds = decisions.form_bounds(self.within, confirmed=confirmed) or decisions.bounds_of(self.standing)
+            note = decisions.outside(stage, plan, bounds) if bounds else None
+        question = stage.question(plan, force=force)
+        self.subject = question.subject
+        self.body = body(
+            stage.view(plan), question, digest=plan.digest, answer_by=answer_by, full_plan=full_plan, note=note
+        )
+
+    def forced(self, answers: Mapping[str, Any]) -> bool:
+        """The switch as the person left it; an answer without the form keeps where it started. Pure."""
+        return planned(self.stage).switch is not None and answers.get(FORCE, self.force) is True
+
+
+def apply_task(plan: PlanStageOperator) -> Any:
+    """The task that carries out what that task planned, of a stage in parts the mapped one. Pure."""
+    stage = planned(plan.stage)
+    said: dict[str, Any] = {"stage": stage.name, "plan": plan.kept, "approval": stage.tasks.approve}
+    if not isinstance(stage, PartedStage):
+        return ApplyStageOperator(task_id=stage.tasks.apply, **said)
+    mapped = ApplyPartsOperator.partial(task_id=stage.tasks.apply, map_index_template=LOT_LABEL, **said)
+    return mapped.expand(lot=plan.output)
+
+
+class ApplyStageOperator(OmnigraphOperator):
+    """Checks the approval itself, carries out the plan, returns the stage's report.
+
+    :param stage: name of the stage.
+    :param plan: name of the kept plan that was shown (templated).
+    :param approval: id of the approval task.
+    """
+
+    operator_extra_links = ASKED
+    template_fields: Sequence[str] = ("graph", "plan")
+
+    def __init__(self, *, stage: str, plan: Any, approval: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stage = planned(stage).name
+        self.plan = plan
+        self.approval = approval
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        stage = planned(self.stage)
+        plan = kept_plan(context, graph, stage.plan_type, self.plan)
+        decision = approved(context, graph.storage, self.approval, plan.digest, what=stage.name)
+        with audited(graph, stage.name, decision) as work:
+            report = self._carried_out(graph, plan)
+            if report is None:
+                report = stage.apply(graph, plan, Lines(self.log.info), force=decision.force)
+            outcome = stage.outcome(report)
+            graph.run.notes(report)
+            graph.run.notes(outcome)
+            work.ends(AuditEvent.APPLIED if outcome.applied else AuditEvent.FAILED, outcome.detail)
+        return to_xcom(report)
+
+    def _carried_out(self, graph: Graph, plan: Any) -> Any:
+        """The report of a killed attempt of this task, if that one did the whole plan; else None. Reads."""
+        from omnigraph_ops.outcomes.task_journals import read_tasks
+
+        run = run_of(graph)
+        if run.task is None or run.task.try_number == 1:
+            return None
+        stage = planned(self.stage)
+        done = stage.report_in(read_tasks(graph.storage, run.header.run_id).results(graph.uri, self.task_id))
+        if done is None or not stage.is_carried_out(plan, done):
+            return None
+        self.log.info("A killed attempt of this task had carried it out: %s", stage.outcome(done).detail)
+        return done
+
+
+class ApplyPartsOperator(LotOperator):
+    """Carries out the approved parts of a lot, after checking the approval itself; returns a report per part.
+
+    :param stage: name of a stage that is carried out in parts: `cleanup`.
+    :param lot: the parts (templated).
+    :param plan: name of the kept plan that was shown (templated).
+    :param approval: id of the approval task.
+    """
+
+    operator_extra_links = ASKED
+    template_fields: Sequence[str] = (*LotOperator.template_fields, "plan")
+
+    def __init__(self, *, stage: str, plan: Any, approval: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.stage = planned(stage).name
+        self.plan = plan
+        self.approval = approval
+
+    def run_stage(self, graph: Graph, context: Context) -> list[Any]:
+        stage = planned(self.stage)
+        self._approved, self._done = kept_plan(context, graph, stage.plan_type, self.plan), list[Any]()
+        what = f"{stage.name} of {self.label}"
+        decision = approved(context, graph.storage, self.approval, self._approved.digest, what=what)
+        with audited(graph, stage.name, decision) as work:
+            rows = super().run_stage(graph, context)
+            work.ends(AuditEvent.APPLIED, work.told)
+        return rows
+
+    def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
+        stage = planned(self.stage)
+        assert isinstance(stage, PartedStage), "no other stage is given to this operator"
+        report = stage.apply_part(graph, self._approved, table_key)
+        self._done.append(report)
+        joined = stage.joined(self._done)
+        graph.run.notes(joined)
+        graph.run.notes(stage.outcome(joined))
+        if failures := stage.failures(report):
+            raise StorageError("; ".join(failures))
+        return to_xcom(report)
