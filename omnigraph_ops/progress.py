@@ -107,6 +107,6 @@ class Meter:
     def add(self, amount: int) -> None:
         """Note that so much more is done; nothing is told of a piece without size. Tells the progress."""
         with self._lock:
-            self._done += amount
-            if self._total:
-                self._progress.at(self._what, min(self._done, self._total), self._total, self._unit)
+            told, self._done = self._done, min(self._done + amount, self._total)
+            if self._done > told:
+                self._progress.at(self._what, self._done, self._total, self._unit)

@@ -13,12 +13,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    TypeAdapter,
     ValidationError,
     WithJsonSchema,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.quantities import DURATION, duration, parse_bytes, parse_duration
@@ -95,6 +93,8 @@ class RequestField:
     name: str
     info: FieldInfo
     option: Option
+    default: Any
+    """As JSON has it: `7d`; None when there is none."""
 
     @property
     def kinds(self) -> tuple[Any, ...]:
@@ -120,19 +120,9 @@ class RequestField:
         return get_origin(self.info.annotation) is tuple
 
     @property
-    def plain_default(self) -> Any:
-        """The default as JSON has it: `7d`. Pure."""
-        default = self.info.get_default(call_default_factory=True)
-        if default is PydanticUndefined or default is None:
-            return None
-        kind: Any = Annotated[self.info.annotation, None, *self.info.metadata]
-        return TypeAdapter(kind).dump_python(default, mode="json")
-
-    @property
     def default_text(self) -> str:
         """The default for a person, empty when there is none. Pure."""
-        plain = self.plain_default
-        return "" if plain is None or plain is False or plain == [] else str(plain)
+        return "" if self.default is None or self.default is False or self.default == [] else str(self.default)
 
     @property
     def help(self) -> str:
@@ -141,9 +131,10 @@ class RequestField:
 
 def fields_of(request: type[Request]) -> Iterator[RequestField]:
     """The fields of a request in the order in which they are written. Pure."""
+    defaults = request.model_construct().model_dump(mode="json")
     for name, info in request.model_fields.items():
         option = next((found for found in info.metadata if isinstance(found, Option)), Option())
-        yield RequestField(name, info, option)
+        yield RequestField(name, info, option, defaults.get(name))
 
 
 def build(request: type[Q], values: dict[str, Any], spelled: Callable[[str], str] = str) -> Q:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +72,6 @@ def verb(
 
     def declare(run: Run) -> click.Command:
         @together(*shared)
-        @functools.wraps(run)
         def parsed(**values: Any) -> Parsed:
             return Parsed(name, values, run)
 

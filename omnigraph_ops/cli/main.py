@@ -50,7 +50,8 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
 
 def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
     from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
-    from omnigraph_ops.cli.parsing import call_of, parse
+    from omnigraph_ops.cli.call import Call
+    from omnigraph_ops.cli.parsing import parse
     from omnigraph_ops.config.reference import misspelled_settings
 
     if argv is None and COMPLETE in os.environ:
@@ -64,7 +65,7 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
     from omnigraph_ops.cli.recording import recorded
 
     signals.imported()
-    call = call_of(parsed, signals)
+    call = Call(verb=parsed.verb, options=parsed.options, signals=signals)
     try:
         return recorded(call, parsed.run)
     finally:

@@ -87,9 +87,9 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def flag(name: str, text: str, *more: str) -> Callable[[F], F]:
+def flag(name: str, text: str) -> Callable[[F], F]:
     """A switch that is off by default."""
-    return click.option(f"--{name}", *more, is_flag=True, help=text)
+    return click.option(f"--{name}", is_flag=True, help=text)
 
 
 OUTPUT = together(
@@ -108,8 +108,8 @@ OTHER_ADDRESSES = together(
 TABLES = click.option(
     "--table", "tables", metavar="KEY", multiple=True, help="Only this table, as in node:Person; may be repeated."
 )
-YES = click.option("--yes", is_flag=True, help="Consent for a graph that is not on this machine.")
 CONFIRM = "Consent"
+YES = click.option("--yes", is_flag=True, help="Consent for a graph that is not on this machine.", panel=CONFIRM)
 
 
 def fence(text: str) -> Callable[[F], F]:

@@ -31,6 +31,7 @@ def about_quarantine(call: Call) -> int | None:
 
 
 def _act(call: Call) -> int:
+    from omnigraph_ops.outcomes.of_reports import of_quarantine
     from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
     from omnigraph_ops.stages.orphans.view import quarantine_view, quarantines_view
 
@@ -53,6 +54,6 @@ def _act(call: Call) -> int:
         call.tell("orphans --purge is destructive — rerun with --confirm")
         report = preview_quarantine(graph, said["purge"])
     call.emit(report, quarantine_view(report))
-    if report.failed:
-        raise OpsError(f"{len(report.failed)} file(s) of the quarantine stay in it; see their reasons")
+    if problem := of_quarantine(report).problem:
+        raise OpsError(problem)
     return 0

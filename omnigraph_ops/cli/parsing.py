@@ -11,8 +11,6 @@ from click.exceptions import Exit, MissingParameter, NoArgsIsHelpError
 
 from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import PROGRAM, Parsed, cli
-from omnigraph_ops.cli.call import Call
-from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.errors import UsageError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
@@ -25,7 +23,6 @@ def parse(argv: Sequence[str] | None) -> Parsed | int:
         UsageError: it does not hold together; nothing was read.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    context: click.Context | None = None
     try:
         with cli.make_context(PROGRAM, words) as context:
             found = cli.invoke(context)
@@ -47,8 +44,3 @@ def _message(error: click.ClickException) -> str:
     if isinstance(error, MissingParameter) or not isinstance(error, click.BadParameter) or error.param is None:
         return _EXTRA.sub(r"too many arguments: \1", error.format_message().rstrip("."))
     return f"{max(error.param.opts, key=len)}: {error.message}"
-
-
-def call_of(parsed: Parsed, signals: Signals) -> Call:
-    """The call of a parsed verb. Pure."""
-    return Call(verb=parsed.verb, options=parsed.options, signals=signals)

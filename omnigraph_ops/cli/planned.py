@@ -14,7 +14,7 @@ from omnigraph_ops.cli.app import Instead, verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.fencing import fence_of, fence_seconds
-from omnigraph_ops.cli.options import CONFIRM, PATH, fence, flag
+from omnigraph_ops.cli.options import CONFIRM, PATH, YES, fence, flag
 from omnigraph_ops.cli.requests import given, request_of, request_options, undecided, words_of
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
@@ -49,7 +49,7 @@ def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
         )
     options += [
         click.option("--confirm", is_flag=True, help="Carry out the plan.", panel=CONFIRM),
-        click.option("--yes", is_flag=True, help="Consent for a graph that is not on this machine.", panel=CONFIRM),
+        YES,
         click.option(
             "--save-plan",
             type=PATH,

@@ -156,6 +156,6 @@ def words_of(request: Request) -> list[str]:
             words.append(option)
         elif isinstance(value, list):
             words += [word for item in value for word in (option, str(item))]
-        elif value is not None and value is not False and (field.option.decides or value != field.plain_default):
+        elif value is not None and value is not False and (field.option.decides or value != field.default):
             words += [option, str(value)]
     return words

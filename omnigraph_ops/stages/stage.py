@@ -25,7 +25,6 @@ else:
     P = TypeVar("P")
 R = TypeVar("R")
 """The report of a stage."""
-Tell = Progress
 
 
 class Effect(StrEnum):
@@ -100,7 +99,7 @@ class RunStage(Stage[Q, R]):
     """A stage that nobody has to approve."""
 
     @abstractmethod
-    def run(self, graph: Graph, request: Q, tell: Tell) -> R:
+    def run(self, graph: Graph, request: Q, tell: Progress) -> R:
         """Do it; returns the report."""
 
     def settings(self, request: Q, settings: Settings) -> Settings:
@@ -143,14 +142,14 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     """Whether a preview is kept in the graph, so that `--plan DIGEST` finds it."""
 
     @abstractmethod
-    def plan(self, graph: Graph, request: Q, tell: Tell) -> P:
+    def plan(self, graph: Graph, request: Q, tell: Progress) -> P:
         """What it would do. Reads."""
 
     def check_ready(self, graph: Graph) -> None:
         """Raise `OpsError` if no plan could be applied here, for want of something outside of the graph. Reads."""
 
     @abstractmethod
-    def apply(self, graph: Graph, plan: P, tell: Tell, *, force: bool = False) -> R:
+    def apply(self, graph: Graph, plan: P, tell: Progress, *, force: bool = False) -> R:
         """Carry out the plan unchanged, after checking its preconditions again.
 
         Args:

@@ -103,13 +103,12 @@ def stage_params(stage: AnyPlanned) -> dict[str, Param]:
 def request_params(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> dict[str, Param]:
     """A param for every field of the stage's request that a form offers. Pure."""
     schema = stage.request.model_json_schema()
-    defaults = stage.request.model_construct().model_dump(mode="json")
     shown = {field.name: field for field in stage.form}
     return {
         field.name: _param(
             shown.get(field.name, FormField(name=field.name)),
             _plain(schema["properties"][field.name], schema.get("$defs", {})),
-            default=defaults[field.name],
+            default=field.default,
             help=field.help,
             section=field.option.section,
         )

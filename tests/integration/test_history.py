@@ -16,7 +16,7 @@ import pytest
 
 from omnigraph_ops.cli.app import Parsed
 from omnigraph_ops.cli.call import Call
-from omnigraph_ops.cli.parsing import call_of, parse
+from omnigraph_ops.cli.parsing import parse
 from omnigraph_ops.cli.signals import Signals
 from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import OpsError, StorageError
@@ -388,7 +388,7 @@ def test_which_calls_write(monkeypatch: pytest.MonkeyPatch) -> None:
     def call(text: str) -> bool:
         parsed = parse(text.split())
         assert isinstance(parsed, Parsed)
-        call = call_of(parsed, Signals(own_process=False))
+        call = Call(verb=parsed.verb, options=parsed.options, signals=Signals(own_process=False))
         with contextlib.suppress(OpsError, Opened):
             parsed.run(call)
         return call.writes

@@ -10,8 +10,9 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.history import Work
 from omnigraph_ops.models.runs import Outcome, Unit
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Positive, Request
-from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds
 from omnigraph_ops.views.question import sealed_facts
 from omnigraph_ops.views.view import Question, Section, View
 
@@ -63,7 +64,7 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
     form = (FormField(name="label", title="Label of the markers"),)
     button = "Shelve markers"
 
-    def plan(self, graph: Graph, request: ShelveRequest, tell: Tell) -> ShelvePlan:
+    def plan(self, graph: Graph, request: ShelveRequest, tell: Progress) -> ShelvePlan:
         """Name the markers. Reads."""
         now = now_us()
         return sealed.seal(
@@ -76,7 +77,7 @@ class Shelve(PlannedStage[ShelveRequest, ShelvePlan, ShelveReport]):
             )
         )
 
-    def apply(self, graph: Graph, plan: ShelvePlan, tell: Tell, *, force: bool = False) -> ShelveReport:
+    def apply(self, graph: Graph, plan: ShelvePlan, tell: Progress, *, force: bool = False) -> ShelveReport:
         """Write the markers. Writes."""
         sealed.verify(plan, uri=graph.uri, consequence=self.unharmed)
         unit = Unit(name="the shelf", stage=self.name, digest=plan.digest)

@@ -30,6 +30,8 @@ def test_a_line_has_bytes_rate_and_time_left_and_comes_every_few_seconds(clock: 
     assert len(said) == 1
     meter.add(2047)
     assert said[-1] == "copying: 4.0 KiB of 4.0 KiB, 455 B/s"
+    meter.add(1)
+    assert len(said) == 2, "what is more than was estimated is not told"
 
 
 def test_what_has_no_size_is_not_told(clock: list[float]) -> None:

@@ -17,10 +17,11 @@ from omnigraph_ops.models import (
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_cleanup
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, Measure, PartedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PartedStage, TaskIds
 from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
@@ -57,13 +58,13 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     button = "Clean up versions"
     age = duration(SHORTEST_AGE_SECONDS)
 
-    def plan(self, graph: Graph, request: CleanupRequest, tell: Tell) -> CleanupPlan:
+    def plan(self, graph: Graph, request: CleanupRequest, tell: Progress) -> CleanupPlan:
         """Which versions go, and what holds the others. Reads."""
         from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 
         return plan_cleanup(graph, request.policy, tables=request.tables)
 
-    def apply(self, graph: Graph, plan: CleanupPlan, tell: Tell, *, force: bool = False) -> CleanupReport:
+    def apply(self, graph: Graph, plan: CleanupPlan, tell: Progress, *, force: bool = False) -> CleanupReport:
         """Remove exactly the planned versions and forks. Destroys."""
         from omnigraph_ops.stages.cleanup.apply import cleanup_all
 

@@ -9,9 +9,10 @@ from omnigraph_ops.models import DriftFinding
 from omnigraph_ops.models.retention import RowBounds, RowRetentionPlan, RowRetentionReport
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_rows
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, TaskIds
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         FormField(name="max_rows", title="At most so many rows of a table"),
     )
 
-    def plan(self, graph: Graph, request: ExpireRowsRequest, tell: Tell) -> RowRetentionPlan:
+    def plan(self, graph: Graph, request: ExpireRowsRequest, tell: Progress) -> RowRetentionPlan:
         """Which rows expire; with an engine named, also for what that release can delete. Reads."""
         from omnigraph_ops.stages.expire_rows.apply import engine_of
         from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
@@ -55,7 +56,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
             engine=engine_of(graph, None) if graph.settings.engine else None,
         )
 
-    def apply(self, graph: Graph, plan: RowRetentionPlan, tell: Tell, *, force: bool = False) -> RowRetentionReport:
+    def apply(self, graph: Graph, plan: RowRetentionPlan, tell: Progress, *, force: bool = False) -> RowRetentionReport:
         """Delete the planned rows that are still below the cuts. Destroys rows."""
         from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 

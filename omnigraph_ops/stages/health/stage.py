@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.models import HealthReport
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Request, Tables
 from omnigraph_ops.stages.health.view import health_view
-from omnigraph_ops.stages.stage import Effect, RunStage, Tell
+from omnigraph_ops.stages.stage import Effect, RunStage
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Health(RunStage[HealthRequest, HealthReport]):
     )
     request = HealthRequest
 
-    def run(self, graph: Graph, request: HealthRequest, tell: Tell) -> HealthReport:
+    def run(self, graph: Graph, request: HealthRequest, tell: Progress) -> HealthReport:
         """Score. Reads."""
         from omnigraph_ops.stages.health.read import health
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.models import OptimizePlan, OptimizeReport
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.request import OptimizeRequest, PlanRequest
 from omnigraph_ops.stages.optimize.view import plan_view, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, RunStage, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, RunStage
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
     def settings(self, request: PlanRequest, settings: Settings) -> Settings:
         return request.settings(settings)
 
-    def run(self, graph: Graph, request: PlanRequest, tell: Tell) -> OptimizePlan:
+    def run(self, graph: Graph, request: PlanRequest, tell: Progress) -> OptimizePlan:
         """Plan. Reads."""
         from omnigraph_ops.stages.optimize.run import plan_optimize
 
@@ -55,7 +56,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     def settings(self, request: OptimizeRequest, settings: Settings) -> Settings:
         return request.settings(settings)
 
-    def run(self, graph: Graph, request: OptimizeRequest, tell: Tell) -> OptimizeReport:
+    def run(self, graph: Graph, request: OptimizeRequest, tell: Progress) -> OptimizeReport:
         """Optimize every table that the request names, then the internal tables. Writes."""
         from omnigraph_ops.stages.optimize.run import optimize_all
 

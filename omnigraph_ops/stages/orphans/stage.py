@@ -10,10 +10,11 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import DriftFinding, OrphanFile, OrphansPlan, OrphansReport
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_orphans
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     button = "Remove orphans"
     age = duration(SAFE_AGE_SECONDS)
 
-    def plan(self, graph: Graph, request: OrphansRequest, tell: Tell) -> OrphansPlan:
+    def plan(self, graph: Graph, request: OrphansRequest, tell: Progress) -> OrphansPlan:
         """Which files go, by a listing of the store or an inventory of it. Reads."""
         from omnigraph_ops.stages.orphans.plan import plan_orphans
 
@@ -59,7 +60,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             progress=tell,
         )
 
-    def apply(self, graph: Graph, plan: OrphansPlan, tell: Tell, *, force: bool = False) -> OrphansReport:
+    def apply(self, graph: Graph, plan: OrphansPlan, tell: Progress, *, force: bool = False) -> OrphansReport:
         """Delete the planned files that still nothing refers to, or move them to quarantine. Destroys."""
         from omnigraph_ops.stages.orphans.apply import apply_orphans
 

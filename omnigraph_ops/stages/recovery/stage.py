@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from omnigraph_ops.models import CheckReport, RecoverReport
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.recovery.view import check_view, recover_view
-from omnigraph_ops.stages.stage import Effect, RunStage, Tell
+from omnigraph_ops.stages.stage import Effect, RunStage
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Check(RunStage[CheckRequest, CheckReport]):
     )
     request = CheckRequest
 
-    def run(self, graph: Graph, request: CheckRequest, tell: Tell) -> CheckReport:
+    def run(self, graph: Graph, request: CheckRequest, tell: Progress) -> CheckReport:
         """Look. Reads."""
         from omnigraph_ops.stages.recovery.check import check
 
@@ -57,7 +58,7 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
     summary = "Finish single-table optimize runs that a crash left behind, the engine's or ours."
     request = RecoverRequest
 
-    def run(self, graph: Graph, request: RecoverRequest, tell: Tell) -> RecoverReport:
+    def run(self, graph: Graph, request: RecoverRequest, tell: Progress) -> RecoverReport:
         """Finish, or roll back. Publishes."""
         from omnigraph_ops.stages.recovery.recover import recover
 

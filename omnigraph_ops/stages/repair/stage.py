@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from omnigraph_ops.models import Classification, DriftFinding, RepairPreview, RepairReport, RepairRow
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_repair
+from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.repair.request import RepairRequest
 from omnigraph_ops.stages.repair.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Switch, TaskIds, Tell
+from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Switch, TaskIds
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -39,13 +40,13 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     form = (FormField(name="evidence", title="Evidence of a repair", default="sample"),)
     button = "Repair drift"
 
-    def plan(self, graph: Graph, request: RepairRequest, tell: Tell) -> RepairPreview:
+    def plan(self, graph: Graph, request: RepairRequest, tell: Progress) -> RepairPreview:
         """Which tables are drifted, with evidence. Reads."""
         from omnigraph_ops.stages.repair.run import preview_repair
 
         return preview_repair(graph, tables=request.tables, evidence=request.evidence)
 
-    def apply(self, graph: Graph, plan: RepairPreview, tell: Tell, *, force: bool = False) -> RepairReport:
+    def apply(self, graph: Graph, plan: RepairPreview, tell: Progress, *, force: bool = False) -> RepairReport:
         """Publish in one graph commit. Publishes."""
         from omnigraph_ops.stages.repair.run import apply_repair
 
