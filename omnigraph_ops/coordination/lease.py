@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 _POLL_SECONDS = 0.05
+_POLL_OWN_SECONDS = 0.5
+"""Where the holder is a thread of this process, which wakes the next one."""
 _READ_ATTEMPTS = 5
 _BEYOND_TTL_SECONDS = 5.0
 _CLOCK_BOUND_SECONDS = 300.0
@@ -180,12 +182,45 @@ def committer_lease(
     """
     refuse_unsafe_store(storage)
     deadline = _clock() + wait_seconds
+    turns = _turns_of(storage.root, place.path)
     while (keeper := _try(storage, place, purpose, ttl_seconds, deadline)) is None:
-        (pause or time.sleep)(_POLL_SECONDS)
-    try:
-        yield keeper
-    finally:
-        keeper.release()
+        turns.wait(pause or time.sleep)
+    with turns.taken():
+        try:
+            yield keeper
+        finally:
+            keeper.release()
+
+
+class _Turns:
+    """The threads of this process that want one lease: they wake each other, so that they need not poll the store."""
+
+    def __init__(self) -> None:
+        self._left = threading.Condition()
+        self._holders = 0
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """A thread of this process holds the lease for the block, and then wakes the next one."""
+        with self._left:
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._left:
+                self._holders -= 1
+                self._left.notify()
+
+    def wait(self, pause: Callable[[float], None]) -> None:
+        """Wait for a moment; whatever `pause` raises ends the waiting."""
+        with self._left:
+            woken = bool(self._holders) and self._left.wait(_POLL_OWN_SECONDS)
+        pause(0.0 if woken else _POLL_SECONDS)
+
+
+@functools.cache
+def _turns_of(root: str, path: str) -> _Turns:
+    return _Turns()
 
 
 def committer_turn(

@@ -62,7 +62,10 @@ class RunContext:
 # Compared by identity, and without a repr: what it is reached with holds secrets.
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Graph:
-    """One graph at one place, as one run sees it. Every read is fresh; nothing is cached but the accepted catalog."""
+    """One graph at one place, as one run sees it.
+
+    Every read is of the newest version; only the accepted catalog is kept, and rows of fragments, which never change.
+    """
 
     context: GraphContext
     format: StampFormat
@@ -128,7 +131,7 @@ class Graph:
     def decode(self, manifest: Dataset, branch: str | None, *, tables: Collection[str] | None = None) -> BranchState:
         """The state in an open graph manifest, of all tables or of some keys; raises `CorruptGraph`. Reads."""
         with lance_errors(f"read the graph manifest of {self.uri}"):
-            rows = manifest.to_table()
+            rows = self.context.manifest_rows.of(manifest)
         if tables is not None:
             rows = self.format.about(rows, tables)
         return self.format.decode(self.context, rows, branch, manifest.version)

@@ -181,5 +181,5 @@ def _landed(
     lineage: Lineage,
 ) -> bool:
     with lance_errors(f"read the graph manifest of {graph.uri}"):
-        rows = manifest.to_table()
+        rows = graph.context.manifest_rows.of(manifest)
     return graph.format.has_published(rows, updates, lineage)

@@ -8,7 +8,7 @@ pylance 8.0.1, 9.0.0, 10.0.0, 11.0.0 and 13.0.0, in builds and folds alike.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, re
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of
 from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.lance.fragment_rows import FragmentRows
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, LanceGateway
 from omnigraph_ops.storage.location import GraphLocation, StoreAccess
 from omnigraph_ops.storage.store import Storage
@@ -140,6 +141,8 @@ class GraphContext:
     lance: LanceGateway
     access: StoreAccess
     """How its store is reached, and other places that it is copied to."""
+    manifest_rows: FragmentRows = field(default_factory=FragmentRows)
+    """The graph manifest as this process reads it."""
 
 
 class StampFormat(Protocol):

@@ -44,7 +44,7 @@ def dead_pid() -> int:
 def bury_holders(storage: Storage) -> None:
     """Make every lease and every hold of a running rewrite look like one of a process killed on this machine."""
     for stored in list(below_folder(storage, MAINTENANCE_DIR)):
-        held = stored.path.startswith(f"{HOLDS_DIR}/") and not stored.is_folder
+        held = stored.path.startswith(f"{HOLDS_DIR}/") and stored.path.endswith(".json")
         if is_lease(stored.path) or held:
             document = json.loads(storage.read(stored.path))
             if held and document["kind"] != HoldKind.PLAN:

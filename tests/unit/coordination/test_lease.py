@@ -236,3 +236,44 @@ def test_the_working_holder_is_named_until_it_is_released_gone_or_long_silent(
 
 def test_many_waiters_for_a_dead_holder_never_become_two(tmp_path: Path) -> None:
     assert most_holders(lambda: Storage(str(tmp_path)), waiters=8, rounds=10) == [1] * 10
+
+
+def test_threads_of_one_process_wake_each_other_instead_of_polling(storage: Storage) -> None:
+    reads, turns = [0], list[int]()
+    count, real = threading.Lock(), storage.read
+
+    class Counting(Storage):
+        def read(self, path: str) -> bytes:
+            with count:
+                reads[0] += 1
+            return real(path)
+
+    watched = Counting(storage.root)
+
+    def turn() -> None:
+        with committer_lease(watched, purpose="turn", ttl_seconds=30, wait_seconds=60) as keeper:
+            turns.append(keeper.number)
+            time.sleep(0.15)
+
+    threads = [threading.Thread(target=turn) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(turns) == list(range(1, 9))
+    assert reads[0] < 120, "polling every 50 ms, all of them would read for 1.2 s"
+
+
+def test_whoever_waits_in_the_same_process_can_be_stopped(storage: Storage) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(seconds: float) -> None:
+        raise Stop
+
+    with (
+        committer_lease(storage, purpose="long", ttl_seconds=30, wait_seconds=0),
+        pytest.raises(Stop),
+        committer_lease(storage, purpose="next", ttl_seconds=30, wait_seconds=60, pause=stop),
+    ):
+        pass

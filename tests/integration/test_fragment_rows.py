@@ -1,0 +1,95 @@
+"""The rows of a dataset that is read after every commit are those that Lance reads, however it changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.lance.fragment_rows import FragmentRows
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    path = str(tmp_path / "rows.lance")
+    for start in (0, 10, 20):
+        lance.write_dataset(numbers(start), path, mode="append" if start else "create", enable_stable_row_ids=True)
+    return path
+
+
+def numbers(start: int, count: int = 10) -> pa.Table:
+    return pa.table({"n": range(start, start + count), "text": [f"t{n}" for n in range(start, start + count)]})
+
+
+def same(rows: FragmentRows, dataset: lance.LanceDataset) -> bool:
+    found = rows.of(dataset)
+    return bool(found.equals(dataset.to_table().combine_chunks()) and found.schema == dataset.schema)
+
+
+def test_it_follows_appends_deletes_updates_merges_and_compaction(place: str) -> None:
+    rows, dataset = FragmentRows(), lance.dataset(place)
+    assert same(rows, dataset)
+    lance.write_dataset(numbers(30), dataset, mode="append")
+    assert same(rows, lance.dataset(place))
+    dataset = lance.dataset(place)
+    dataset.delete("n = 12")
+    assert same(rows, dataset)
+    dataset.delete("n < 10")
+    assert same(rows, dataset), "a fragment without rows"
+    dataset.update({"text": "'new'"}, where="n = 13")
+    assert same(rows, dataset)
+    merge = dataset.merge_insert(["n"]).when_matched_update_all().when_not_matched_insert_all()
+    merge.execute(pa.table({"n": [14, 99], "text": ["x", "y"]}))
+    assert same(rows, dataset)
+    dataset.optimize.compact_files()
+    assert same(rows, dataset)
+    dataset.add_columns({"more": "n * 2"})
+    assert same(rows, dataset)
+
+
+def test_another_row_deleted_after_a_restore_is_another_fragment(place: str) -> None:
+    rows, dataset = FragmentRows(), lance.dataset(place)
+    before = dataset.version
+    dataset.delete("n = 12")
+    assert same(rows, dataset)
+    lance.dataset(place, version=before).restore()
+    dataset = lance.dataset(place)
+    dataset.delete("n = 13")
+    assert same(rows, dataset)
+
+
+def test_branches_take_turns_with_main(place: str) -> None:
+    rows, dataset = FragmentRows(), lance.dataset(place)
+    branch = dataset.create_branch("b")
+    lance.write_dataset(numbers(100), branch, mode="append")
+    lance.write_dataset(numbers(200), dataset, mode="append")
+    for _ in range(2):
+        assert same(rows, lance.dataset(place).checkout_version(("b", None)))
+        assert same(rows, lance.dataset(place))
+
+
+def test_a_dataset_without_rows(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(numbers(0, 0), str(tmp_path / "none.lance"))
+    assert same(FragmentRows(), dataset)
+
+
+def test_each_fragment_is_read_once(place: str) -> None:
+    rows, dataset = FragmentRows(), lance.dataset(place)
+    assert same(rows, dataset)
+    read = list(Path(place, "data").iterdir())
+    lance.write_dataset(numbers(30), dataset, mode="append")
+    expected = lance.dataset(place).to_table()
+    for file in read:
+        file.unlink()
+    assert rows.of(lance.dataset(place)).equals(expected)
+
+
+def test_many_bytes_are_not_kept(place: str) -> None:
+    rows = FragmentRows(most_bytes=10)
+    assert same(rows, lance.dataset(place))
+    for file in Path(place, "data").iterdir():
+        file.unlink()
+    with pytest.raises(pa.ArrowInvalid):
+        rows.of(lance.dataset(place))
