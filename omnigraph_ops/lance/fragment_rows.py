@@ -22,6 +22,8 @@ class _Kept:
     by_fragment: Mapping[Hashable, pa.Table] = field(default_factory=dict)
     rows: pa.Table | None = None
     """Those of all fragments, one after the other."""
+    version: int | None = None
+    """Of the main chain, where that is what was read."""
 
 
 class FragmentRows:
@@ -32,10 +34,16 @@ class FragmentRows:
         """Larger datasets are read anew each time."""
         self._kept = _Kept(pa.schema([]))
 
-    def of(self, dataset: Dataset) -> pa.Table:
-        """The rows of the version that is open, in its order. Reads the fragments that the last call did not see."""
+    def of(self, dataset: Dataset, *, of_main: bool = False) -> pa.Table:
+        """The rows of the version that is open, in its order. Reads the fragments that the last call did not see.
+
+        Args:
+            of_main: it is a version of the main chain, whose number no other ever gets. A branch may be made anew.
+        """
+        kept, version = self._kept, int(dataset.version) if of_main else None
+        if kept.rows is not None and version is not None and kept.version == version:
+            return kept.rows
         fragments = {_files(f.metadata): f for f in dataset.get_fragments()}
-        kept = self._kept
         if kept.schema != dataset.schema:
             kept = _Kept(dataset.schema)
         if kept.rows is not None and list(kept.by_fragment) == list(fragments):
@@ -45,7 +53,9 @@ class FragmentRows:
         found = {**kept.by_fragment, **{key: read[f.fragment_id] for key, f in new.items()}}
         by_fragment = {key: found[key] for key in fragments}
         rows = pa.concat_tables([kept.schema.empty_table(), *by_fragment.values()]).combine_chunks()
-        self._kept = _Kept(kept.schema, by_fragment, rows) if rows.nbytes <= self._most_bytes else _Kept(kept.schema)
+        self._kept = (
+            _Kept(kept.schema, by_fragment, rows, version) if rows.nbytes <= self._most_bytes else _Kept(kept.schema)
+        )
         return rows
 
 

@@ -6,19 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import landing
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.pace import Patience
+from omnigraph_ops.coordination.window import Window
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.lance.commits import RewriteChange
+from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_internal, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK
 from tests.support.kills import AFTER, BEFORE, kill_at
-from tests.support.writers import write
+from tests.support.writers import copies, write
 
 TABLE = "node:Doc"
 DRIFTED = "node:Person"
+TOGETHER = ("node:Person", "edge:Knows")
 # Fewer tables to look at after each kill, where the kind of index does not matter.
 LEAN = DemoSpec(node_types=1, loads=3, rows=12, deletes=2, updates=3, lazy_branches=1, written_branches=1)
 SPEC = DemoSpec(loads=3, rows=12, deletes=2, updates=3, lazy_branches=1, written_branches=1)
@@ -75,6 +82,28 @@ def _recover(graph: Graph) -> object:
     return recover(graph, grace_seconds=0)
 
 
+def _optimize_together(graph: Graph) -> object:
+    """What threads do whose windows wait for the same turn, in one thread: the same calls every time."""
+    seats = []
+    for key in TOGETHER:
+        (entry,) = select_entries(graph, graph.state(), (key,))
+        pinned = graph.open_pinned(entry)
+        change = RewriteChange(results=tuple(execute_task(pinned, t.payload) for t in plan_tasks(pinned, 1 << 20)))
+        window = Window.open(graph, entry, "rewrite")
+        drafts = window.draft([change])
+        seats.append(landing._Seat(window=window, changes=[change], drafts=drafts, patience=Patience(graph)))
+    with committer_turn(graph, "together") as keeper:
+        landing._share_turn(seats, keeper)
+    assert [seat.error for seat in seats if seat.error] == []
+    return seats
+
+
+def _load_more(graph: Graph) -> None:
+    for key in TOGETHER:
+        for load in range(2):
+            write(graph, key, copies(f"more-{load}-"))
+
+
 def _crashed(call: str, mode: str) -> Callable[[Graph], None]:
     return lambda graph: kill_at(graph, _optimize_people, call, mode)
 
@@ -90,6 +119,7 @@ SCENARIOS = (
         settings=QUICK.model_copy(update={"small_table_bytes": 0}),
     ),
     Scenario(name="build", run=_optimize_people, spec=replace(LEAN, index_after_load=0)),
+    Scenario(name="together", run=_optimize_together, prepare=_load_more),
     Scenario(name="repair", run=_repair, spec=replace(LEAN, drift_tables=(DRIFTED, "edge:Knows")), again=_repair),
     Scenario(name="recover-moved", run=_recover, prepare=_crashed("merge_insert", BEFORE)),
     Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("put", BEFORE)),

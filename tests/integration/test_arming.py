@@ -14,7 +14,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import pace, window
-from omnigraph_ops.coordination.window import land
+from omnigraph_ops.coordination.landing import land
 from omnigraph_ops.errors import CorruptGraph, DriftFound, LeaseHeld, OutcomeUnknown, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
@@ -172,7 +172,7 @@ def test_a_writer_in_its_own_window_costs_a_moment_and_no_work(
         waits.append(seconds)
         graph.storage.delete(sidecar_path(FOREIGN))
 
-    monkeypatch.setattr(window.time, "sleep", ends)
+    monkeypatch.setattr("time.sleep", ends)
     optimize_table(graph, PERSON)
     assert (built, waits) == (["once"], [0.1])
     assert_pins_are_heads(graph)
@@ -275,7 +275,7 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(window._Window, "_finish", lambda *_: killed())
+        patch.setattr(window.Window, "finish", lambda *_, **__: killed())
         with pytest.raises(Killed):
             land(graph, before, [NOTHING], unit="config")
     assert not sidecar_names(graph.storage)
@@ -319,19 +319,19 @@ def test_a_rewrite_that_lost_something_is_not_committed(
 
 _STOPPED = """
 import sys
-from omnigraph_ops.coordination import pace, window
+from omnigraph_ops.coordination import landing, pace, window
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.config.settings import Settings
-real = window._Window._is_covered
-def covered(self, keeper):
+real = window.Window._is_covered
+def covered(*arguments):
     print("armed", flush=True)
     sys.stdin.readline()
-    return real(self, keeper)
-window._Window._is_covered = covered
+    return real(*arguments)
+window.Window._is_covered = covered
 graph = open_graph(sys.argv[1], Settings(lease_ttl_seconds=1))
 try:
-    window.land(graph, graph.published(sys.argv[2]), [ConfigRemoval(keys=("none",))], unit="config")
+    landing.land(graph, graph.published(sys.argv[2]), [ConfigRemoval(keys=("none",))], unit="config")
     print("landed", flush=True)
 except Exception as error:
     print(type(error).__name__, flush=True)
@@ -388,7 +388,7 @@ def once_armed(
 
 def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Right after the first commit of a table something happens, once."""
-    real, left = window._Window._commit, [1]
+    real, left = window.Window._commit, [1]
 
     def committing(self: object, *args: object) -> None:
         real(self, *args)  # type: ignore[arg-type]
@@ -396,7 +396,7 @@ def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> 
             left.pop()
             act()
 
-    monkeypatch.setattr(window._Window, "_commit", committing)
+    monkeypatch.setattr(window.Window, "_commit", committing)
 
 
 def withdraw(graph: Graph) -> None:

@@ -75,6 +75,22 @@ def test_a_dataset_without_rows(tmp_path: Path) -> None:
     assert same(FragmentRows(), dataset)
 
 
+def test_a_branch_that_was_made_anew_has_other_rows_at_the_same_version(place: str) -> None:
+    rows, dataset = FragmentRows(), lance.dataset(place)
+    for start in (100, 200):
+        branch = dataset.create_branch("b")
+        lance.write_dataset(numbers(start), branch, mode="append")
+        assert same(rows, dataset.checkout_version(("b", None)))
+        dataset.branches.delete("b")
+
+
+def test_a_version_of_main_is_looked_at_once(place: str) -> None:
+    rows, dataset = FragmentRows(), lance.dataset(place)
+    assert rows.of(dataset, of_main=True) is rows.of(lance.dataset(place), of_main=True)
+    lance.write_dataset(numbers(30), dataset, mode="append")
+    assert rows.of(lance.dataset(place), of_main=True).num_rows == 40
+
+
 def test_each_fragment_is_read_once(place: str) -> None:
     rows, dataset = FragmentRows(), lance.dataset(place)
     assert same(rows, dataset)

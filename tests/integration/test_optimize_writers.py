@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.landing import land
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
-from omnigraph_ops.coordination.window import land
 from omnigraph_ops.errors import OpsError, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.commits import RewriteChange

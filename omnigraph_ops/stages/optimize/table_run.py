@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, plan_hold
+from omnigraph_ops.coordination.landing import land
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.coordination.pace import ceilings_of
 from omnigraph_ops.coordination.rewrite_journal import open_journals, rewrite_lease
 from omnigraph_ops.coordination.rewrites import Batch, Round, abandon, adopt, batches, begin, end, ready
-from omnigraph_ops.coordination.window import discard, land, refuse_missing
+from omnigraph_ops.coordination.window import discard, refuse_missing
 from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.publish import drafts_of

@@ -27,11 +27,11 @@ from typing import Protocol
 
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
+from omnigraph_ops.coordination.landing import LandedUnit
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.pace import Pause
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
 from omnigraph_ops.coordination.state import CLONES_DIR
-from omnigraph_ops.coordination.window import LandedUnit
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history

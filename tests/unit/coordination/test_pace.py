@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import pace, rewrite_journal, window
+from omnigraph_ops.coordination import pace, rewrite_journal
 from omnigraph_ops.coordination.pace import Ceilings, Ledger, Pace, admitted, next_start, pace_of
 from omnigraph_ops.coordination.state import THROTTLE_DIR
 from omnigraph_ops.errors import StorageError
@@ -180,8 +180,8 @@ def test_a_note_that_cannot_be_read_knows_nothing() -> None:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits of windows, without the waiting."""
     waits: list[float] = []
-    real = window.time.sleep
-    monkeypatch.setattr(window.time, "sleep", lambda s: (waits.append(s) if s > 0.5 else None, real(min(s, 0.01)))[1])
+    real = time.sleep
+    monkeypatch.setattr("time.sleep", lambda s: (waits.append(s) if s > 0.5 else None, real(min(s, 0.01)))[1])
     return waits
 
 

@@ -1,0 +1,274 @@
+"""Windows that wait for the committer lease at the same time share its turn: one graph commit, and each on its own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination import pace, window
+from omnigraph_ops.coordination.landing import LandedUnit, land
+from omnigraph_ops.coordination.lease import committer_lease
+from omnigraph_ops.errors import DriftFound, GraphFrozen, LeaseHeld, PublishConflict, RecoveryPending, StorageError
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
+from omnigraph_ops.lance.commits import ConfigRemoval
+from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.watch import Run, Stopped
+from tests.conftest import DemoGraph
+from tests.support.converged import assert_pins_are_heads
+from tests.support.leases import is_free
+from tests.support.rows import rows_of
+from tests.support.writers import delete_first, drift, entry_of
+
+PERSON, KNOWS, DOC = KEYS = ("node:Person", "edge:Knows", "node:Doc")
+NOTHING = ConfigRemoval(keys=("none",))
+FOREIGN = "01ARYZ6S410000000000000000"
+Came = dict[str, LandedUnit | BaseException]
+"""What came of each table."""
+
+
+@contextlib.contextmanager
+def all_waiting(graph: Graph) -> Iterator[Came]:
+    """For the block, a thread for every table waits for its turn with a drafted commit; after it they had it."""
+    came: Came = {}
+
+    def one(key: str) -> None:
+        try:
+            came[key] = land(graph, entry_of(graph, key), [NOTHING], unit="config")
+        except BaseException as error:
+            came[key] = error
+
+    folders = [f"{entry_of(graph, key).path}/_transactions" for key in KEYS]
+    count = lambda: sum(len(graph.storage.list(folder)) for folder in folders)  # noqa: E731
+    threads, drafted = [threading.Thread(target=one, args=(key,)) for key in KEYS], count() + len(KEYS)
+    with committer_lease(graph.storage, purpose="somebody else", ttl_seconds=600, wait_seconds=0):
+        for thread in threads:
+            thread.start()
+        while count() < drafted:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        yield came
+    for thread in threads:
+        thread.join(timeout=60)
+    assert sorted(came) == sorted(KEYS)
+
+
+def landed(came: Came, *keys: str) -> bool:
+    """Whether precisely these tables were committed to."""
+    return {key for key, what in came.items() if isinstance(what, LandedUnit) and what.landed == 1} == set(keys)
+
+
+def version_of(graph: Graph) -> int:
+    return int(graph.manifest().version)
+
+
+def test_all_that_wait_are_one_graph_commit(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp)
+    before, rows = version_of(graph), rows_of(graph)
+    pins = {key: entry_of(graph, key).version for key in KEYS}
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, *KEYS), came
+    assert version_of(graph) == before + 1
+    assert {key: entry_of(graph, key).version - pin for key, pin in pins.items()} == dict.fromkeys(KEYS, 1)
+    assert len({what.window.seconds for what in came.values() if isinstance(what, LandedUnit) and what.window}) == 1
+    assert_pins_are_heads(graph)
+    assert (sidecar_names(graph.storage), is_free(graph.storage), rows_of(graph)) == (frozenset(), True, rows)
+
+
+def test_a_table_that_drifted_meanwhile_keeps_no_other_away(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp)
+    with all_waiting(graph) as came:
+        drift(graph, KNOWS, delete_first())
+    assert landed(came, PERSON, DOC)
+    assert isinstance(came[KNOWS], DriftFound)
+    assert not sidecar_names(graph.storage)
+
+
+def test_a_table_that_is_frozen_keeps_no_other_away(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp)
+    freeze_graph(graph, tables=[DOC], ttl_seconds=600, reason="a copy")
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, PERSON, KNOWS)
+    assert isinstance(came[DOC], GraphFrozen)
+
+
+def test_a_graph_that_is_pending_stops_all_of_them(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    before = version_of(graph)
+    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
+    with all_waiting(graph) as came:
+        graph.storage.write(sidecar_path(FOREIGN), b"{}")
+    assert [type(what) for what in came.values()] == [RecoveryPending] * 3
+    assert (version_of(graph), sidecar_names(graph.storage)) == (before, {f"{FOREIGN}.json"})
+
+
+def once_armed(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
+    """Something happens right after our sidecar of that number was written."""
+    real, armed = window.write_sidecar, list[str]()
+
+    def writing(*arguments: Any) -> str:
+        path = real(*arguments)
+        armed.append(path)
+        if len(armed) == number:
+            act()
+        return path
+
+    monkeypatch.setattr(window, "write_sidecar", writing)
+
+
+def test_whoever_arms_between_two_of_them_stops_the_second_and_those_after_it(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    before = version_of(graph)
+    monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
+    once_armed(monkeypatch, 2, lambda: graph.storage.write(sidecar_path(FOREIGN), b"{}"))
+    with all_waiting(graph) as came:
+        pass
+    done = [key for key, what in came.items() if isinstance(what, LandedUnit)]
+    assert (len(done), landed(came, *done)) == (1, True), "what was committed is published"
+    assert sum(isinstance(what, RecoveryPending) for what in came.values()) == 2
+    assert (version_of(graph), sidecar_names(graph.storage)) == (before + 1, {f"{FOREIGN}.json"})
+
+
+def test_an_engine_that_withdraws_every_sidecar_costs_an_attempt(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+
+    def withdraw() -> None:
+        for name in sidecar_names(graph.storage):
+            graph.storage.delete(sidecar_path(name.removesuffix(".json")))
+
+    once_armed(monkeypatch, 2, withdraw)
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, *KEYS), came
+    assert_pins_are_heads(graph)
+    assert not sidecar_names(graph.storage)
+
+
+@pytest.mark.parametrize("error", [PublishConflict("lost"), StorageError("no answer")])
+def test_where_the_publish_of_all_fails_each_is_published(
+    demo_graph: DemoGraph, stamp: int, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    before, real = version_of(graph), window.publish
+
+    def publishing(graph: Graph, updates: Any, **named: Any) -> Any:
+        if len(updates) > 1:
+            raise error
+        return real(graph, updates, **named)
+
+    monkeypatch.setattr(window, "publish", publishing)
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, *KEYS)
+    assert version_of(graph) == before + 3
+    assert_pins_are_heads(graph)
+    assert check(graph).status is CheckStatus.CLEAN
+
+
+def test_a_publish_that_landed_and_failed_is_seen(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    before, real = version_of(graph), window.publish
+
+    def publishing(graph: Graph, updates: Any, **named: Any) -> Any:
+        done = real(graph, updates, **named)
+        if len(updates) > 1:
+            raise StorageError("the answer was lost")
+        return done
+
+    monkeypatch.setattr(window, "publish", publishing)
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, *KEYS)
+    assert version_of(graph) == before + 1
+    assert check(graph).status is CheckStatus.CLEAN
+
+
+def test_a_store_that_fails_for_one_of_them_fails_for_no_other(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    real, folder = Storage.prepared, entry_of(graph, KNOWS).path
+
+    def prepared(self: Storage, path: str, data: bytes) -> Any:
+        if path.startswith(folder):
+            raise StorageError("no space left")
+        return real(self, path, data)
+
+    monkeypatch.setattr(Storage, "prepared", prepared)
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, PERSON, DOC)
+    assert isinstance(came[KNOWS], StorageError)
+    assert not sidecar_names(graph.storage)
+
+
+def test_publishes_that_fail_leave_every_table_to_recover(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    rows = rows_of(graph)
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise StorageError("the store is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(window, "publish", failing)
+        with all_waiting(graph) as came:
+            pass
+    assert all("run `omnigraph-ops recover`" in str(what) for what in came.values())
+    assert len(sidecar_names(graph.storage)) == 3
+    report = recover(graph, grace_seconds=0)
+    assert sorted(o.table_key for o in report.outcomes if o.action == "rolled_forward") == sorted(KEYS)
+    assert (check(graph).status, rows_of(graph)) == (CheckStatus.CLEAN, rows)
+
+
+def test_a_lease_that_somebody_keeps_is_waited_for_once(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(settings=Settings(lease_wait_seconds=1))
+    with all_waiting(graph) as came:
+        time.sleep(3)
+        assert sorted(came) == sorted(KEYS), "not one after the other"
+        assert [type(what) for what in came.values()] == [LeaseHeld] * 3
+
+
+class Stopping(Run):
+    """A run that stops as soon as it is told to."""
+
+    stopped = False
+
+    def pause(self, seconds: float) -> None:
+        if self.stopped:
+            raise Stopped
+        super().pause(seconds)
+
+
+def test_a_run_that_stops_leaves_the_queue(demo_graph: DemoGraph) -> None:
+    run = Stopping()
+    graph = demo_graph().with_run(run)
+    before = version_of(graph)
+    with all_waiting(graph) as came:
+        run.stopped = True
+        deadline = time.monotonic() + 30
+        while len(came) < len(KEYS) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [type(what) for what in came.values()] == [Stopped] * 3
+    assert version_of(graph) == before
