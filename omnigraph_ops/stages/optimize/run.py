@@ -40,7 +40,7 @@ from omnigraph_ops.stages.optimize.budget import (
     untouched,
 )
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
-from omnigraph_ops.stages.optimize.plan import plan_table
+from omnigraph_ops.stages.optimize.plan import OptimizePolicy, plan_table
 from omnigraph_ops.stages.optimize.table_run import TableRun
 from omnigraph_ops.stages.optimize.units import Effort, IndexWriter, InProcessExecutor, Room, TaskExecutor
 from omnigraph_ops.watch import Stopped
@@ -167,12 +167,12 @@ def optimize_all(
     IndexWriter.of(graph).begin(plan.productive())
     costs = {table.table_key: table.cost_bytes for table in plan.productive()}
     meter = Meter(progress, "optimizing", sum(costs.values()), "bytes")
-    pins = {table.table_key: table.read_version for table in plan.tables}
+    plans = {table.table_key: table for table in plan.tables}
     runs_on = executor or InProcessExecutor(graph.storage, graph.run.pause)
 
     def one(key: str, room: Room) -> TableStats:
-        unit = Unit(name=key, stage="optimize", table_key=key, version=pins[key])
-        work = _Work(table_key=key, room=room)
+        unit = Unit(name=key, stage="optimize", table_key=key, version=plans[key].read_version)
+        work = _Work(table_key=key, room=room, plan=plans[key])
         stats = _isolated(graph, unit, work, runs_on, About(progress, key))
         meter.add(costs.get(key, 0))
         return stats
@@ -237,6 +237,8 @@ class _Work:
 
     table_key: str
     room: Room | None = None
+    plan: TablePlan | None = None
+    """Of the run; an attempt on another version of the table looks for itself."""
     effort: Effort = field(default_factory=Effort)
     windows: list[UnitWindow] = field(default_factory=list)
     planned: TableEntry | None = None
@@ -313,8 +315,7 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
 
 def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
     policy = policy_of(graph)
-    (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
-    plan = plan_table(observe_table(graph, entry, policy), policy)
+    entry, plan = _planned(graph, work, policy)
     if plan.decision is OptimizeDecision.OPTIMIZE:
         work.planned, work.planned_bytes = entry, plan.cost_bytes
         run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
@@ -332,6 +333,17 @@ def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: 
         pending_indexes=plan.pending_indexes,
         rows=plan.rows or None,
     )
+
+
+def _planned(graph: Graph, work: _Work, policy: OptimizePolicy) -> tuple[TableEntry, TablePlan]:
+    """The table as it is published, and its plan: that of the run once, as long as it fits, or a fresh one. Reads."""
+    plan, work.plan = work.plan, None
+    if plan is not None and plan.decision is OptimizeDecision.OPTIMIZE:
+        entry = graph.published(work.table_key)
+        if entry is not None and entry.version == plan.read_version:
+            return entry, plan
+    (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
+    return entry, plan_table(observe_table(graph, entry, policy), policy)
 
 
 def _frozen(entry: TableEntry, why: str) -> TablePlan:
