@@ -19,7 +19,7 @@ from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
-from omnigraph_ops.coordination.window import Window, discard, publish_together, remove
+from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
 from omnigraph_ops.errors import PublishConflict, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
@@ -66,7 +66,7 @@ def land(
     moved, patience, window = 0, Patience(graph), None
     try:
         while moved < _ATTEMPTS:
-            window = Window.open(graph, entry, unit)
+            window = ArmedWindow.open(graph, entry, unit)
             seat = _Seat(window=window, changes=changes, drafts=window.draft(changes), patience=patience)
             _queue_of(graph.storage.root, id(graph.run)).take_turn(seat)
             if seat.error is not None:
@@ -95,7 +95,7 @@ class _Seat:
     Neither closed nor with an error, its table is to be looked at again after `wait`.
     """
 
-    window: Window
+    window: ArmedWindow
     changes: Sequence[Change]
     drafts: Sequence[Draft]
     patience: Patience

@@ -73,7 +73,7 @@ def _to_its_end(request: Callable[[], bool]) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class Window:
+class ArmedWindow:
     """One window of one table; mutable because a withdrawn sidecar is armed anew under another id."""
 
     graph: Graph
@@ -102,7 +102,7 @@ class Window:
         return f"{self.operation_id}.json"
 
     @staticmethod
-    def open(graph: Graph, planned: TableEntry, unit: str) -> Window:
+    def open(graph: Graph, planned: TableEntry, unit: str) -> ArmedWindow:
         """The table at its pin; `StalePlan` or `DriftFound` when it is not there. Reads."""
         entry = graph.published(planned.table_key)
         if entry is None or entry.path != planned.path:
@@ -113,7 +113,7 @@ class Window:
                 f"table '{entry.table_key}' has Lance HEAD version {dataset.version} ahead of manifest version "
                 f"{entry.version}; nothing was written; `omnigraph-ops check` says what settles it"
             )
-        return Window(graph=graph, entry=entry, dataset=dataset, unit=unit, operation_id=new_ulid())
+        return ArmedWindow(graph=graph, entry=entry, dataset=dataset, unit=unit, operation_id=new_ulid())
 
     def draft(self, changes: Sequence[Change]) -> list[Draft]:
         """The commits of the changes, proven to leave every row as it is. Writes their transaction files."""
@@ -149,7 +149,7 @@ class Window:
         ]
         return True
 
-    def commit(self, drafts: Sequence[Draft], keeper: LeaseKeeper, together: Sequence[Window]) -> bool:
+    def commit(self, drafts: Sequence[Draft], keeper: LeaseKeeper, together: Sequence[ArmedWindow]) -> bool:
         """Arm, and make the versions visible, one after the other, while nobody else comes between. Writes.
 
         Args:
@@ -196,7 +196,7 @@ class Window:
             raise
         write_sidecar(graph, pinned, self.operation_id, root)
 
-    def _commit(self, drafts: Sequence[Draft], keeper: LeaseKeeper, together: Sequence[Window]) -> None:
+    def _commit(self, drafts: Sequence[Draft], keeper: LeaseKeeper, together: Sequence[ArmedWindow]) -> None:
         for draft, commit in zip(drafts, self.commits, strict=True):
             try:
                 covered = self._is_covered(keeper, together)
@@ -218,7 +218,7 @@ class Window:
                 self.landed -= 1
                 return
 
-    def _is_covered(self, keeper: LeaseKeeper, together: Sequence[Window]) -> bool:
+    def _is_covered(self, keeper: LeaseKeeper, together: Sequence[ArmedWindow]) -> bool:
         """Whether our own sidecar is there and none of anybody else, right before the effect. Reads.
 
         An engine that opens the graph takes our sidecar for that of a dead process and withdraws it.
@@ -306,7 +306,7 @@ class Window:
         guards.forget_operation(self.graph.storage, self.operation_id)
 
 
-def publish_together(windows: Sequence[Window], keeper: LeaseKeeper, ready: Ready) -> int | None:
+def publish_together(windows: Sequence[ArmedWindow], keeper: LeaseKeeper, ready: Ready) -> int | None:
     """Publish what several windows committed as one graph commit; its version, None where each is to do so. Writes.
 
     A fault here decides nothing: each window looks by itself at what is published of its table.

@@ -9,7 +9,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import landing
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.pace import Patience
-from omnigraph_ops.coordination.window import Window
+from omnigraph_ops.coordination.window import ArmedWindow
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
@@ -89,7 +89,7 @@ def _optimize_together(graph: Graph) -> object:
         (entry,) = select_entries(graph, graph.state(), (key,))
         pinned = graph.open_pinned(entry)
         change = RewriteChange(results=tuple(execute_task(pinned, t.payload) for t in plan_tasks(pinned, 1 << 20)))
-        window = Window.open(graph, entry, "rewrite")
+        window = ArmedWindow.open(graph, entry, "rewrite")
         drafts = window.draft([change])
         seats.append(landing._Seat(window=window, changes=[change], drafts=drafts, patience=Patience(graph)))
     with committer_turn(graph, "together") as keeper:

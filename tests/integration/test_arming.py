@@ -275,7 +275,7 @@ def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_publishe
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(window.Window, "finish", lambda *_, **__: killed())
+        patch.setattr(window.ArmedWindow, "finish", lambda *_, **__: killed())
         with pytest.raises(Killed):
             land(graph, before, [NOTHING], unit="config")
     assert not sidecar_names(graph.storage)
@@ -323,12 +323,12 @@ from omnigraph_ops.coordination import landing, pace, window
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.config.settings import Settings
-real = window.Window._is_covered
+real = window.ArmedWindow._is_covered
 def covered(*arguments):
     print("armed", flush=True)
     sys.stdin.readline()
     return real(*arguments)
-window.Window._is_covered = covered
+window.ArmedWindow._is_covered = covered
 graph = open_graph(sys.argv[1], Settings(lease_ttl_seconds=1))
 try:
     landing.land(graph, graph.published(sys.argv[2]), [ConfigRemoval(keys=("none",))], unit="config")
@@ -388,7 +388,7 @@ def once_armed(
 
 def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Right after the first commit of a table something happens, once."""
-    real, left = window.Window._commit, [1]
+    real, left = window.ArmedWindow._commit, [1]
 
     def committing(self: object, *args: object) -> None:
         real(self, *args)  # type: ignore[arg-type]
@@ -396,7 +396,7 @@ def after_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> 
             left.pop()
             act()
 
-    monkeypatch.setattr(window.Window, "_commit", committing)
+    monkeypatch.setattr(window.ArmedWindow, "_commit", committing)
 
 
 def withdraw(graph: Graph) -> None:

@@ -44,7 +44,7 @@ def stop():
     print("here", flush=True)
     sys.stdin.readline()
 
-covered, commit = window.Window._is_covered, table_run.commit_rewrites
+covered, commit = window.ArmedWindow._is_covered, table_run.commit_rewrites
 
 def graphs(self, *arguments):
     found = covered(self, *arguments)
@@ -55,7 +55,7 @@ def plain(*arguments, **options):
     stop()
     return commit(*arguments, **options)
 
-window.Window._is_covered, table_run.commit_rewrites = graphs, plain
+window.ArmedWindow._is_covered, table_run.commit_rewrites = graphs, plain
 graph = open_graph(sys.argv[1], Settings(lease_ttl_seconds=1, small_table_bytes=0))
 try:
     optimize_table(graph, sys.argv[2])

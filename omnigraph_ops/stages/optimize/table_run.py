@@ -77,8 +77,8 @@ class TableRun:
             self._plain_at_once(entry, windows) if self._plain else self._at_once(entry, windows)
         else:
             with rewrite_lease(self.graph, entry.path) as keeper:
-                with self._hold(entry):
-                    entry = self._fold(entry, windows)
+                with self._hold(entry) as hold:
+                    entry = self._fold(entry, windows, hold)
                 if self._has_room(entry):
                     self._in_rounds(entry, windows, keeper)
 
@@ -97,8 +97,8 @@ class TableRun:
 
     def _at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Both units of a small table in one window. Writes."""
-        with self._hold(entry):
-            self._prepare_and_land(entry, windows)
+        with self._hold(entry) as hold:
+            self._prepare_and_land(entry, windows, hold)
 
     def _hold(self, entry: TableEntry) -> AbstractContextManager[Hold]:
         """Hold the version that is read, until the last commit: it also tells that the new files are not litter."""
@@ -106,9 +106,9 @@ class TableRun:
         reason = f"rewrite of {entry.table_key}"
         return plan_hold(self.graph.storage, held, reason=reason, ttl_seconds=_LONGEST_REWRITE_SECONDS)
 
-    def _prepare_and_land(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+    def _prepare_and_land(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> None:
         done, rewrite = Effort(), None
-        changes, error = self._index_changes(entry, done)
+        changes, error = self._index_changes(entry, done, hold)
         try:
             rewrite = self._rewrite_after(entry, changes)
         except CommitConflict:
@@ -126,7 +126,7 @@ class TableRun:
         if error is not None:
             raise error
 
-    def _index_changes(self, entry: TableEntry, done: Effort) -> tuple[list[Change], OpsError | None]:
+    def _index_changes(self, entry: TableEntry, done: Effort, hold: Hold) -> tuple[list[Change], OpsError | None]:
         """The prepared changes of unit F, and what ended its work early. Writes index files; makes no version."""
         changes: list[Change] = []
         keys = auto_cleanup_keys(self.graph.open_pinned(entry)) if self.plan.strip_auto_cleanup else ()
@@ -135,7 +135,7 @@ class TableRun:
             changes.append(ConfigRemoval(keys=keys))
         if not self.plan.folds and not self.plan.builds:
             return changes, None
-        prepared = prepare_indexes(self.graph, entry, lambda clone: self._work(clone, lambda: None, done))
+        prepared = prepare_indexes(self.graph, entry, hold, lambda clone: self._work(clone, lambda: None, done))
         changes += [prepared.change] if prepared.change is not None else []
         return changes, prepared.error
 
@@ -157,7 +157,7 @@ class TableRun:
             raise
         return RewriteChange(results=tuple(results))
 
-    def _fold(self, entry: TableEntry, windows: list[UnitWindow]) -> TableEntry:
+    def _fold(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> TableEntry:
         """Unit F by itself; the table as published afterwards. Writes."""
         done = Effort()
         if self._plain:
@@ -165,7 +165,7 @@ class TableRun:
                 entry = self._plain_unit(entry, "fold", lambda head, guard: self._work(head, guard, done), windows)
                 self.effort.add_indexes(done)
             return entry
-        changes, error = self._index_changes(entry, done)
+        changes, error = self._index_changes(entry, done, hold)
         if changes:
             entry = self._land(entry, changes, "fold", windows)
             self.effort.add_indexes(done)
@@ -186,8 +186,8 @@ class TableRun:
 
     def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Both units of a small plain dataset. Writes."""
-        with self._hold(entry):
-            entry = self._fold(entry, windows)
+        with self._hold(entry) as hold:
+            entry = self._fold(entry, windows, hold)
         pinned = self.graph.open_pinned(entry)
         tasks = plan_tasks(pinned, self.target_rows, self.exclude)
         if tasks:

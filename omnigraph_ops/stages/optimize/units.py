@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Protocol
 
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
+from omnigraph_ops.coordination.holds import Hold
 from omnigraph_ops.coordination.landing import LandedUnit
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.pace import Pause
@@ -206,10 +206,6 @@ class IndexWriter:
             dataset.checkout_latest()  # type: ignore[no-untyped-call]
 
 
-# A bound for a run on another machine that died: on this one its hold ends with the process.
-_LONGEST_WORK_SECONDS = 86_400.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedIndexes:
     """Index work that waits for its commit."""
@@ -220,28 +216,26 @@ class PreparedIndexes:
     """What ended the work early; `change` is what was done before."""
 
 
-def prepare_indexes(graph: Graph, entry: TableEntry, work: Callable[[Dataset], None]) -> PreparedIndexes:
+def prepare_indexes(graph: Graph, entry: TableEntry, hold: Hold, work: Callable[[Dataset], None]) -> PreparedIndexes:
     """Run index work of a table on a clone of its published version. Writes index files; makes no version.
 
-    The version is held meanwhile: a cleanup would take the files that the clone reads.
+    Args:
+        hold: keeps that version meanwhile: a cleanup would take the files that the clone reads.
     """
-    reason = f"indexes of {entry.table_key}"
-    held = HeldVersion(table_path=entry.path, version=entry.version)
-    with plan_hold(graph.storage, held, reason=reason, ttl_seconds=_LONGEST_WORK_SECONDS) as hold:
-        pinned = graph.open_pinned(entry)
-        with _cloned(graph, pinned, clone_path(hold.hold_id)) as clone:
-            # A commit to the clone would collect the versions before it, which tell what was built.
-            graph.lance.strip_auto_cleanup(clone)
-            since, error = int(clone.version), None
-            try:
-                work(clone)
-            except OpsError as failure:
-                error = failure
-            change = index_change(pinned, clone, since)
-            if change is None:
-                return PreparedIndexes(change=None, error=error)
-            _move_over(graph, clone_path(hold.hold_id), entry.path, change)
-            return PreparedIndexes(change=change, error=error)
+    pinned = graph.open_pinned(entry)
+    with _cloned(graph, pinned, clone_path(hold.hold_id)) as clone:
+        # A commit to the clone would collect the versions before it, which tell what was built.
+        graph.lance.strip_auto_cleanup(clone)
+        since, error = int(clone.version), None
+        try:
+            work(clone)
+        except OpsError as failure:
+            error = failure
+        change = index_change(pinned, clone, since)
+        if change is None:
+            return PreparedIndexes(change=None, error=error)
+        _move_over(graph, clone_path(hold.hold_id), entry.path, change)
+        return PreparedIndexes(change=change, error=error)
 
 
 def clone_path(hold_id: str) -> str:
