@@ -14,64 +14,29 @@ Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups D
 
 from __future__ import annotations
 
-from airflow.sdk import Param, TriggerRule
-from omnigraph_airflow.forms import graph_param
+from airflow.sdk import TriggerRule
+from omnigraph_airflow.forms import graph_param, request_params
 from omnigraph_airflow.operators.backup import BackupOperator, FreezeOperator, UnfreezeOperator, VerifyBackupOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.stage_dag import manual_dag
 
-from omnigraph_ops.quantities import DURATION
-from omnigraph_ops.requests import SIZE
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
-PARAMS = {
-    "graph": graph_param(),
-    "destination": Param(
-        None,
-        type=["null", "string"],
-        title="Destination",
-        description_md="Path or `s3://` URI; the backup is a folder below it. Empty: the Airflow Variable "
-        "`omnigraph_backups`.",
-    ),
-    "incremental": Param(
-        True,
-        type="boolean",
-        title="Incremental",
-        description_md="Take unchanged files from the newest finished backup of the graph there.",
-    ),
-    "checksum": Param(
-        False,
-        type="boolean",
-        title="Checksums",
-        description_md="Of every file, also where the store could copy by itself.",
-    ),
-    "max_bytes_per_second": Param(
-        None,
-        type=["null", "string"],
-        pattern=SIZE,
-        title="Bytes per second at most",
-        description_md="As in `50MB`.",
-    ),
-    "ttl": Param(
-        "1d",
-        type="string",
-        pattern=DURATION,
-        title="Frozen at most",
-        description_md="As in `12h`. The freeze ends by itself after this, even when nothing of Airflow is left.",
-    ),
-}
+_BACKUP, _FREEZE = request_params(UNASKED_BY_NAME["backup"]), request_params(UNASKED_BY_NAME["freeze"])
+PARAMS = {"graph": graph_param(), **_BACKUP, "ttl": _FREEZE["ttl"]}
 
 
 @manual_dag(dag_id="omnigraph_backup", params=PARAMS, doc_md=__doc__)
 def omnigraph_backup() -> None:
     """Freeze, copy, verify, unfreeze, report."""
-    freeze = FreezeOperator(task_id="freeze", ttl="{{ params.ttl }}")
+    freeze = FreezeOperator(task_id="freeze", request={"ttl": "{{ params.ttl }}", "reason": "backup {{ run_id }}"})
     copy = BackupOperator(
         task_id="copy",
-        destination="{{ params.destination or var.value.get('omnigraph_backups', '') }}",
-        freeze_id=freeze.output,
-        incremental="{{ params.incremental }}",
-        checksum="{{ params.checksum }}",
-        max_bytes_per_second="{{ params.max_bytes_per_second }}",
+        request={
+            **{name: f"{{{{ params.{name} }}}}" for name in _BACKUP},
+            "destination": "{{ params.destination or var.value.get('omnigraph_backups', '') }}",
+            "freeze_id": freeze.output,
+        },
     )
     verify = VerifyBackupOperator(task_id="verify", backup=copy.output)
     unfreeze = UnfreezeOperator(task_id="unfreeze", freeze_id=freeze.output)

@@ -39,8 +39,12 @@ class Option:
     """The default is for previews: `--confirm` without a plan has to say it."""
     flag: str = ""
     """Of a request inside a request: the option that asks for it with all its defaults."""
-    shell_only: bool = False
-    """No field of a trigger form."""
+    argument: bool = False
+    """It is needed, and stands by itself after the graph."""
+    shell: bool = True
+    """Whether the shell offers it."""
+    form: bool = True
+    """Whether trigger forms offer it."""
 
 
 class Request(BaseModel):
@@ -82,7 +86,11 @@ Bytes = Annotated[
 """A size, as in `20GiB`."""
 Count = Annotated[int, Field(ge=0, lt=2**32)]
 Positive = Annotated[int, Field(ge=1, lt=2**32)]
-Tables = Annotated[tuple[str, ...], Option(name="table", metavar="KEY")]
+Tables = Annotated[
+    tuple[str, ...],
+    Field(description="Only these tables, as in `node:Person`."),
+    Option(name="table", metavar="KEY"),
+]
 """Table keys; none: all tables."""
 
 

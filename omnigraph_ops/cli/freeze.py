@@ -2,77 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import rich_click as click
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.fencing import fence_of, fence_seconds
-from omnigraph_ops.cli.options import POSITIVE, SECONDS, TABLES, YES, OneOf, fence, flag
+from omnigraph_ops.cli.options import POSITIVE, SECONDS, YES, OneOf, flag
+from omnigraph_ops.cli.requests import request_of
+from omnigraph_ops.cli.run import declare
 from omnigraph_ops.errors import UsageError
-
-if TYPE_CHECKING:
-    from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.stages.freeze.request import FreezeRequest
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 _PANEL = "Writers and readers"
 
 
-@verb(
-    "freeze",
-    "Keep the graph, with all its branches, as it is now readable until the freeze ends.",
-    TABLES,
-    click.option(
-        "--ttl",
-        type=SECONDS,
-        default="1d",
-        metavar="DURATION",
-        help="End it by itself after this (default 1d).",
-    ),
-    click.option("--reason", metavar="TEXT", help="Shown to everybody whom the freeze stops."),
-    click.option("--extend", metavar="ID", help="Let this freeze end --ttl from now instead of taking a new one."),
-    YES,
-    fence("Keep engine writers away while the freeze is taken: all branches at one instant."),
-    panel="Backup",
-)
-def freeze_verb(call: Call) -> int:
-    from omnigraph_ops.stages.freeze.view import freeze_view
+def _extended(call: Call) -> int | None:
+    """Let a freeze end later; None for a call that takes a new one. Writes its record."""
+    if call.options["extend"] is None:
+        return None
+    if call.given("tables", "reason", "fence"):
+        raise UsageError("--extend changes when a freeze ends and nothing else; leave the other options out")
+    request = request_of(FreezeRequest, call.options)
+    require_consent(call, call.target, does=_FREEZE.does, untouched=_FREEZE.unharmed)
+    from omnigraph_ops.stages.freeze.take import extend_freeze
 
-    fence_seconds(call)
-    ttl = float(call.options["ttl"])
-    freeze = _extended(call, ttl) if call.options["extend"] is not None else _taken(call, ttl)
-    call.emit(freeze, freeze_view(freeze))
+    freeze = extend_freeze(call.open(), call.options["extend"], float(request.ttl))
+    call.emit(freeze, _FREEZE.view(freeze))
     return 0
 
 
-def _taken(call: Call, ttl: float) -> Freeze:
-    from omnigraph_ops.stages.freeze.take import freeze_graph
-
-    _consent_to_freeze(call)
-    with fence_of(call, call.open()) as graph:
-        return freeze_graph(
-            graph,
-            tables=call.options["tables"],
-            ttl_seconds=ttl,
-            reason=call.options["reason"] or "",
-            progress=call.progress,
-        )
-
-
-def _extended(call: Call, ttl: float) -> Freeze:
-    from omnigraph_ops.stages.freeze.take import extend_freeze
-
-    if call.given("tables", "reason", "fence"):
-        raise UsageError("--extend changes when a freeze ends and nothing else; leave the other options out")
-    _consent_to_freeze(call)
-    return extend_freeze(call.open(), call.options["extend"], ttl)
-
-
-def _consent_to_freeze(call: Call) -> None:
-    does = "keeps the graph as it is and stops its maintenance"
-    require_consent(call, call.target, does=does, untouched="nothing was frozen")
+_FREEZE = UNASKED_BY_NAME["freeze"]
+_EXTEND = click.option("--extend", metavar="ID", help="Let this freeze end --ttl from now instead of taking a new one.")
+declare(_FREEZE, _EXTEND, instead=_extended)
 
 
 @verb(

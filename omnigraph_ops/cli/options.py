@@ -125,6 +125,3 @@ def fence(text: str) -> Callable[[F], F]:
             panel="Writers",
         ),
     )
-
-
-PACE = click.option("--max-bytes-per-second", type=BYTES, metavar="SIZE", help="Go no faster than this, as in 50MB.")

@@ -67,8 +67,8 @@ def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
     ]
     if stage.switch is not None:
         options.append(click.option("--force", is_flag=True, help=stage.switch.help, panel=CONFIRM))
-    if stage.fences:
-        options.append(fence("Hold the engine's schema-apply lock meanwhile, so that its writers are refused."))
+    if stage.fence_help:
+        options.append(fence(stage.fence_help))
     return options
 
 

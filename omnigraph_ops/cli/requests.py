@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import rich_click as click
 import yaml
 
-from omnigraph_ops.cli.options import PATH, OneOf, was_given
+from omnigraph_ops.cli.options import ADDRESS, PATH, OneOf, was_given
 from omnigraph_ops.errors import InvalidInput, UsageError
 from omnigraph_ops.requests import Request, RequestField, build, fields_of
 
@@ -21,6 +21,8 @@ def request_options(request: type[Request], panel: str = "") -> list[Callable[[A
     options: list[Callable[[Any], Any]] = []
     for field in fields_of(request):
         nested = field.nested
+        if not field.option.shell:
+            continue
         if nested is None:
             options.append(_option(field, field.option.section or panel))
             continue
@@ -36,6 +38,9 @@ def request_options(request: type[Request], panel: str = "") -> list[Callable[[A
 
 def _option(field: RequestField, panel: str) -> Callable[[Any], Any]:
     kind = field.enum
+    if field.option.argument:
+        # Not required: it may stand in the place of GRAPH, which an option names.
+        return click.argument(field.name, metavar=field.option.metavar, type=_kind(field), required=False)
     panels: dict[str, Any] = {"panel": panel} if panel else {}
     if field.info.annotation is bool:
         return click.option(f"--{_word(field)}", field.name, is_flag=True, help=_help(field), **panels)
@@ -50,8 +55,12 @@ def _option(field: RequestField, panel: str) -> Callable[[Any], Any]:
     )
 
 
+_KINDS = {"FILE": PATH, "BACKUP": PATH, "DEST": ADDRESS}
+"""What a value is besides text, by its metavar."""
+
+
 def _kind(field: RequestField) -> Any:
-    return PATH if field.option.metavar == "FILE" else click.STRING
+    return _KINDS.get(field.option.metavar, click.STRING)
 
 
 def _word(field: RequestField) -> str:

@@ -1,12 +1,14 @@
-"""All stages, in the order in which a night runs them. A new stage is a folder and a line here."""
+"""All stages, those of a night in the order in which it runs them. A new stage is a folder and a line here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.stages.backup.stage import Backup
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
+from omnigraph_ops.stages.freeze.stage import FreezeStage
 from omnigraph_ops.stages.health.stage import Health
 from omnigraph_ops.stages.optimize.stage import OptimizeStage, PlanOptimize
 from omnigraph_ops.stages.orphans.stage import Orphans
@@ -15,9 +17,11 @@ from omnigraph_ops.stages.repair.stage import Repair
 from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, TaskIds
 
 UNASKED: tuple[AnyRun, ...] = (Check(), Health(), PlanOptimize(), Recover(), OptimizeStage())
-"""The stages that nobody has to approve."""
+"""The stages of a night that nobody has to approve."""
+KEEPING: tuple[AnyRun, ...] = (Backup(), FreezeStage())
+"""The stages that keep a graph as it is; nobody has to approve them either, and no night has them."""
 PLANNED: tuple[AnyPlanned, ...] = (Repair(), Cleanup(), Orphans(), ExpireRows())
-UNASKED_BY_NAME: Mapping[str, AnyRun] = {stage.name: stage for stage in UNASKED}
+UNASKED_BY_NAME: Mapping[str, AnyRun] = {stage.name: stage for stage in (*UNASKED, *KEEPING)}
 BY_NAME: Mapping[str, AnyPlanned] = {stage.name: stage for stage in PLANNED}
 
 
@@ -31,11 +35,8 @@ def planned(name: str) -> AnyPlanned:
 
 def tasks_by_stage() -> dict[str, TaskIds]:
     """The tasks of every stage that a DAG may have, in the order in which a night runs them. Pure."""
-    return {
-        "optimize": TaskIds(plan="plan_optimize"),
-        **{stage.name: stage.tasks for stage in BY_NAME.values()},
-        "backup": TaskIds(plan="freeze", apply="copy"),
-    }
+    stages: tuple[AnyRun | AnyPlanned, ...] = (*UNASKED, *BY_NAME.values(), *KEEPING)
+    return {stage.name: stage.tasks for stage in stages if stage.tasks is not None}
 
 
 def asked_by(task_id: str) -> AnyPlanned | None:

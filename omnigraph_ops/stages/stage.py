@@ -36,6 +36,10 @@ class Effect(StrEnum):
     DESTROYS = "destroys"
 
 
+WRITERS_REFUSED = "Hold the engine's schema-apply lock meanwhile, so that its writers are refused"
+"""The help of `--fence` for most stages."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskIds:
     """What the tasks of a stage are called in every DAG; a DAG that has the first one has the stage."""
@@ -83,12 +87,19 @@ class Stage(ABC, Generic[Q, R]):
     summary: ClassVar[str]
     """One line of help."""
     does: ClassVar[str] = ""
-    """What it does to a graph, as in `publishes the heads of drifted tables`, for the question about consent."""
+    """What it does to a graph, as in `publishes the heads of drifted tables`, for the question about consent.
+
+    A stage that nobody has to approve asks for consent only where this says something.
+    """
+    unharmed: ClassVar[str] = "nothing was done"
+    """What is true when it is refused."""
+    panel: ClassVar[str] = ""
+    """Heading of its verb in the help; empty: by its effect."""
     request: type[Q]
     form: ClassVar[tuple[FormField, ...]] = ()
     """The fields of the request that stand otherwise in a trigger form."""
-    fences: ClassVar[bool] = False
-    """Whether it may keep the engine's writers away meanwhile."""
+    fence_help: ClassVar[str] = ""
+    """What `--fence`, which keeps the engine's writers away, does for it; empty: it has no such option."""
 
     @abstractmethod
     def view(self, value: Any) -> View:
@@ -97,6 +108,11 @@ class Stage(ABC, Generic[Q, R]):
 
 class RunStage(Stage[Q, R]):
     """A stage that nobody has to approve."""
+
+    tasks: ClassVar[TaskIds | None] = None
+    """None: no DAG has a section about it in its report."""
+    recorded: ClassVar[bool] = True
+    """Whether the history keeps its runs, of a stage that does more than read."""
 
     @abstractmethod
     def run(self, graph: Graph, request: Q, tell: Progress) -> R:
@@ -123,8 +139,6 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     tasks: ClassVar[TaskIds]
     dag_id: ClassVar[str]
     """Of the DAG that a person triggers."""
-    unharmed: ClassVar[str] = "nothing was done"
-    """What is true when it is refused."""
     measure: ClassVar[Measure | None] = None
     """None: no bounds limit what a confirmation alone covers."""
     routine: ClassVar[str] = ""

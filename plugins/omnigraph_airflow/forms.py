@@ -113,7 +113,7 @@ def request_params(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> 
             section=field.option.section,
         )
         for field in fields_of(stage.request)
-        if not field.option.shell_only and field.name not in but
+        if field.option.form and field.name not in but
     }
 
 
@@ -144,8 +144,9 @@ def _is_text(schema: Mapping[str, Any]) -> bool:
 
 def _param(shown: FormField, schema: dict[str, Any], *, default: Any, help: str, section: str) -> Param:
     default = default if shown.default is None else shown.default
-    if schema.get("type") == "array" and not default:
-        schema, default = {**schema, "type": ["null", "array"]}, None
+    default = None if default == [] else default
+    if default is None and isinstance(kind := schema.get("type"), str):
+        schema = {**schema, "type": ["null", kind]}
     place: dict[str, Any] = {"section": section} if section else {}
     title = shown.title or shown.name.replace("_", " ").capitalize()
     return Param(default, title=title, description_md=help, **schema, **place)

@@ -74,7 +74,7 @@ def test_a_retry_ends_the_freeze_of_the_attempt_that_was_killed(graph: Graph) ->
 
     def attempt(run_id: str) -> str:
         context: Any = {"ti": SimpleNamespace(dag_id="nightly"), "run_id": run_id}
-        return str(FreezeOperator(task_id="freeze", reason="backup").run_stage(graph, context))
+        return str(FreezeOperator(task_id="freeze", request={"reason": "backup"}).run_stage(graph, context))
 
     other, killed, retried = attempt("another run"), attempt("this run"), attempt("this run")
     assert len({other, killed, retried}) == 3

@@ -386,3 +386,15 @@ def test_the_list_and_the_shell(demo_graph: DemoGraph, tmp_path: Path, cli: Cli)
     assert_refused(cli("backup", graph.uri), "a graph and a destination", code=2)
     assert_refused(cli("backup", graph.uri, str(target), "--max-bytes-per-second", "0"), "at least 1", code=2)
     assert_refused(cli("backup", graph.uri, str(target), "--incremental-from", str(target / "x")), "is not a backup")
+    assert_refused(cli("backup", graph.uri, str(target), "--incremental"), "No such option", code=2)
+    (found,) = cli("history --json --last 1", graph.uri).json["runs"]
+    assert found["header"]["verb"] == "backup"
+
+
+def test_the_destination_stands_alone_where_an_option_names_the_graph(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli
+) -> None:
+    graph = demo_graph(**SPEC)
+    assert cli("backup", str(tmp_path / "backups"), "--store", graph.uri).code == 0
+    assert len(list((tmp_path / "backups").iterdir())) == 1
+    assert_refused(cli("backup", "--store", graph.uri), "a graph and a destination; nothing was copied", code=2)

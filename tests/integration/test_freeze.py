@@ -435,6 +435,8 @@ def test_the_round_of_a_freeze_from_the_shell(cli: Cli, demo_graph: DemoGraph, s
     assert cli("optimize --fence --fence-seconds 1m", root).code == 0
     assert_refused(cli("optimize --fence-seconds 1m", root), "bounds --fence", code=2)
     assert_refused(cli("freeze --ttl 31d", root), "30 days")
+    assert_refused(cli(f"freeze --extend {freeze_id} --reason x", root), "leave the other options out", code=2)
+    assert {run["header"]["verb"] for run in cli("history --json", root).json["runs"]} == {"optimize"}
     hold_id = cli(f"hold --table {PERSON} --json", root).json["hold_id"]
     assert hold_id in cli("release", root, hold_id).out
 

@@ -159,13 +159,14 @@ def _kept(run: Run, stage: str) -> Any:
 def _freeze(_run: Run) -> dict[str, Any]:
     from omnigraph_airflow.operators.backup import FreezeOperator
 
-    return _made(FreezeOperator, reason="backup")
+    return _made(FreezeOperator, request={"reason": "backup"})
 
 
 def _copy(run: Run) -> dict[str, Any]:
     from omnigraph_airflow.operators.backup import BackupOperator
 
-    return _made(BackupOperator, destination=f"{run.graph.uri}-backups", freeze_id=run.of("freeze"))
+    request = {"destination": f"{run.graph.uri}-backups", "freeze_id": run.of("freeze"), "incremental": True}
+    return _made(BackupOperator, request=request)
 
 
 def _verify(run: Run) -> dict[str, Any]:

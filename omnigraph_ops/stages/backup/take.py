@@ -52,7 +52,6 @@ from omnigraph_ops.stages.backup.verify import rows_of_cut
 from omnigraph_ops.stages.freeze.files import below_root, cut_files, recorded_roots
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph
-from omnigraph_ops.storage.location import AMBIENT, StoreAccess
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Stopped
 
@@ -139,14 +138,12 @@ class BackupOptions:
     """Also where the store could copy by itself."""
     bytes_per_second: int | None = None
     own_ttl_seconds: float = OWN_TTL_SECONDS
-    access: StoreAccess = AMBIENT
-    """How the destination is reached."""
 
 
 def backup_graph(
     graph: Graph, target: str, options: BackupOptions | None = None, *, progress: Progress = SILENT
 ) -> BackupReport:
-    """Back up a graph below `target`. Writes there, and tags and a hold in the graph while it copies.
+    """Back up a graph below `target`, reached as the graph is. Writes there, and while it copies a freeze in the graph.
 
     Raises:
         InvalidInput: the freeze or the earlier backup cannot be used, or the target is inside the graph.
@@ -155,10 +152,10 @@ def backup_graph(
         LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
     """
     options = options or BackupOptions()
-    destination = _place_outside(graph, target, options.access)
+    destination = _place_outside(graph, target)
     if options.freeze_id is not None:
         given_freeze(graph, options.freeze_id)
-    earlier = _earlier(options)
+    earlier = _earlier(graph, options)
     with claimed(destination, graph.target) as claim:
         where = uri_of(destination, claim.backup_id)
         unit = Unit(name=f"the backup {where}", stage="backup", backup=where)
@@ -185,9 +182,9 @@ def backup_graph(
         return report
 
 
-def _place_outside(graph: Graph, target: str, access: StoreAccess) -> Storage:
+def _place_outside(graph: Graph, target: str) -> Storage:
     """The destination; `InvalidInput` inside of this or any other graph, whose orphans the backups would be. Reads."""
-    destination = place_of(target, access)
+    destination = place_of(target, graph.context.access)
     # A dataset that was addressed by itself may have its backups beside it.
     around = graph.target if is_inside(destination, graph.target) else graph_around(destination, itself=True)
     if around is not None:
@@ -206,10 +203,10 @@ def _kept(graph: Graph, claim: Claim, options: BackupOptions, progress: Progress
         yield given_freeze(graph, options.freeze_id)
 
 
-def _earlier(options: BackupOptions) -> tuple[Storage, Earlier] | None:
+def _earlier(graph: Graph, options: BackupOptions) -> tuple[Storage, Earlier] | None:
     if options.incremental_from is None:
         return None
-    storage, backup_id = backup_of(options.incremental_from, options.access)
+    storage, backup_id = backup_of(options.incremental_from, graph.context.access)
     record = read_record(storage, backup_id)
     return storage, Earlier(record=record, present=present_files(storage, backup_id))
 

@@ -71,7 +71,6 @@ class CleanupRequest(Request):
     between_pins: bool = False
     """Also remove unprotected versions above the oldest version that a branch reads."""
     tables: Tables = ()
-    """Only these tables, as in `node:Person`."""
 
     @model_validator(mode="after")
     def _bounded(self) -> CleanupRequest:

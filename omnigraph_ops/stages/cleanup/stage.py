@@ -21,7 +21,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, Measure, PartedStage, TaskIds
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, TaskIds
 from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
@@ -49,7 +49,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     tasks = TaskIds(plan="plan_cleanup", approve="approve_cleanup", apply="cleanup_table")
     dag_id = "omnigraph_cleanup"
     measure = Measure(noun="versions", default=1000)
-    fences = True
+    fence_help = f"{WRITERS_REFUSED}."
     form = (
         FormField(name="keep", title="Keep newest versions", default=10),
         FormField(name="older_than", title="Remove only older than", default="7d"),

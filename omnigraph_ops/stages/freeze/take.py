@@ -45,8 +45,8 @@ from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut, verify_cut
+from omnigraph_ops.stages.freeze.request import DEFAULT_TTL_SECONDS
 
-DEFAULT_TTL_SECONDS = 86_400.0
 LONGEST_TTL_SECONDS = 30 * 86_400.0
 _GONE = "it was removed"
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.coordination.holds import Hold
+from typing import TYPE_CHECKING
+
 from omnigraph_ops.models.freeze import CutFiles, Freeze, HoldList, HoldState, ListedHold, UnfreezeReport
 from omnigraph_ops.quantities import age, human_bytes, moment
 from omnigraph_ops.views.view import Section, View, filled
+
+if TYPE_CHECKING:
+    from omnigraph_ops.coordination.holds import Hold
 
 _MICROS = 1_000_000
 

@@ -19,7 +19,6 @@ class HealthRequest(Request):
     """Score tables."""
 
     tables: Tables = ()
-    """Only these tables, as in `node:Person`."""
 
 
 class Health(RunStage[HealthRequest, HealthReport]):

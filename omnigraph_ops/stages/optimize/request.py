@@ -15,7 +15,6 @@ class PlanRequest(Request):
     """Which tables are optimized, how far, and within which bounds."""
 
     tables: Tables = ()
-    """Only these tables, as in `node:Person`."""
     max_bytes: Annotated[Bytes | None, Option(metavar="SIZE", section=_BUDGET)] = None
     """Write about this much at most, as in `20GiB`. The first table is always taken; what does not fit waits."""
     max_tables: Annotated[Positive | None, Option(metavar="N", section=_BUDGET)] = None
@@ -28,7 +27,7 @@ class PlanRequest(Request):
     """Small fragments: `converge` rewrites only tables with more than N, `tiered` leaves at most N."""
     auto: Annotated[bool, Option(section=_POLICY)] = False
     """Only tables past a threshold: small fragments, unindexed rows, deleted rows."""
-    defer_index_remap: Annotated[bool, Option(section=_POLICY, shell_only=True)] = False
+    defer_index_remap: Annotated[bool, Option(section=_POLICY, form=False)] = False
     """Plain Lance without stable row ids: do not rewrite indexes during compaction; Lance records where rows moved."""
 
     def settings(self, settings: Settings) -> Settings:
@@ -41,7 +40,7 @@ class PlanRequest(Request):
 class OptimizeRequest(PlanRequest):
     """Fold indexes, rewrite small fragments and publish."""
 
-    exclusive: Annotated[bool, Option(shell_only=True)] = False
+    exclusive: Annotated[bool, Option(form=False)] = False
     """Nobody else publishes meanwhile: compact the internal tables too."""
 
     def settings(self, settings: Settings) -> Settings:

@@ -9,7 +9,7 @@ from omnigraph_ops.models import OptimizePlan, OptimizeReport
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.request import OptimizeRequest, PlanRequest
 from omnigraph_ops.stages.optimize.view import plan_view, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, RunStage
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, TaskIds
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     effect = Effect.WRITES
     summary = "Fold indexes, rewrite small fragments and publish. Rows never change."
     request = OptimizeRequest
-    fences = True
+    fence_help = f"{WRITERS_REFUSED} (implies --exclusive)."
+    tasks = TaskIds(plan="plan_optimize")
     form = (
         FormField(name="max_bytes", title="Write at most"),
         FormField(name="max_tables", title="At most so many tables"),

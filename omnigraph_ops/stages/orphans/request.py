@@ -15,7 +15,7 @@ class OrphansRequest(Request):
 
     older_than: Annotated[Seconds, Option(metavar="DURATION", decides=True)] = SAFE_AGE_SECONDS
     """Remove only files older than this, as in `12h`, `7d`. A younger file may belong to a write at work."""
-    listing: Annotated[str | None, Option(metavar="FILE", shell_only=True)] = None
+    listing: Annotated[str | None, Option(metavar="FILE", form=False)] = None
     """Read this inventory (CSV, JSON lines, Parquet) instead of listing the store."""
     quarantine: bool = False
     """Move the files aside instead of deleting them. With a digest, its plan says which."""

@@ -14,7 +14,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PlannedStage, TaskIds
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     tasks = TaskIds(plan="plan_orphans", approve="approve_orphans", apply="remove_orphans")
     dag_id = "omnigraph_orphans"
     measure = Measure(noun="files", default=10_000)
-    fences = True
+    fence_help = f"{WRITERS_REFUSED}."
     form = (
         FormField(name="older_than", title="Only files older than"),
         FormField(name="quarantine", default=True),

@@ -12,6 +12,5 @@ class RepairRequest(Request):
     """Preview drifted tables, or publish their newest versions."""
 
     tables: Tables = ()
-    """Only these tables, as in `node:Person`."""
     evidence: Annotated[EvidenceTier, Option(metavar="TIER")] = EvidenceTier.COUNTS
     """How much to read: `counts` metadata only, `sample` the row ids and a few rows, `full` every value."""

@@ -2,58 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
+from omnigraph_airflow.forms import said
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_airflow.run_facts import run_id_of
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.requests import build
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME
+from omnigraph_ops.stages.stage import AnyRun
+from omnigraph_ops.views import terminal
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.storage.location import StoreAccess
 
 _MOST_NAMED = 5
 
 
-class FreezeOperator(OmnigraphOperator):
+class RunStageOperator(OmnigraphOperator):
+    """Runs a stage that nobody has to approve.
+
+    :param request: what is asked of it, by the names of its request's fields (templated).
+    """
+
+    stage: ClassVar[AnyRun]
+    template_fields: Sequence[str] = ("graph", "request")
+
+    def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.request = dict(request or {})
+
+    def done(self, graph: Graph, **also: Any) -> Any:
+        """The report of the stage, after logging it; `also` is asked of it, too. The effect of the stage."""
+        request = build(self.stage.request, said(self.stage.request, {**self.request, **also}))
+        report = self.stage.run(graph, request, Lines(self.log.info))
+        self.log.info("%s", terminal.text(self.stage.view(report)))
+        return report
+
+
+class FreezeOperator(RunStageOperator):
     """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
 
     A retry ends what the attempt before it took and could not name any more.
-
-    :param ttl: after this the freeze ends by itself, as in `12h` (templated).
-    :param reason: shown to everybody whom the freeze stops (templated).
     """
 
-    template_fields: Sequence[str] = ("graph", "ttl", "reason")
-
-    def __init__(self, *, ttl: str = "1d", reason: str = "backup {{ run_id }}", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.ttl = ttl
-        self.reason = reason
+    stage = UNASKED_BY_NAME["freeze"]
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freezes import unfreeze_all
-        from omnigraph_ops.quantities import parse_duration
-        from omnigraph_ops.stages.freeze.take import freeze_graph
-        from omnigraph_ops.stages.freeze.view import freeze_view
-        from omnigraph_ops.views import terminal
 
         owner = f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
-        freeze = freeze_graph(
-            graph,
-            ttl_seconds=float(parse_duration(str(self.ttl))),
-            reason=self.reason,
-            owner=owner,
-            progress=Lines(self.log.info),
-        )
-        self.log.info("%s", terminal.text(freeze_view(freeze)))
-        return freeze.freeze_id
+        return self.done(graph, owner=owner).freeze_id
 
 
 class UnfreezeOperator(OmnigraphOperator):
@@ -86,62 +90,15 @@ class UnfreezeOperator(OmnigraphOperator):
             return None
 
 
-class BackupOperator(OmnigraphOperator):
-    """Copies a frozen graph below a destination; a retry goes on where the attempt before it ended.
+class BackupOperator(RunStageOperator):
+    """Copies a frozen graph below a destination; a retry goes on where the attempt before it ended."""
 
-    :param destination: a path or `s3://` URI, reached with the credentials of the graph (templated).
-    :param freeze_id: what to copy (templated).
-    :param incremental: take unchanged files from the newest finished backup of this graph there (templated).
-    :param checksum: a SHA-256 of every file, also where the store could copy by itself (templated).
-    :param max_bytes_per_second: as in `50MB`; empty: no bound (templated).
-    """
-
-    template_fields: Sequence[str] = (
-        "graph",
-        "destination",
-        "freeze_id",
-        "incremental",
-        "checksum",
-        "max_bytes_per_second",
-    )
-
-    def __init__(
-        self,
-        *,
-        destination: str,
-        freeze_id: Any,
-        incremental: bool | str = True,
-        checksum: bool | str = False,
-        max_bytes_per_second: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.destination = destination
-        self.freeze_id = freeze_id
-        self.incremental = incremental
-        self.checksum = checksum
-        self.max_bytes_per_second = max_bytes_per_second
+    stage = UNASKED_BY_NAME["backup"]
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.quantities import parse_bytes
-        from omnigraph_ops.stages.backup.listing import newest_finished
-        from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
-        from omnigraph_ops.stages.backup.view import backup_view
-        from omnigraph_ops.views import terminal
-
-        if not self.destination:
+        if not self.request.get("destination"):
             raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
-        access = _access(self.graph)
-        earlier = newest_finished(self.destination, graph.target, access) if self.incremental else None
-        options = BackupOptions(
-            freeze_id=self.freeze_id,
-            incremental_from=earlier,
-            need_checksums=bool(self.checksum),
-            bytes_per_second=parse_bytes(str(self.max_bytes_per_second)) if self.max_bytes_per_second else None,
-            access=access,
-        )
-        report = backup_graph(graph, self.destination, options, progress=Lines(self.log.info))
-        self.log.info("%s", terminal.text(backup_view(report)))
+        report = self.done(graph)
         graph.run.notes(report)
         return to_xcom(report)
 
@@ -161,19 +118,11 @@ class VerifyBackupOperator(OmnigraphOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.stages.backup.verify import verify_backup
         from omnigraph_ops.stages.backup.view import verify_view
-        from omnigraph_ops.views import terminal
 
-        report = verify_backup(self.backup["backup"], access=_access(self.graph), progress=Lines(self.log.info))
+        report = verify_backup(self.backup["backup"], access=graph.context.access, progress=Lines(self.log.info))
         self.log.info("%s", terminal.text(verify_view(report)))
         if report.problems:
             named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
             raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
         graph.run.notes(report)
         return to_xcom(report)
-
-
-def _access(graph: str) -> StoreAccess:
-    """The store as the graph's connection reaches it. Reads the connection."""
-    from omnigraph_ops.storage.location import StoreAccess
-
-    return StoreAccess(variables=OmnigraphHook(graph).address().store)

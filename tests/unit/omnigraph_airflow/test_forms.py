@@ -10,7 +10,7 @@ from omnigraph_airflow.forms import request_params, said, stage_params
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.requests import build
-from omnigraph_ops.stages.registry import BY_NAME, planned
+from omnigraph_ops.stages.registry import BY_NAME, UNASKED_BY_NAME, planned
 
 STARTS: dict[str, dict[str, Any]] = {
     "repair": {"tables": None, "evidence": "sample", "force": False},
@@ -26,6 +26,10 @@ STARTS: dict[str, dict[str, Any]] = {
     "orphans": {"older_than": "7d", "quarantine": True, "confirm_files": 10_000, "confirm_size": "10GiB"},
     "expire-rows": {"policies": None, "max_share": 0.5, "max_rows": None, "branch": None},
 }
+KEEPING: dict[str, dict[str, Any]] = {
+    "backup": {"destination": None, "incremental": True, "checksum": False, "max_bytes_per_second": None},
+    "freeze": {"tables": None, "ttl": "1d", "reason": ""},
+}
 TYPES = {
     ("repair", "tables"): ["null", "array"],
     ("repair", "evidence"): "string",
@@ -37,6 +41,23 @@ TYPES = {
     ("expire-rows", "policies"): ["null", "array"],
     ("expire-rows", "max_share"): "number",
 }
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_a_form_of_a_stage_that_keeps_a_graph_starts_from_these_values(name: str) -> None:
+    params = request_params(UNASKED_BY_NAME[name])
+    assert {key: param.value for key, param in params.items()} == KEEPING[name]
+    for param in params.values():
+        assert (param.schema["title"], param.schema["description_md"]) != ("", "")
+        param.resolve()
+
+
+def test_what_a_request_needs_starts_empty_in_a_form() -> None:
+    params = request_params(UNASKED_BY_NAME["backup"])
+    assert params["destination"].schema["type"] == ["null", "string"]
+    backup = UNASKED_BY_NAME["backup"].request
+    with pytest.raises(InvalidInput, match="destination: is missing"):
+        build(backup, said(backup, {"destination": None, "checksum": True}))
 
 
 def request_of(stage: str, **values: Any) -> Any:

@@ -133,6 +133,11 @@ def test_a_repair_that_published_the_plan_is_not_carried_out_again(
     assert Repair().is_carried_out(plan, earlier) is done
 
 
+def test_the_stages_of_dags_come_in_the_order_of_a_night() -> None:
+    assert list(tasks_by_stage()) == ["optimize", "repair", "cleanup", "orphans", "expire-rows", "backup"]
+    assert (tasks_by_stage()["backup"].plan, tasks_by_stage()["backup"].apply) == ("freeze", "copy")
+
+
 def test_every_stage_has_tasks_of_its_own() -> None:
     ids = [task for of in tasks_by_stage().values() for task in (of.plan, of.approve, of.apply) if task]
     assert len(ids) == len(set(ids))
