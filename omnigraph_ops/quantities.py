@@ -77,6 +77,15 @@ def human_bytes(count: int) -> str:
     return f"{size:.1f} TiB"
 
 
+_EXACT = {"GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "GB": 1000**3, "MB": 1000**2}
+
+
+def exact_bytes(count: int) -> str:
+    """What `parse_bytes` reads as so many bytes, in the first unit that divides them: `20GiB`. Pure."""
+    unit = next((unit for unit, size in _EXACT.items() if count and count % size == 0), "")
+    return f"{count // _EXACT.get(unit, 1)}{unit}"
+
+
 def parse_bytes(text: str) -> int:
     """Bytes of `1000`, `20GiB`, `500MB`; `InvalidInput` otherwise. Pure."""
     found = _SIZE.fullmatch(text)

@@ -12,14 +12,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.quantities import DURATION, duration, parse_bytes, parse_duration
+from omnigraph_ops.quantities import DURATION, duration, exact_bytes, parse_bytes, parse_duration
 
 SIZE = r"^\s*\d{1,18}\s*(?:[kKmMgGtT]?i?[bB]?)\s*$"
 """As in `20GiB`."""
@@ -52,6 +54,16 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The JSON schema, with defaults as JSON has them: `7d`. Pure."""
+        schema = handler(core)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, default in cls.model_construct().model_dump(mode="json", by_alias=True).items():
+            if "default" in properties[name]:
+                properties[name]["default"] = default
+        return schema
+
 
 Q = TypeVar("Q", bound=Request)
 
@@ -80,8 +92,8 @@ Bytes = Annotated[
     int,
     Field(ge=0),
     _by(parse_bytes),
-    PlainSerializer(str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": SIZE}),
+    PlainSerializer(exact_bytes, when_used="json"),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": SIZE, "minimum": 0}),
 ]
 """A size, as in `20GiB`."""
 Count = Annotated[int, Field(ge=0, lt=2**32)]
@@ -92,6 +104,12 @@ Tables = Annotated[
     Option(name="table", metavar="KEY"),
 ]
 """Table keys; none: all tables."""
+
+
+class TablesRequest(Request):
+    """What is asked of a stage that may be about some tables only."""
+
+    tables: Tables = ()
 
 
 @dataclass(frozen=True, slots=True)

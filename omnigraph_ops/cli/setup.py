@@ -14,6 +14,7 @@ from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli, verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import ADDRESS, COUNT, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
+from omnigraph_ops.quantities import duration
 from omnigraph_ops.views.markdown import count
 from omnigraph_ops.views.view import Section, View
 
@@ -83,7 +84,7 @@ def _retention(entry: GraphEntry) -> str:
     parts = (
         None if said.expiry is None else f"expiry, at least {said.expiry.retain_min}",
         None if said.keep is None else f"keep {said.keep}",
-        None if said.older_than is None else f"older than {said.older_than}",
+        None if said.older_than is None else f"older than {duration(said.older_than)}",
         "also between pins" if said.between_pins else None,
     )
     return ", ".join(part for part in parts if part)

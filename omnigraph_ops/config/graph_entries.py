@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, PositiveInt, Tag, model_validator
+from pydantic import Discriminator, Field, NonNegativeInt, Tag, field_validator, model_validator
 
 from omnigraph_ops.config.graph_values import (
-    Age,
     AssetUri,
     ClassPath,
     Cron,
-    Duration,
     GraphId,
     Hours,
     Label,
     Name,
     Place,
     SettingsOverrides,
-    Size,
     Text,
     Timezone,
+    old_enough,
 )
-from omnigraph_ops.models.cleanup import RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.models.optimize import RewritePolicy
-from omnigraph_ops.quantities import parse_duration
+from omnigraph_ops.config.terms import BudgetTerms, ExpiryTerms, RetentionTerms, RewriteTerms
+from omnigraph_ops.models import EvidenceTier
+from omnigraph_ops.requests import Bytes, Request, Seconds
 from omnigraph_ops.storage.location import graph_root, locate
 
+_HOUR = 3600
 
-class Block(BaseModel):
-    """A mapping of the file."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+class Block(Request):
+    """A mapping of the file. The reader validates it strictly."""
 
 
 class ClusterTarget(Block):
@@ -44,36 +41,16 @@ class ClusterTarget(Block):
     """Which of its graphs."""
 
 
-class Expiry(Block):
+class Expiry(ExpiryTerms):
     """Snapshot expiry, a policy of its own."""
 
-    retain_min: PositiveInt = 10
-    """The newest so many versions stay, whatever their age."""
-    retain_max: PositiveInt | None = None
-    """Versions beyond the newest so many go, whatever their age."""
-    time_retained: Age = "1h"
-    """Between the two, versions that are at least this old go."""
-    expire_limit: PositiveInt = 10
-    """At most so many versions of a table go in one run."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Expiry:
-        if self.retain_max is not None and self.retain_max < self.retain_min:
-            raise ValueError(f"retain_max {self.retain_max} must not be below retain_min {self.retain_min}")
-        return self
+    _aged = field_validator("time_retained", mode="before")(old_enough)
 
 
-class Retention(Block):
+class Retention(RetentionTerms[Expiry]):
     """Which old versions may go: by count and age, or by snapshot expiry."""
 
-    keep: NonNegativeInt | None = None
-    """Cleanup keeps at least this many versions per table."""
-    older_than: Age | None = None
-    """Only versions older than this go, as in `7d`. With `keep`, both must agree."""
-    between_pins: bool = False
-    """Also versions above the oldest one that a branch reads."""
-    expiry: Expiry | None = None
-    """Instead of `keep` and `older_than`."""
+    _aged = field_validator("older_than", mode="before")(old_enough)
 
     @model_validator(mode="after")
     def _bounded(self) -> Retention:
@@ -84,30 +61,12 @@ class Retention(Block):
             raise ValueError("one of keep, older_than or expiry is needed")
         return self
 
-    @property
-    def policy(self) -> RetentionPolicy:
-        """The same as cleanup takes it. Pure."""
-        said = self.expiry
-        return RetentionPolicy(
-            keep_versions=self.keep,
-            older_than_secs=None if self.older_than is None else parse_duration(self.older_than),
-            between_pins=self.between_pins,
-            expiry=None
-            if said is None
-            else SnapshotExpiry(
-                retain_min=said.retain_min,
-                retain_max=said.retain_max,
-                time_retained_secs=parse_duration(said.time_retained),
-                expire_limit=said.expire_limit,
-            ),
-        )
-
 
 class StandingCleanup(Block):
     """Bounds of the cleanups that nobody needs to be asked about."""
 
     max_versions: NonNegativeInt
-    max_bytes: Size
+    max_bytes: Bytes
 
 
 class Notifier(Block):
@@ -128,11 +87,11 @@ class Approvals(Block):
     """Standing approval of repairs that publish verified maintenance only."""
     approvers: tuple[Text, ...] = ()
     """Airflow users who may answer; empty: everybody who may act on the DAG."""
-    answer_within: Duration = "20h"
+    answer_within: Seconds = 20 * _HOUR
     """An answer later than this after the start of the run counts as Reject. Keep it below the schedule's interval."""
     notify: tuple[Notifier, ...] = ()
     """Told when a question is asked, and again by the reminder."""
-    remind_after: Duration | None = None
+    remind_after: Seconds | None = None
     """Remind when the run is still open so long after it was queued."""
 
     @model_validator(mode="after")
@@ -141,24 +100,18 @@ class Approvals(Block):
             return self
         if not self.notify:
             raise ValueError("remind_after needs somebody to notify")
-        if parse_duration(self.remind_after) >= parse_duration(self.answer_within):
+        if self.remind_after >= self.answer_within:
             raise ValueError("remind_after must be shorter than answer_within")
         return self
 
 
-class Optimize(Block):
+class Optimize(RewriteTerms):
     """How optimize works on this graph."""
 
     executor: Literal["auto", "in_process", "spark"] = "auto"
     """Where rewrites run; `auto`: on Spark from `spark_threshold` on."""
-    spark_threshold: Size | None = None
+    spark_threshold: Bytes | None = None
     """With `auto`: rewrites of at least this size run on Spark; default: the deployment's setting."""
-    policy: RewritePolicy | None = None
-    """Which fragments a rewrite wants; default: the deployment's setting."""
-    cutoff: PositiveInt | None = None
-    """Bound on small fragments."""
-    auto: bool = False
-    """Only tables past a threshold."""
 
     @model_validator(mode="after")
     def _one_rule(self) -> Optimize:
@@ -167,15 +120,8 @@ class Optimize(Block):
         return self
 
 
-class NightBudget(Block):
+class NightBudget(BudgetTerms):
     """Bounds of one night's optimize."""
-
-    max_bytes: Size | None = None
-    """Data and indexes written, as in `20GiB`."""
-    max_tables: PositiveInt | None = None
-    """Tables optimized."""
-    deadline: Duration | None = None
-    """No table starts later than this after the plan."""
 
 
 class Window(Block):
@@ -183,16 +129,16 @@ class Window(Block):
 
     between: Hours | None = None
     """Hours of the day in the graph's time zone, as in `22:00-06:00`."""
-    quiet_for: Duration = "5m"
+    quiet_for: Seconds = 300
     """Nobody has published for this long."""
-    wait_at_most: Duration = "3h"
+    wait_at_most: Seconds = 3 * _HOUR
     """A run that could not begin for this long fails."""
 
 
 class Lateness(Block):
     """What to do about a run that takes too long."""
 
-    after: Duration
+    after: Seconds
     """Counted from when the run was queued."""
     notify: Annotated[tuple[Notifier, ...], Field(min_length=1)]
 
@@ -229,17 +175,17 @@ class Defaults(Block):
     owner: Text = "omnigraph"
     tags: tuple[Label, ...] = ()
     description: Text | None = None
-    retention: Retention = Retention(keep=10, older_than="7d")
+    retention: Retention = Retention.model_validate({"keep": 10, "older_than": "7d"})
     approvals: Approvals = Approvals()
     optimize: Optimize = Optimize()
     budget: NightBudget = NightBudget()
     window: Window = Window()
     alerts: Alerts = Alerts()
-    evidence: Literal["counts", "sample", "full"] = "sample"
+    evidence: EvidenceTier = EvidenceTier.SAMPLE
     """How much a repair preview reads."""
     pool: Text = "default_pool"
     """Airflow pool of every task of the graph."""
-    task_timeout: Duration | None = None
+    task_timeout: Seconds | None = None
     """A task that runs longer is killed, and repeated where that is right."""
     settings: SettingsOverrides = SettingsOverrides()
     """Deployment settings that are otherwise for this graph."""
@@ -263,8 +209,3 @@ class GraphEntry(Defaults):
         if isinstance(self.target, ClusterTarget):
             return graph_root(locate(self.target.cluster).root, self.target.id)
         return locate(self.target).root
-
-
-def span(text: str) -> timedelta:
-    """A duration of the file as Airflow wants it. Pure."""
-    return timedelta(seconds=parse_duration(text))

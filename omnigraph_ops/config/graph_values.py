@@ -12,12 +12,10 @@ from croniter import CroniterBadDateError, croniter
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     NonNegativeInt,
     PositiveInt,
     StringConstraints,
-    WithJsonSchema,
     model_validator,
 )
 
@@ -25,7 +23,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
-from omnigraph_ops.quantities import DURATION, duration, parse_bytes, parse_duration
+from omnigraph_ops.quantities import duration, parse_duration
+from omnigraph_ops.requests import Bytes, Seconds
 from omnigraph_ops.storage.location import graph_root, locate
 
 _PRESETS = {"@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly"}
@@ -68,10 +67,6 @@ def _checked(check: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(validate)
 
 
-def _as_text(value: Any) -> Any:
-    return str(value) if type(value) is int else value
-
-
 def hours_of(text: str) -> tuple[time, time]:
     """The two ends of a window as in `22:00-06:00`; `InvalidInput` otherwise. Pure."""
     found = _WINDOW.fullmatch(text)
@@ -101,10 +96,15 @@ def _check_graph_id(text: str) -> None:
     graph_root("", text)
 
 
-def _check_age(text: str) -> None:
-    if parse_duration(text) < SHORTEST_AGE_SECONDS:
-        least = duration(SHORTEST_AGE_SECONDS)
-        raise InvalidInput(f"'{text}' takes versions that a running query may still read; write at least {least}")
+def old_enough(said: Any) -> Any:
+    """An age as somebody wrote it, if no running query may still read versions of that age. Pure."""
+    try:
+        if isinstance(said, str) and parse_duration(said) < SHORTEST_AGE_SECONDS:
+            least = duration(SHORTEST_AGE_SECONDS)
+            raise InvalidInput(f"'{said}' takes versions that a running query may still read; write at least {least}")
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+    return said
 
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
@@ -115,20 +115,6 @@ Place = Annotated[str, StringConstraints(min_length=1), _checked(_check_place)]
 GraphId = Annotated[str, StringConstraints(min_length=1), _checked(_check_graph_id)]
 ClassPath = Annotated[str, StringConstraints(pattern=f"^{_CLASS}$")]
 AssetUri = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:\S+$|^[^\s:]+$")]
-Duration = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    _checked(parse_duration),
-    WithJsonSchema({"type": "string", "pattern": DURATION}),
-]
-Age = Annotated[Duration, _checked(_check_age)]
-"""Of versions that may go."""
-Size = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    _checked(parse_bytes),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d{1,18}\s*([kKmMgGtT]?i?[bB]?)$", "minimum": 0}),
-]
 Cron = Annotated[str, _checked(check_cron)]
 Hours = Annotated[str, _checked(hours_of)]
 Timezone = Annotated[str, _checked(_check_timezone)]
@@ -144,7 +130,7 @@ class SettingsOverrides(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     concurrency: PositiveInt | None = None
-    small_table_bytes: Size | None = None
+    small_table_bytes: Bytes | None = None
     target_rows_per_fragment: PositiveInt | None = None
     commit_batch_tasks: NonNegativeInt | None = None
     tier_fan_in: PositiveInt | None = None
@@ -154,18 +140,18 @@ class SettingsOverrides(BaseModel):
     auto_deleted_share: float | None = None
     auto_off: tuple[Text, ...] | None = None
     max_concurrent_rewrites: NonNegativeInt | None = None
-    max_rewrite_bytes_per_second: Size | None = None
+    max_rewrite_bytes_per_second: Bytes | None = None
     max_deletes_per_second: NonNegativeInt | None = None
-    recovery_grace: Duration | None = None
-    lease_ttl: Duration | None = None
-    lease_wait: Duration | None = None
-    plan_ttl: Duration | None = None
+    recovery_grace: Seconds | None = None
+    lease_ttl: Seconds | None = None
+    lease_wait: Seconds | None = None
+    plan_ttl: Seconds | None = None
     defer_index_remap: bool | None = None
     binary_copy: BinaryCopy | None = None
     history_days: PositiveInt | None = None
     exclusive: bool | None = None
     engine: Text | None = None
-    engine_timeout: Duration | None = None
+    engine_timeout: Seconds | None = None
     engine_root: Text | None = None
 
     @model_validator(mode="after")
@@ -178,7 +164,7 @@ class SettingsOverrides(BaseModel):
 
     def variables(self) -> dict[str, str]:
         """The same as environment variables, which is how Spark's driver gets them. Pure."""
-        return {variable_of(name): _text(name, value) for name, value in self if value is not None}
+        return {variable_of(name): _text(value) for name, value in self if value is not None}
 
 
 def variable_of(name: str) -> str:
@@ -187,11 +173,7 @@ def variable_of(name: str) -> str:
     return _VARIABLES.get(name, f"OMNIGRAPH_OPS_{name.upper()}{suffix}")
 
 
-def _text(name: str, value: Any) -> str:
-    if name in _SECONDS:
-        return str(parse_duration(value))
-    if name in {"small_table_bytes", "max_rewrite_bytes_per_second"}:
-        return str(parse_bytes(value))
+def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -262,7 +262,7 @@ class _Reader:
         """The value as `cls`; None after reporting what is wrong with it."""
         try:
             # As JSON: there a strict model takes lists and tokens for tuples and enums.
-            return cls.model_validate_json(json.dumps(value, default=str))
+            return cls.model_validate_json(json.dumps(value, default=str), strict=True)
         except ValidationError as error:
             for found in error.errors(include_url=False):
                 self._report((*where, *_key(found["loc"])), _sentence(found))

@@ -161,6 +161,8 @@ def _plain(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[st
         words = {"enum": [None, *kind["enum"]]} if "enum" in kind else {}
         return {**kind, "type": ["null", kind["type"]], **words}
     found = {key: value for key, value in schema.items() if key not in {"title", "default", "description"}}
+    if found.get("pattern") == SIZE:
+        return {"type": "string", "pattern": SIZE}
     if "items" in found:
         found["items"] = _plain(found["items"], definitions)
     if "properties" in found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
@@ -14,9 +14,8 @@ from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.nightly import Night, nightly_dag, stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
 from omnigraph_airflow.sensors.quiet_graph import Hours
-from omnigraph_ops.config.graph_entries import GraphEntry, Notifier, Retention, span
+from omnigraph_ops.config.graph_entries import GraphEntry, Notifier
 from omnigraph_ops.config.graph_values import hours_of
-from omnigraph_ops.quantities import parse_bytes, parse_duration
 
 NEVER_ON_SPARK = 2**62
 """No rewrite has so many bytes."""
@@ -40,8 +39,8 @@ def night_of(entry: GraphEntry) -> Night:
         tags=(entry.name, *entry.tags),
         description=entry.description or f"Nightly maintenance of {entry.place}",
         hours=_hours(entry),
-        wait_at_most=span(entry.window.wait_at_most),
-        answer_within=span(asked.answer_within),
+        wait_at_most=timedelta(seconds=entry.window.wait_at_most),
+        answer_within=timedelta(seconds=asked.answer_within),
         approvers=asked.approvers,
         standing_repair=asked.repair is not None,
         told=tuple(callbacks(asked.notify)),
@@ -69,13 +68,13 @@ def _hours(entry: GraphEntry) -> Hours | None:
 
 
 def _task_args(entry: GraphEntry) -> dict[str, Any]:
-    timeout = {} if entry.task_timeout is None else {"execution_timeout": span(entry.task_timeout)}
+    timeout = {} if entry.task_timeout is None else {"execution_timeout": timedelta(seconds=entry.task_timeout)}
     return {"pool": entry.pool, **timeout}
 
 
 def _deadlines(entry: GraphEntry) -> tuple[DeadlineAlert, ...]:
     late, asked = entry.alerts.late, entry.approvals
-    wanted: list[tuple[str, str, Sequence[Notifier]]] = []
+    wanted: list[tuple[str, int, Sequence[Notifier]]] = []
     if late is not None:
         wanted.append(("late", late.after, late.notify))
     if asked.remind_after is not None:
@@ -83,7 +82,7 @@ def _deadlines(entry: GraphEntry) -> tuple[DeadlineAlert, ...]:
     return tuple(
         DeadlineAlert(
             reference=DeadlineReference.DAGRUN_QUEUED_AT,
-            interval=span(after),
+            interval=timedelta(seconds=after),
             callback=deadline_callback(notifiers),
             name=name,
         )
@@ -93,30 +92,15 @@ def _deadlines(entry: GraphEntry) -> tuple[DeadlineAlert, ...]:
 
 def _defaults(entry: GraphEntry) -> dict[str, Any]:
     """Where the trigger form of this graph starts. Pure."""
-    budget, optimize, standing = entry.budget, entry.optimize, entry.approvals.cleanup
+    standing = entry.approvals.cleanup
     return {
-        **_retention(entry.retention),
+        **entry.retention.model_dump(mode="json"),
+        **entry.budget.model_dump(mode="json"),
+        **entry.optimize.model_dump(mode="json", exclude={"executor", "spark_threshold"}),
         "spark_threshold": _spark_threshold(entry),
-        "quiet_seconds": parse_duration(entry.window.quiet_for),
-        "max_bytes": budget.max_bytes,
-        "max_tables": budget.max_tables,
-        "deadline": budget.deadline,
-        "policy": optimize.policy and optimize.policy.value,
-        "cutoff": optimize.cutoff,
-        "auto": optimize.auto,
-        "evidence": entry.evidence,
-        "standing_approval": standing
-        and {"max_versions": standing.max_versions, "max_bytes": parse_bytes(standing.max_bytes)},
-    }
-
-
-def _retention(retention: Retention) -> dict[str, Any]:
-    expiry = retention.policy.expiry
-    return {
-        "keep": retention.keep,
-        "older_than": retention.older_than,
-        "between_pins": retention.between_pins,
-        "expiry": expiry and asdict(expiry),
+        "quiet_seconds": entry.window.quiet_for,
+        "evidence": entry.evidence.value,
+        "standing_approval": standing and standing.model_dump(),
     }
 
 
@@ -124,7 +108,7 @@ def _spark_threshold(entry: GraphEntry) -> int | None:
     """From how many bytes on rewrites run on Spark; None: the deployment's setting. Pure."""
     said = entry.optimize
     if said.executor == "auto":
-        return None if said.spark_threshold is None else parse_bytes(said.spark_threshold)
+        return said.spark_threshold
     return 0 if said.executor == "spark" else NEVER_ON_SPARK
 
 

@@ -125,7 +125,7 @@ def test_the_form_starts_from_the_entry_and_the_graph_is_fixed(parse: Parse) -> 
         }.items()
     )
     plain = dags[PREFIX + "plain"].params.dump()
-    expiry = {"retain_min": 2, "retain_max": None, "time_retained_secs": 7200, "expire_limit": 10}
+    expiry = {"retain_min": 2, "retain_max": None, "time_retained": "2h", "expire_limit": 10}
     assert (plain["keep"], plain["older_than"], plain["expiry"]) == (None, None, expiry)
     assert plain["spark_threshold"] == 2**62
     # Assigned after the tasks, so Airflow did not check them when it made the DAG.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.quantities import DURATION, duration, parse_duration
+from omnigraph_ops.quantities import DURATION, duration, exact_bytes, parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,15 @@ def test_a_number_alone_is_no_duration(text: str, digits: str) -> None:
 )
 def test_seconds_as_a_person_writes_them(seconds: int, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (1, "1"), (1024, "1KiB"), (1536 * 1024**2, "1536MiB"), (20 * 1024**3, "20GiB"), (5 * 10**8, "500MB")],
+)
+def test_bytes_as_a_person_writes_them(count: int, text: str) -> None:
+    assert exact_bytes(count) == text
+    assert parse_bytes(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\t\n"])

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import ConfigDict, model_validator
 
+from omnigraph_ops.config.terms import ExpiryTerms, RetentionTerms
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.quantities import duration
-from omnigraph_ops.requests import Count, Option, Positive, Request, Seconds, Tables
+from omnigraph_ops.requests import Tables
 
-_COUNT = Option(metavar="N")
 _SECONDS = "time_retained_secs"
 _ALSO = {_SECONDS: {"type": "integer", "minimum": SHORTEST_AGE_SECONDS}}
 
 
-class ExpiryRequest(Request):
+class ExpiryRequest(ExpiryTerms):
     """Snapshot expiry: a policy of its own, per table, never mixed with --keep or --older-than."""
 
     model_config = ConfigDict(json_schema_extra=lambda schema: schema["properties"].update(_ALSO))
-
-    retain_min: Annotated[Positive, Option(metavar="N", decides=True)] = 10
-    """Retain the newest N versions whatever their age."""
-    time_retained: Annotated[Seconds, Option(metavar="DURATION", decides=True)] = SHORTEST_AGE_SECONDS
-    """Between the two, remove versions that are at least this old."""
-    expire_limit: Annotated[Positive, Option(metavar="N", decides=True)] = 10
-    """Remove at most N versions of a table in one run."""
-    retain_max: Annotated[Positive | None, _COUNT] = None
-    """Remove versions beyond the newest N whatever their age."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ExpiryRequest:
-        if self.retain_max is not None and self.retain_max < self.retain_min:
-            raise ValueError(
-                f"retain-max {self.retain_max} must not be below retain-min {self.retain_min}; nothing was deleted"
-            )
-        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -48,28 +31,10 @@ class ExpiryRequest(Request):
         others = {name: value for name, value in said.items() if name != _SECONDS}
         return {"time_retained": f"{said[_SECONDS]}s", **others}
 
-    @property
-    def terms(self) -> SnapshotExpiry:
-        """The same as cleanup takes it. Pure."""
-        return SnapshotExpiry(
-            retain_min=self.retain_min,
-            retain_max=self.retain_max,
-            time_retained_secs=self.time_retained,
-            expire_limit=self.expire_limit,
-        )
 
-
-class CleanupRequest(Request):
+class CleanupRequest(RetentionTerms[ExpiryRequest]):
     """Remove old versions by number and age, or by snapshot expiry."""
 
-    keep: Annotated[Count | None, _COUNT] = None
-    """Retain the N newest versions of each table."""
-    older_than: Annotated[Seconds | None, Option(metavar="DURATION")] = None
-    """Remove only versions older than this, as in `7d`, `12h`. With a number, both must agree."""
-    expiry: Annotated[ExpiryRequest | None, Option(section="Snapshot expiry", flag="expire")] = None
-    """Instead of number and age."""
-    between_pins: bool = False
-    """Also remove unprotected versions above the oldest version that a branch reads."""
     tables: Tables = ()
 
     @model_validator(mode="after")
@@ -79,16 +44,6 @@ class CleanupRequest(Request):
         except InvalidInput as error:
             raise ValueError(str(error)) from None
         return self
-
-    @property
-    def policy(self) -> RetentionPolicy:
-        """The policy that is asked for. Pure."""
-        return RetentionPolicy(
-            keep_versions=self.keep,
-            older_than_secs=self.older_than,
-            expiry=None if self.expiry is None else self.expiry.terms,
-            between_pins=self.between_pins,
-        )
 
 
 def check_policy(policy: RetentionPolicy) -> None:

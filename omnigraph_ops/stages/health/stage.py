@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph_ops.models import HealthReport
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.requests import Request, Tables
+from omnigraph_ops.requests import TablesRequest
 from omnigraph_ops.stages.health.view import health_view
 from omnigraph_ops.stages.stage import Effect, RunStage
 from omnigraph_ops.views.view import View
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 
-class HealthRequest(Request):
+class HealthRequest(TablesRequest):
     """Score tables."""
-
-    tables: Tables = ()
 
 
 class Health(RunStage[HealthRequest, HealthReport]):

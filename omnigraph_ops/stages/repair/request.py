@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from omnigraph_ops.models import EvidenceTier
-from omnigraph_ops.requests import Option, Request, Tables
+from omnigraph_ops.requests import Option, TablesRequest
 
 
-class RepairRequest(Request):
+class RepairRequest(TablesRequest):
     """Preview drifted tables, or publish their newest versions."""
 
-    tables: Tables = ()
     evidence: Annotated[EvidenceTier, Option(metavar="TIER")] = EvidenceTier.COUNTS
     """How much to read: `counts` metadata only, `sample` the row ids and a few rows, `full` every value."""

@@ -67,7 +67,7 @@ def test_defaults_are_merged_below_block_by_block() -> None:
 def test_a_policy_replaces_the_default_one(write: Write) -> None:
     path = write("version: 1\ndefaults: {retention: {keep: 3}}\n" + entry("    retention: {older_than: 1d}\n")[11:])
     (graph,) = load_graphs(path)
-    assert (graph.retention.keep, graph.retention.older_than) == (None, "1d")
+    assert (graph.retention.keep, graph.retention.older_than) == (None, 86_400)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,14 @@ def test_a_policy_replaces_the_default_one(write: Write) -> None:
         (
             "    tags: [a]\n    retention:\n      keep: -1\n",
             "7: graphs.people.retention.keep: input should be greater than or equal to 0",
+        ),
+        (
+            "    retention: {keep: 4294967296}\n",
+            "5: graphs.people.retention.keep: input should be less than 4294967296",
+        ),
+        (
+            "    retention: {expiry: {retain_max: 2}}\n",
+            "5: graphs.people.retention.expiry: retain-max 2 must not be below retain-min 10",
         ),
         ("    retention: {keep: '3'}\n", "5: graphs.people.retention.keep: input should be a valid integer"),
         ("    optimize:\n      auto: 1\n", "6: graphs.people.optimize.auto: input should be a valid boolean"),
@@ -280,6 +288,7 @@ def test_the_verb_lists(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"graphs {EXAMPLE} — 3 graphs, no faults"
     assert lines[4].split()[:2] == ["people", "s3://lake/graphs/people.omni"]
+    assert "keep 10, older than 7d" in lines[4]
     assert main(["graphs", str(EXAMPLE), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [g["name"] for g in listed["graphs"]] == ["people", "orders", "embeddings"]
