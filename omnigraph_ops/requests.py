@@ -50,7 +50,7 @@ class Option:
 
 
 class Request(BaseModel):
-    """Base of all requests. The docstring of a field is its help."""
+    """Base of all requests. The docstring of a field is its help; the fields of the last base come first."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -98,18 +98,13 @@ Bytes = Annotated[
 """A size, as in `20GiB`."""
 Count = Annotated[int, Field(ge=0, lt=2**32)]
 Positive = Annotated[int, Field(ge=1, lt=2**32)]
-Tables = Annotated[
-    tuple[str, ...],
-    Field(description="Only these tables, as in `node:Person`."),
-    Option(name="table", metavar="KEY"),
-]
-"""Table keys; none: all tables."""
 
 
 class TablesRequest(Request):
     """What is asked of a stage that may be about some tables only."""
 
-    tables: Tables = ()
+    tables: Annotated[tuple[str, ...], Option(name="table", metavar="KEY")] = ()
+    """Only these tables, as in `node:Person`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import rich_click as click
 from click.shell_completion import CompletionItem
 
 from omnigraph_ops.errors import InvalidInput, did_you_mean
-from omnigraph_ops.quantities import duration, parse_bytes, parse_duration
+from omnigraph_ops.quantities import duration, parse_duration
 from omnigraph_ops.storage.location import locate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,7 +64,6 @@ def _whole(least: int) -> Callable[[str], int]:
 
 
 SECONDS = Converted("duration", parse_duration)
-BYTES = Converted("size", parse_bytes)
 ADDRESS = Converted("address", _address, is_path=True)
 PATH = Converted("path", str, is_path=True)
 COUNT = Converted("count", _whole(0))
@@ -104,9 +103,6 @@ OTHER_ADDRESSES = together(
     ),
     click.option("--graph", "graph_id", metavar="ID", help="With --cluster: which of its graphs.", panel="Graph"),
     click.option("--server", metavar="NAME|URL", hidden=True),
-)
-TABLES = click.option(
-    "--table", "tables", metavar="KEY", multiple=True, help="Only this table, as in node:Person; may be repeated."
 )
 CONFIRM = "Consent"
 YES = click.option("--yes", is_flag=True, help="Consent for a graph that is not on this machine.", panel=CONFIRM)

@@ -9,7 +9,7 @@ import rich_click as click
 from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
-from omnigraph_ops.cli.options import COUNT, POSITIVE, SECONDS, TABLES, OneOf
+from omnigraph_ops.cli.options import COUNT, POSITIVE, SECONDS, OneOf
 from omnigraph_ops.errors import InvalidInput, UsageError, unknown_table
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
 
@@ -40,7 +40,9 @@ def audit_verb(call: Call) -> int:
 @verb(
     "history",
     "Show the runs of this graph, newest first, one of them, or one table.",
-    TABLES,
+    click.option(
+        "--table", "tables", metavar="KEY", multiple=True, help="Only this table, as in node:Person; may be repeated."
+    ),
     click.option("--run", metavar="ID", help="Show the whole report of this run."),
     click.option("--last", type=POSITIVE, metavar="N", help="Show only the newest N (default 20)."),
     click.option(

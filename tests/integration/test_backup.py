@@ -26,8 +26,9 @@ from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.backup import BackupReport, BackupState
 from omnigraph_ops.stages.backup import take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
-from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
@@ -214,7 +215,8 @@ def test_its_own_freeze_lasts_as_long_as_it_works(
         return count(*arguments)
 
     monkeypatch.setattr(take, "rows_of_cut", slow)
-    backup_graph(graph, str(tmp_path / "backups"), BackupOptions(own_ttl_seconds=6.0))
+    monkeypatch.setattr(take, "OWN_TTL_SECONDS", 6.0)
+    backup_graph(graph, str(tmp_path / "backups"))
     assert ends
     assert_released(graph)
 

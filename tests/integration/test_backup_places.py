@@ -19,8 +19,9 @@ from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.stages.backup import restore
+from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
-from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.storage.copying import copy_file
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph

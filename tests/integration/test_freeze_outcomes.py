@@ -19,7 +19,8 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.request import BackupOptions
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.freeze import take
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze

@@ -19,7 +19,8 @@ from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupReport
-from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.request import BackupOptions
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.interop.engine import Engine, engine, people

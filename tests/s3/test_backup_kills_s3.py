@@ -14,8 +14,9 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupState
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
-from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from tests.support.backups import killed_backup, killed_restore
 from tests.support.freezes import freeze_tags

@@ -17,8 +17,9 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
-from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.storage import copying
 from omnigraph_ops.storage.copying import Expected, copy_file
@@ -79,7 +80,7 @@ def test_within_a_store_the_server_copies(bucket: str, tmp_path: Path, monkeypat
     assert streamed == []
     report = verify_backup(first.backup, graph=graph)
     assert (report.problems, report.without_checksum) == ((), first.total.files)
-    summed = backup_graph(graph, f"{bucket}/backups", BackupOptions(need_checksums=True, incremental_from=first.backup))
+    summed = backup_graph(graph, f"{bucket}/backups", BackupOptions(checksum=True, incremental_from=first.backup))
     assert (summed.linked.files, verify_backup(summed.backup).without_checksum) == (0, 0)
     assert freezes(graph.storage) == ()
     again = restore_backup(first.backup, f"{bucket}/restored", settings=Settings())

@@ -22,17 +22,26 @@ class PaceRequest(Request):
     max_bytes_per_second: Pace = None
 
 
-class BackupRequest(Request):
-    """Copy the graph, all branches at one cut."""
+class BackupOptions(Request):
+    """How a backup is made."""
 
-    destination: Annotated[str, Option(metavar="DEST", argument=True)]
-    """Path or `s3://` URI; the backup is a folder below it. Empty: the Airflow Variable `omnigraph_backups`."""
     freeze_id: Annotated[str | None, Option(name="freeze", metavar="ID", form=False)] = None
     """Copy this freeze (default: one of its own)."""
     incremental_from: Annotated[str | None, Option(metavar="BACKUP", form=False)] = None
     """Take unchanged files from this earlier backup, read the rest."""
-    incremental: Annotated[bool, Option(shell=False)] = False
-    """Take unchanged files from the newest finished backup of the graph there."""
     checksum: bool = False
     """Compute the SHA-256 of every file, also where the store could copy by itself."""
     max_bytes_per_second: Pace = None
+
+
+class _Destination(Request):
+    """Where a backup goes."""
+
+    destination: Annotated[str, Option(metavar="DEST", argument=True)]
+    """Path or `s3://` URI; the backup is a folder below it. Empty: the Airflow Variable `omnigraph_backups`."""
+    incremental: Annotated[bool, Option(shell=False)] = False
+    """Take unchanged files from the newest finished backup of the graph there."""
+
+
+class BackupRequest(BackupOptions, _Destination):
+    """Copy the graph, all branches at one cut."""

@@ -34,18 +34,12 @@ class Backup(RunStage[BackupRequest, BackupReport]):
     def run(self, graph: Graph, request: BackupRequest, tell: Progress) -> BackupReport:
         """Copy a freeze. Writes at the destination, and tags and a hold in the graph while it copies."""
         from omnigraph_ops.stages.backup.listing import newest_finished
-        from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
+        from omnigraph_ops.stages.backup.take import backup_graph
 
-        earlier = request.incremental_from
         if request.incremental:
-            earlier = newest_finished(request.destination, graph.target, graph.context.access)
-        options = BackupOptions(
-            freeze_id=request.freeze_id,
-            incremental_from=earlier,
-            need_checksums=request.checksum,
-            bytes_per_second=request.max_bytes_per_second,
-        )
-        return backup_graph(graph, request.destination, options, progress=tell)
+            newest = newest_finished(request.destination, graph.target, graph.context.access)
+            request = request.model_copy(update={"incremental_from": newest})
+        return backup_graph(graph, request.destination, request, progress=tell)
 
     def view(self, value: BackupReport) -> View:
         return backup_view(value)

@@ -37,6 +37,7 @@ from omnigraph_ops.outcomes.backups import (
 )
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.listing import Claim, claimed
+from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.transfer import (
     CopyJournal,
     CopyPace,
@@ -55,6 +56,7 @@ from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freez
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Stopped
 
+_DEFAULTS = BackupOptions()
 OWN_TTL_SECONDS = 3600.0
 """After a kill the graph stays frozen this long at most; while the backup works, the end is moved."""
 
@@ -75,15 +77,13 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
 
 
 @contextlib.contextmanager
-def own_freeze(
-    graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress, ttl: float
-) -> Iterator[Freeze]:
+def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress) -> Iterator[Freeze]:
     """Freeze the graph for the block, or go on with the freeze of a killed attempt. Writes tags and a hold."""
-    freeze = _of_before(graph, before, ttl) or freeze_graph(
-        graph, ttl_seconds=ttl, reason=f"backup {backup_id}", progress=progress
+    freeze = _of_before(graph, before) or freeze_graph(
+        graph, ttl_seconds=OWN_TTL_SECONDS, reason=f"backup {backup_id}", progress=progress
     )
     stop = threading.Event()
-    thread = threading.Thread(target=_prolong, args=(graph, freeze.freeze_id, ttl, stop), name="freeze", daemon=True)
+    thread = threading.Thread(target=_prolong, args=(graph, freeze.freeze_id, stop), name="freeze", daemon=True)
     thread.start()
     try:
         yield freeze
@@ -99,20 +99,20 @@ def end_of_before(graph: Graph, before: BackupStart | None, progress: Progress) 
         _end(graph, before.freeze_id, progress)
 
 
-def _of_before(graph: Graph, before: BackupStart | None, ttl: float) -> Freeze | None:
+def _of_before(graph: Graph, before: BackupStart | None) -> Freeze | None:
     if before is None or not before.own_freeze:
         return None
     try:
-        return extend_freeze(graph, before.freeze_id, ttl)
+        return extend_freeze(graph, before.freeze_id, OWN_TTL_SECONDS)
     except InvalidInput:
         return None  # ended: another cut then
 
 
-def _prolong(graph: Graph, freeze_id: str, ttl: float, stop: threading.Event) -> None:
-    while not stop.wait(ttl / 4):
+def _prolong(graph: Graph, freeze_id: str, stop: threading.Event) -> None:
+    while not stop.wait(OWN_TTL_SECONDS / 4):
         # One that fails costs a quarter of the time that is left; that the cut is whole is looked at in the end.
         with contextlib.suppress(OpsError, Stopped):
-            extend_freeze(graph, freeze_id, ttl)
+            extend_freeze(graph, freeze_id, OWN_TTL_SECONDS)
 
 
 def _end(graph: Graph, freeze_id: str, progress: Progress) -> None:
@@ -126,22 +126,8 @@ def _end(graph: Graph, freeze_id: str, progress: Progress) -> None:
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackupOptions:
-    """How a backup is made."""
-
-    freeze_id: str | None = None
-    """The caller's freeze; None: the backup takes one and ends it."""
-    incremental_from: str | None = None
-    """A finished backup whose files are taken instead of being read again."""
-    need_checksums: bool = False
-    """Also where the store could copy by itself."""
-    bytes_per_second: int | None = None
-    own_ttl_seconds: float = OWN_TTL_SECONDS
-
-
 def backup_graph(
-    graph: Graph, target: str, options: BackupOptions | None = None, *, progress: Progress = SILENT
+    graph: Graph, target: str, options: BackupOptions = _DEFAULTS, *, progress: Progress = SILENT
 ) -> BackupReport:
     """Back up a graph below `target`, reached as the graph is. Writes there, and while it copies a freeze in the graph.
 
@@ -151,7 +137,6 @@ def backup_graph(
         CorruptGraph: something of the cut went while it was copied: named; the backup stays unfinished.
         LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
     """
-    options = options or BackupOptions()
     destination = _place_outside(graph, target)
     if options.freeze_id is not None:
         given_freeze(graph, options.freeze_id)
@@ -195,7 +180,7 @@ def _place_outside(graph: Graph, target: str) -> Storage:
 @contextlib.contextmanager
 def _kept(graph: Graph, claim: Claim, options: BackupOptions, progress: Progress) -> Iterator[Freeze]:
     if options.freeze_id is None:
-        with own_freeze(graph, claim.backup_id, claim.before, progress, options.own_ttl_seconds) as freeze:
+        with own_freeze(graph, claim.backup_id, claim.before, progress) as freeze:
             yield freeze
     else:
         if claim.before is None or claim.before.freeze_id != options.freeze_id:
@@ -284,7 +269,7 @@ class _Attempt:
             present=present_files(self.destination, self._id) if resumed else {},
             journal=read_journal(self.destination, self._id) if resumed else (),
             earlier=self.earlier[1] if self.earlier is not None else None,
-            need_checksums=self.options.need_checksums,
+            need_checksums=self.options.checksum,
         )
         return self._transfer(plan).run(plan)
 
@@ -298,9 +283,9 @@ class _Attempt:
             destination=self.destination,
             backup_id=self._id,
             earlier=(self.earlier[0], self.earlier[1].record.backup_id) if self.earlier is not None else None,
-            need_checksums=self.options.need_checksums,
+            need_checksums=self.options.checksum,
             workers=self.graph.settings.concurrency,
-            pace=CopyPace(self.options.bytes_per_second, self.graph.run.check),
+            pace=CopyPace(self.options.max_bytes_per_second, self.graph.run.check),
             meter=Meter(self.progress, "copying", work.bytes, "bytes"),
             journal=CopyJournal(self.destination, self._id, self.freeze.freeze_id),
         )

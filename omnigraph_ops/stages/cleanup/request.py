@@ -11,7 +11,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.quantities import duration
-from omnigraph_ops.requests import Tables
+from omnigraph_ops.requests import TablesRequest
 
 _SECONDS = "time_retained_secs"
 _ALSO = {_SECONDS: {"type": "integer", "minimum": SHORTEST_AGE_SECONDS}}
@@ -32,10 +32,8 @@ class ExpiryRequest(ExpiryTerms):
         return {"time_retained": f"{said[_SECONDS]}s", **others}
 
 
-class CleanupRequest(RetentionTerms[ExpiryRequest]):
+class CleanupRequest(TablesRequest, RetentionTerms[ExpiryRequest]):
     """Remove old versions by number and age, or by snapshot expiry."""
-
-    tables: Tables = ()
 
     @model_validator(mode="after")
     def _bounded(self) -> CleanupRequest:
