@@ -15,10 +15,12 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackupLeft, BackupState
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
+from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.backup import transfer
 from omnigraph_ops.stages.backup.listing import list_backups
-from omnigraph_ops.stages.backup.request import BackupOptions
+from omnigraph_ops.stages.backup.request import BackupOptions, BackupRequest
 from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.stage import Backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.storage import copying
@@ -48,6 +50,23 @@ def test_from_disk_to_s3_and_back(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "graph").rename(tmp_path / "hidden")
     assert rows_everywhere(restored(first.backup, tmp_path / "one")) == rows
     assert rows_everywhere(restored(second.backup, tmp_path / "two")) == later
+
+
+def test_a_backup_is_made_with_the_credentials_of_its_graph(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_demo_graph(str(tmp_path / "graph"), SPEC)
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    access = StoreAccess(variables={name: os.environ[name] for name in names})
+    graph = open_graph(str(tmp_path / "graph"), Settings(), access)
+    for name in names:
+        monkeypatch.delenv(name)
+    # What is cached was made with the credentials of the environment.
+    type(Storage(bucket).filesystem).clear_instance_cache()
+    request = BackupRequest(destination=f"{bucket}/backups", incremental=True)
+    first, second = (Backup().run(graph, request, SILENT) for _ in range(2))
+    assert (first.incremental_from, second.incremental_from) == (None, first.backup_id)
+    assert verify_backup(second.backup, access=access).problems == ()
 
 
 def test_a_backup_is_told_with_the_credentials_of_its_graph(
