@@ -7,9 +7,8 @@ import rich_click as click
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.options import ADDRESS, YES
-from omnigraph_ops.cli.requests import request_of, request_options
-from omnigraph_ops.cli.run import declare
+from omnigraph_ops.cli.options import ADDRESS, YES, request_of, request_options
+from omnigraph_ops.cli.stages import declare_unasked
 from omnigraph_ops.stages.backup.request import PaceRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
@@ -17,7 +16,7 @@ _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
 _PACE = request_options(PaceRequest)
 
 
-declare(UNASKED_BY_NAME["backup"])
+declare_unasked(UNASKED_BY_NAME["backup"])
 
 
 @verb(

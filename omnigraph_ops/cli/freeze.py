@@ -1,4 +1,4 @@
-"""The verbs about holding still: freeze, unfreeze, files, holds, and hold and release for readers."""
+"""The verbs about holding still: freeze, unfreeze, files, holds, hold and release, and unlock."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.options import POSITIVE, SECONDS, YES, OneOf, flag
-from omnigraph_ops.cli.requests import request_of
-from omnigraph_ops.cli.run import declare
+from omnigraph_ops.cli.options import POSITIVE, SECONDS, YES, OneOf, flag, request_of
+from omnigraph_ops.cli.stages import declare_unasked
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.stages.freeze.request import FreezeRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
@@ -35,7 +34,7 @@ def _extended(call: Call) -> int | None:
 
 _FREEZE = UNASKED_BY_NAME["freeze"]
 _EXTEND = click.option("--extend", metavar="ID", help="Let this freeze end --ttl from now instead of taking a new one.")
-declare(_FREEZE, _EXTEND, instead=_extended)
+declare_unasked(_FREEZE, _EXTEND, instead=_extended)
 
 
 @verb(
@@ -157,4 +156,29 @@ def release_verb(call: Call) -> int:
     require_consent(call, call.target, does="lets versions go that the hold keeps", untouched="nothing was released")
     report = release(call.open(), hold_id)
     call.emit(report, unfreeze_view(report))
+    return 0
+
+
+@verb(
+    "unlock",
+    "Remove a schema-apply lock that a crash left behind. Preview without --confirm.",
+    flag("confirm", "Remove it if it is ours."),
+    YES,
+    flag("force", "With --confirm: remove it whoever raised it."),
+    panel="Writers and readers",
+)
+def unlock_verb(call: Call) -> int:
+    from omnigraph_ops.coordination.fence import current_lock, unlock
+    from omnigraph_ops.models import UnlockReport
+    from omnigraph_ops.stages.recovery.view import unlock_view
+
+    confirm, force = call.options["confirm"], call.options["force"]
+    if force and not confirm:
+        raise UsageError("unlock --force requires --confirm; nothing was removed")
+    if confirm:
+        require_consent(call, call.target, does="lets writers in again", untouched="the lock is where it was")
+    graph = call.open()
+    lock = unlock(graph, force=force) if confirm else current_lock(graph)
+    report = UnlockReport(uri=graph.uri, confirm=confirm, locked=lock is not None)
+    call.emit(report, unlock_view(report))
     return 0

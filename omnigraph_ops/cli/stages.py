@@ -1,18 +1,281 @@
-"""Declares the verb of every stage of the registry."""
+"""The verb of every stage: those that nobody has to approve, and those that plan first."""
 
 from __future__ import annotations
 
-from omnigraph_ops.cli import planned, run
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from omnigraph_ops import serde
+from omnigraph_ops.cli.app import Instead, verb
+from omnigraph_ops.cli.call import Call
+from omnigraph_ops.cli.consent import fence_of, fence_seconds, require_consent
+from omnigraph_ops.cli.options import (
+    CONFIRM,
+    PATH,
+    YES,
+    fence,
+    flag,
+    given,
+    request_of,
+    request_options,
+    undecided,
+    words_of,
+)
 from omnigraph_ops.cli.orphans import QUARANTINE_OPTIONS, about_quarantine
 from omnigraph_ops.cli.queue import QUEUE, queued
+from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
+from omnigraph_ops.requests import fields_of
 from omnigraph_ops.stages.registry import PLANNED, UNASKED
+from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, Effect
+from omnigraph_ops.watch import Stopped
+
+if TYPE_CHECKING:
+    from omnigraph_ops.config.settings import Settings
+    from omnigraph_ops.graph import Graph
+
+
+def declare_unasked(stage: AnyRun, *more: Callable[[Any], Any], instead: Instead | None = None) -> None:
+    """Declare the verb of a stage.
+
+    Args:
+        more: options of `instead`.
+    """
+    options = [*request_options(stage.request), *more]
+    options += [YES] if stage.does else []
+    options += [fence(stage.fence_help)] if stage.fence_help else []
+    panel = stage.panel or ("Look" if stage.effect is Effect.READS else "Maintenance")
+
+    @verb(stage.name, stage.summary, *options, panel=panel)
+    def run(call: Call) -> int:
+        if stage.fence_help:
+            fence_seconds(call)
+        done = None if instead is None else instead(call)
+        return _run_unasked(call, stage) if done is None else done
+
+
+def _run_unasked(call: Call, stage: AnyRun) -> int:
+    """Do it and print the report; the effect of the stage."""
+    from omnigraph_ops.config.settings import Settings
+
+    for field in fields_of(stage.request):
+        if field.option.argument and call.swap(field.name) is None:
+            raise UsageError(f"{stage.name} takes a graph and a {field.name}; {stage.unharmed}")
+    request = request_of(stage.request, call.options)
+    call.writes = stage.recorded and stage.effect is not Effect.READS
+    if stage.does:
+        require_consent(call, call.target, does=stage.does, untouched=stage.unharmed)
+    try:
+        with fence_of(call, call.open(stage.settings(request, Settings.from_env()))) as graph:
+            report = stage.run(graph, request, call.progress)
+    except Stopped:
+        return 1  # the record has how far it came, and the command ends as one that was interrupted
+    call.emit(report, stage.view(report))
+    if problem := stage.problem(report):
+        raise OpsError(problem)
+    return stage.exit_code(report)
+
+
+def declare_planned(stage: AnyPlanned, *more: Callable[[Any], Any], instead: Instead | None = None) -> None:
+    """Declare the verb of a stage.
+
+    Args:
+        more: options of `instead`.
+    """
+
+    @verb(stage.name, stage.summary, *_options(stage), *more, panel="Maintenance")
+    def run(call: Call) -> int:
+        done = None if instead is None else instead(call)
+        return _run_planned(call, stage) if done is None else done
+
+
+def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
+    options = request_options(stage.request)
+    if stage.age:
+        options.append(flag("allow-young", f"Let an age be less than {stage.age}."))
+    if stage.uses_engine:
+        options.append(
+            click.option(
+                "--engine", type=PATH, metavar="PATH", help="The engine's binary (default: OMNIGRAPH_OPS_ENGINE)."
+            )
+        )
+    options += [
+        click.option("--confirm", is_flag=True, help="Carry out the plan.", panel=CONFIRM),
+        YES,
+        click.option(
+            "--save-plan",
+            type=PATH,
+            metavar="FILE",
+            help="Write the sealed plan of a preview to a file.",
+            panel=CONFIRM,
+        ),
+        click.option(
+            "--plan",
+            type=PATH,
+            metavar="FILE|DIGEST",
+            help="Take this plan and nothing else; --confirm carries it out.",
+            panel=CONFIRM,
+        ),
+    ]
+    if stage.switch is not None:
+        options.append(click.option("--force", is_flag=True, help=stage.switch.help, panel=CONFIRM))
+    if stage.fence_help:
+        options.append(fence(stage.fence_help))
+    return options
+
+
+def _run_planned(call: Call, stage: AnyPlanned) -> int:
+    said = call.options
+    _check_options(call, stage)
+    fence_seconds(call)
+    approved = _plan_in_file(said["plan"], stage)
+    request = None if said["plan"] is not None else request_of(stage.request, said)
+    if said["confirm"] and request is not None:
+        _check_terms(call, stage)
+    terms = approved if approved is not None else request
+    if terms is not None:
+        _judge(call, stage, terms)
+    target = call.target
+    call.writes = bool(said["confirm"])
+    if said["confirm"] or said.get("fence"):
+        require_consent(call, target, does=stage.does, untouched=stage.unharmed)
+    if not said["confirm"] and stage.effect is Effect.DESTROYS:
+        what = "" if terms is None else stage.terms(terms)
+        about = f"Policy for {target}: {what}" if what else f"Target: {target}"
+        call.tell(f"{stage.name} is destructive — rerun with --confirm. {about}")
+    with fence_of(call, call.open(_settings(call))) as graph:
+        plan = _plan(call, stage, graph, approved, request)
+        if said["confirm"]:
+            return _apply(call, stage, graph, plan)
+        return _show(call, stage, graph, plan, request)
+
+
+def _judge(call: Call, stage: AnyPlanned, terms: Any) -> None:
+    """Refuse an age that has to be asked for, of a request or of a plan; then give the warnings. Writes to stderr."""
+    if not call.options.get("allow_young") and (why := stage.too_young(terms)):
+        raise ApprovalMissing(f"{why}, or pass --allow-young")
+    for warning in stage.warnings(terms):
+        call.tell(f"warning: {warning}")
+
+
+def _settings(call: Call) -> Settings | None:
+    """The settings of the environment, with the engine that the options name. Reads the environment."""
+    engine = call.options.get("engine")
+    if engine is None:
+        return None
+    from omnigraph_ops.config.settings import Settings
+
+    return Settings.from_env().model_copy(update={"engine": engine})
+
+
+def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: Any) -> Any:
+    """The plan to show or to carry out: of the file, of the digest, or a fresh one. Reads."""
+    from omnigraph_ops.coordination import sealed
+
+    if call.options["confirm"]:
+        stage.check_ready(graph)
+    if request is not None:
+        return stage.plan(graph, request, call.progress)
+    plan = approved
+    if plan is None:
+        plan = sealed.load(graph.storage, stage.plan_type, call.options["plan"])
+        _judge(call, stage, plan)
+    sealed.verify(plan, uri=graph.uri, consequence=stage.unharmed)
+    return plan
+
+
+def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
+    """Carry out the plan and print what came of it; the effect of the stage."""
+    force = bool(call.options.get("force"))
+    call.note(plan)
+    if call.recorder is not None and stage.nothing_to_do(plan) is None:
+        call.recorder.decided(stage.name, plan.digest, forced=force)
+    report = stage.apply(graph, plan, call.progress, force=force)
+    outcome = stage.outcome(report)
+    call.emit(report, stage.view(report))
+    call.note(outcome)
+    if outcome.problem:
+        raise OpsError(outcome.problem)
+    return 0
+
+
+def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) -> int:
+    """Print a preview, and the command that carries it out. Writes the plan where it is to be kept."""
+    from omnigraph_ops.coordination import sealed
+
+    said = call.options
+    if stage.keeps_previews and request is not None:
+        sealed.store(graph.storage, plan)
+    if said["save_plan"] is not None:
+        _write_plan(said["save_plan"], plan)
+    call.emit(stage.preview(plan), stage.view(plan))
+    if not call.quiet:
+        if why := stage.nothing_to_do(plan):
+            call.tell(why)
+        call.tell(_how_to_apply(call, stage, graph, plan, request))
+    return 0
+
+
+def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) -> str:
+    """The command that carries out what was previewed. Pure."""
+    said = call.options
+    kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
+    words = ["--plan", kept] if kept is not None else words_of(request)
+    also = [f"--{name.replace('_', '-')}" for name in ("allow_young", "fence") if said.get(name)]
+    command = shlex.join(["omnigraph-ops", stage.name, graph.uri, *words, *also, "--confirm"])
+    return f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}"
+
+
+def _check_options(call: Call, stage: AnyPlanned) -> None:
+    """Refuse options that mean nothing together. Pure."""
+    said, own = call.options, given(stage.request, call.options)
+    if said.get("force") and not said["confirm"]:
+        raise UsageError(f"{stage.name} --force requires --confirm; nothing was read or written")
+    if said["confirm"] and said["save_plan"] is not None:
+        raise UsageError("--save-plan saves a preview; apply it afterwards with --plan FILE --confirm")
+    if said["plan"] is not None and (own or said["save_plan"] is not None):
+        leave = ", ".join([*own, *(["--save-plan"] if said["save_plan"] is not None else [])])
+        raise UsageError(f"--plan carries its own policy and tables; leave {leave} out; nothing was read")
+
+
+def _check_terms(call: Call, stage: AnyPlanned) -> None:
+    """Refuse `--confirm` that would decide by a default. Pure."""
+    missing = undecided(stage.request, call.options)
+    if missing:
+        raise UsageError(
+            f"{stage.name} --confirm decides by what you write, not by a default; {stage.unharmed}; add "
+            f"{' '.join(missing)}, or bind it to a saved preview with --plan"
+        )
+
+
+def _plan_in_file(path: str | None, stage: AnyPlanned) -> Any:
+    """The plan in a file, its seal not yet checked; None when none is named, or one by its digest. Reads."""
+    if path is None or path.startswith("sha256:"):
+        return None
+    try:
+        return serde.from_json(stage.plan_type, Path(path).read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"cannot read the plan {path!r}: {error.strerror}; {stage.unharmed}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"the file {path!r} holds no such plan of this release: {error}; {stage.unharmed}") from None
+
+
+def _write_plan(path: str, plan: object) -> None:
+    try:
+        Path(path).write_text(serde.dumps(plan) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write the plan {path}: {error.strerror}; nothing else was done") from None
+
 
 _BESIDE = {"optimize": ((QUEUE,), queued), "orphans": ((QUARANTINE_OPTIONS,), about_quarantine)}
 """What a verb does beside its stage, with the options for it."""
 
 for _unasked in UNASKED:
-    _options, _instead = _BESIDE.get(_unasked.name, ((), None))
-    run.declare(_unasked, *_options, instead=_instead)
+    _more, _instead = _BESIDE.get(_unasked.name, ((), None))
+    declare_unasked(_unasked, *_more, instead=_instead)
 for _planned in PLANNED:
-    _options, _instead = _BESIDE.get(_planned.name, ((), None))
-    planned.declare(_planned, *_options, instead=_instead)
+    _more, _instead = _BESIDE.get(_planned.name, ((), None))
+    declare_planned(_planned, *_more, instead=_instead)

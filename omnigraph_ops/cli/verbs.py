@@ -6,7 +6,6 @@ from omnigraph_ops.cli import stages  # isort: skip
 from omnigraph_ops.cli import records  # isort: skip
 from omnigraph_ops.cli import backup  # isort: skip
 from omnigraph_ops.cli import freeze  # isort: skip
-from omnigraph_ops.cli import unlock  # isort: skip
 from omnigraph_ops.cli import setup  # isort: skip
 
-__all__ = ["backup", "freeze", "records", "setup", "stages", "unlock"]
+__all__ = ["backup", "freeze", "records", "setup", "stages"]

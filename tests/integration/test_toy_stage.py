@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.cli import verbs  # noqa: F401 - declares the others
 from omnigraph_ops.cli.app import cli as group
-from omnigraph_ops.cli.planned import declare
+from omnigraph_ops.cli.stages import declare_planned
 from omnigraph_ops.graph import Graph
 from tests.conftest import DemoGraph
 from tests.support.shell import Cli, assert_refused
@@ -20,7 +20,7 @@ from tests.support.toy_stage import SHELF, Shelve
 def declared() -> Iterator[None]:
     """The verb of the toy stage, as `omnigraph_ops.cli.stages` declares those of the registry."""
     before = dict(group.commands)
-    declare(Shelve())
+    declare_planned(Shelve())
     yield
     group.commands = before
 

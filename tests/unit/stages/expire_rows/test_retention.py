@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.cli.requests import request_of
+from omnigraph_ops.cli.options import request_of
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.engine import (
     EngineCli,
