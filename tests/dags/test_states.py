@@ -14,6 +14,7 @@ import pytest
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import QuestionId
 
+from omnigraph_ops.coordination import pace
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.models import SkipReason
@@ -123,6 +124,8 @@ def come_into(graph: Graph, state: str, *, frozen_by_us: bool = False) -> None:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(run_module, "_BACKOFF_SECONDS", 0.01)
+    # Nor does a window wait for a writer that was killed: as many looks, one right after the other.
+    monkeypatch.setattr(pace, "_BUSY_SECONDS", (0.01,) * len(pace._BUSY_SECONDS))
     with spark_in_process():
         yield
 

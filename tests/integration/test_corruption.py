@@ -48,7 +48,7 @@ def watchdog(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def bark(_signal: int, _frame: object) -> None:
         raise Hung
 
-    monkeypatch.setenv("OMNIGRAPH_OPS_LEASE_WAIT_SECONDS", "3")
+    monkeypatch.setenv("OMNIGRAPH_OPS_LEASE_WAIT_SECONDS", "0.1")
     # Nor do the tables of one run wait for each other, which takes longer than that on a busy machine.
     monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "1")
     before = signal.signal(signal.SIGALRM, bark)
