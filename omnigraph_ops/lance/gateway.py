@@ -12,6 +12,7 @@ LanceFailure(StorageError)
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,6 +94,21 @@ class BranchRef:
     identifier: tuple[tuple[int, str], ...]
 
 
+def refuse_file(uri: str) -> None:
+    """Raise `LanceFailure` where a local file is in the place of a dataset or of its versions. Reads.
+
+    Lance asks again and again for two seconds before it says so, with every dataset that is opened.
+    """
+    if "://" in uri:
+        return
+    try:
+        os.stat(os.path.join(uri, "_versions", ""))
+    except NotADirectoryError as error:
+        raise LanceFailure(f"cannot open {uri}: {reason_of(error)}") from error
+    except OSError:
+        return  # missing or not readable: Lance tells which
+
+
 class LanceGateway:
     """Opens datasets with the storage options of one graph."""
 
@@ -105,6 +121,7 @@ class LanceGateway:
     def open(self, uri: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
         """The dataset at its HEAD, or at one version, of main or of a branch. Reads."""
         with lance_errors(f"open {_spelled(uri, branch, version)}"):
+            refuse_file(uri)
             if branch is None:
                 return lance.dataset(uri, version=version, storage_options=self.storage_options)
             main = lance.dataset(uri, storage_options=self.storage_options)

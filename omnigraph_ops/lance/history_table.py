@@ -17,7 +17,14 @@ import pyarrow as pa
 from lance.dataset import ColumnOrdering
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import (
+    CommitConflict,
+    CommitContention,
+    DatasetMissing,
+    LanceFailure,
+    lance_errors,
+    refuse_file,
+)
 from omnigraph_ops.models.history import (
     Answer,
     Measured,
@@ -328,6 +335,7 @@ class HistoryTable:
 
     def _open(self) -> lance.LanceDataset:
         with lance_errors(f"open {self.uri}"):
+            refuse_file(self.uri)
             return lance.dataset(self.uri, storage_options=self._options)
 
     def _delete(self, where: str) -> None:

@@ -27,6 +27,7 @@ from omnigraph_ops.lance.tables import execute_task, plan_tasks
 from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.stages.recovery.check import check
@@ -145,6 +146,7 @@ def test_an_optimize_plans_again_beside_a_writer_that_armed_and_gives_up_in_the_
 ) -> None:
     graph = demo_graph(stamp=stamp, settings=Settings(small_table_bytes=10**9 if small else 0), **PEOPLE)
     before, rows, said = entry_of(graph, PERSON), rows_of(graph), list[str]()
+    monkeypatch.setattr(run_module, "_BACKOFF_SECONDS", 0.01)
     monkeypatch.setattr(pace, "_BUSY_SECONDS", ())
     once_armed(monkeypatch, lambda: sidecar(graph))
     with pytest.raises(RecoveryPending, match=f"pending recovery sidecar.*{FOREIGN}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.lance.gateway import LanceFailure, LanceGateway
 from tests.crash.harness_corpus import corpus
 from tests.crash.harness_damage import GRAPH, HARMLESS, VERBS, Case, person
 from tests.support.rows import tree_of
@@ -86,6 +88,17 @@ def test_damage_is_named_and_nothing_is_written(
         if verb != "optimize":
             assert _contents(root) == before, f"{verb} wrote"
     _check_untouched(case, before, _contents(root), place)
+
+
+@pytest.mark.parametrize("place", ["", "_versions"])
+def test_a_file_in_the_place_of_a_dataset_is_named_at_once(tmp_path: Path, place: str) -> None:
+    target = tmp_path / "people.lance" / place
+    target.parent.mkdir(exist_ok=True)
+    target.write_text("not a folder")
+    began = time.monotonic()
+    with pytest.raises(LanceFailure, match=r"cannot open .*people\.lance: Not a directory"):
+        LanceGateway(None).open(str(tmp_path / "people.lance"))
+    assert time.monotonic() - began < 1, "Lance itself asks for two seconds"
 
 
 def _check_answer(case: Case, verb: str, code: int, text: str) -> None:

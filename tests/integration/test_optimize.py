@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import guards
+from omnigraph_ops.coordination import guards, pace
 from omnigraph_ops.errors import RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import new_ulid
@@ -17,6 +17,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models import OptimizeDecision, OptimizeReport, SkipReason
+from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
@@ -91,7 +92,12 @@ def test_blobs_keep_their_bytes_or_are_left_alone(demo_graph: DemoGraph, stamp: 
     assert_converged(graph)
 
 
-def test_a_siblings_window_is_no_crash_but_a_dead_siblings_is(demo_graph: DemoGraph) -> None:
+def test_a_siblings_window_is_no_crash_but_a_dead_siblings_is(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many looks at the sibling, and as many attempts, one right after the other.
+    monkeypatch.setattr(pace, "_BUSY_SECONDS", (0.01,) * len(pace._BUSY_SECONDS))
+    monkeypatch.setattr(run_module, "_BACKOFF_SECONDS", 0.01)
     graph = demo_graph(**PEOPLE)
     optimize_table(graph, "edge:Knows")
     operation = new_ulid()
