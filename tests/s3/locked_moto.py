@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
 
@@ -43,7 +43,8 @@ class ForgetfulStore:
 
 def main() -> None:
     logging.getLogger("werkzeug").setLevel("ERROR")
-    application: Any = Locked(DomainDispatcherApplication(create_backend_app))
+    # Not moto's dispatcher of services, which lists the folders of all of them for every request.
+    application: Any = Locked(create_backend_app("s3"))
     if "--forgetful" in sys.argv:
         application = ForgetfulStore(application)
     server = make_server("127.0.0.1", 0, application, threaded=True)

@@ -1,4 +1,4 @@
-"""An S3 server per module and graphs in it: LockedMoto, or versitygw where OMNIGRAPH_TEST_S3 says so."""
+"""An S3 server per worker and graphs in it: LockedMoto, or versitygw where OMNIGRAPH_TEST_S3 says so."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def running_server(folder: Path, *arguments: str) -> Iterator[str]:
         process.wait()
 
 
-@pytest.fixture(scope="module", params=[()], ids=["s3"])
+@pytest.fixture(scope="session", params=[()], ids=["s3"])
 def s3_server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The endpoint of a server of this module."""
+    """The endpoint of a server of this worker; every test has buckets of its own."""
     with running_server(tmp_path_factory.mktemp("s3"), *request.param) as url:
         yield url
 
