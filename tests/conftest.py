@@ -36,6 +36,8 @@ os.environ.update(
     # The servers of the tests are on this machine, and no proxy stands between.
     NO_PROXY="127.0.0.1,localhost",
     no_proxy="127.0.0.1,localhost",
+    # JVMs of seconds on two cores: what compiles less is done sooner.
+    JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 )
 # How long an example takes is a matter of what else this machine does.
 settings.register_profile("omnigraph", deadline=None, suppress_health_check=[HealthCheck.too_slow])
