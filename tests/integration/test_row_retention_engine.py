@@ -21,6 +21,7 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
+from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.expire_rows import delete
@@ -104,6 +105,23 @@ class TestThroughTheEngine:
         (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
         assert "(rows left: node:Company 8 instead of 9)" in (stats.error or "")
         assert "merge" not in engine.calls
+
+    def test_a_branch_that_another_process_undid_is_made_anew(
+        self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+        real, gone = delete.keys_below, [DatasetMissing("cannot count the expired rows: a file was not found")]
+
+        def keys_below(*arguments: Any) -> Any:
+            if gone:
+                raise gone.pop()
+            return real(*arguments)
+
+        monkeypatch.setattr(delete, "keys_below", keys_below)
+        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        assert (engine.calls.count("create"), engine.calls.count("delete")) == (2, 2)
+        assert "instead of" in (stats.error or ""), "the second attempt came as far as the proof"
+        assert graph.branches() == ()
 
     @pytest.mark.parametrize("step", ["create", "mutate"])
     def test_conflicts_are_retried_from_a_fresh_branch_and_bounded(self, demo_graph: DemoGraph, step: str) -> None:

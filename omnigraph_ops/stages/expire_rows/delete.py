@@ -33,7 +33,7 @@ from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
-from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, live_rows
+from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, DatasetMissing, live_rows
 from omnigraph_ops.lance.rows import (
     Clock,
     Keys,
@@ -229,6 +229,9 @@ class ExpiringTable:
             with self._turn():
                 self.engine.create_branch(self.root, name, self.plan.branch or _MAIN)
             yield
+        except DatasetMissing as error:
+            # Another engine process that opened the graph meanwhile took ours for dead, and undid its write.
+            raise EngineConflict(f"{error}; another process undid what was deleted on {name}") from error
         finally:
             drop_branch(self.graph, self.engine, self.root, name, self.progress)
 
