@@ -131,7 +131,7 @@ class Graph:
     def decode(self, manifest: Dataset, branch: str | None, *, tables: Collection[str] | None = None) -> BranchState:
         """The state in an open graph manifest, of all tables or of some keys; raises `CorruptGraph`. Reads."""
         with lance_errors(f"read the graph manifest of {self.uri}"):
-            rows = self.context.manifest_rows.of(manifest, of_main=branch is None)
+            rows = self.context.manifest_rows.of(manifest)
         if tables is not None:
             rows = self.format.about(rows, tables)
         return self.format.decode(self.context, rows, branch, manifest.version)

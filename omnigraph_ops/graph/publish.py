@@ -135,7 +135,7 @@ def _attempt(
     except LanceFailure as error:
         return _settle(graph, updates, lineage, branch, error)
     # The handle advanced to the version that our merge made; rebased or not, our rows must be in it.
-    if not _landed(graph, manifest, updates, lineage, branch):
+    if not _landed(graph, manifest, updates, lineage):
         raise OutcomeUnknown(
             f"the publish to {graph.uri} reported success but its rows are not there; "
             "run `omnigraph-ops check` before anything else"
@@ -164,7 +164,7 @@ def _settle(
     """Decide an unknown outcome by our own rows; never retries blind. Reads."""
     try:
         manifest = graph.manifest(branch)
-        if _landed(graph, manifest, updates, lineage, branch):
+        if _landed(graph, manifest, updates, lineage):
             return int(manifest.version)
     except LanceFailure:
         raise OutcomeUnknown(
@@ -179,8 +179,7 @@ def _landed(
     manifest: Dataset,
     updates: tuple[TableUpdate, ...],
     lineage: Lineage,
-    branch: str | None,
 ) -> bool:
     with lance_errors(f"read the graph manifest of {graph.uri}"):
-        rows = graph.context.manifest_rows.of(manifest, of_main=branch is None)
+        rows = graph.context.manifest_rows.of(manifest)
     return graph.format.has_published(rows, updates, lineage)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import lance
 import numpy as np
@@ -22,8 +23,8 @@ class _Kept:
     by_fragment: Mapping[Hashable, pa.Table] = field(default_factory=dict)
     rows: pa.Table | None = None
     """Those of all fragments, one after the other."""
-    version: int | None = None
-    """Of the main chain, where that is what was read."""
+    manifest: bytes = b""
+    """Of the version that was read, as it is stored."""
 
 
 class FragmentRows:
@@ -34,19 +35,17 @@ class FragmentRows:
         """Larger datasets are read anew each time."""
         self._kept = _Kept(pa.schema([]))
 
-    def of(self, dataset: Dataset, *, of_main: bool = False) -> pa.Table:
-        """The rows of the version that is open, in its order. Reads the fragments that the last call did not see.
-
-        Args:
-            of_main: it is a version of the main chain, whose number no other ever gets. A branch may be made anew.
-        """
-        kept, version = self._kept, int(dataset.version) if of_main else None
-        if kept.rows is not None and version is not None and kept.version == version:
+    def of(self, dataset: Dataset) -> pa.Table:
+        """The rows of the version that is open, in its order. Reads the fragments that the last call did not see."""
+        # Not by the number of the version: a branch may be made anew, and a graph may be restored in its place.
+        kept, manifest = self._kept, pickle.dumps(dataset)
+        if kept.rows is not None and kept.manifest == manifest:
             return kept.rows
         fragments = {_files(f.metadata): f for f in dataset.get_fragments()}
         if kept.schema != dataset.schema:
             kept = _Kept(dataset.schema)
         if kept.rows is not None and list(kept.by_fragment) == list(fragments):
+            self._kept = replace(kept, manifest=manifest)
             return kept.rows
         new = {key: f for key, f in fragments.items() if key not in kept.by_fragment}
         read = _read(dataset, list(new.values()))
@@ -54,7 +53,7 @@ class FragmentRows:
         by_fragment = {key: found[key] for key in fragments}
         rows = pa.concat_tables([kept.schema.empty_table(), *by_fragment.values()]).combine_chunks()
         self._kept = (
-            _Kept(kept.schema, by_fragment, rows, version) if rows.nbytes <= self._most_bytes else _Kept(kept.schema)
+            _Kept(kept.schema, by_fragment, rows, manifest) if rows.nbytes <= self._most_bytes else _Kept(kept.schema)
         )
         return rows
 

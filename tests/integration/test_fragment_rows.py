@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.publish import publish
 from omnigraph_ops.lance.fragment_rows import FragmentRows
+from tests.conftest import DemoGraph
 
 
 @pytest.fixture
@@ -84,11 +88,25 @@ def test_a_branch_that_was_made_anew_has_other_rows_at_the_same_version(place: s
         dataset.branches.delete("b")
 
 
-def test_a_version_of_main_is_looked_at_once(place: str) -> None:
+def test_a_version_is_looked_at_once(place: str) -> None:
     rows, dataset = FragmentRows(), lance.dataset(place)
-    assert rows.of(dataset, of_main=True) is rows.of(lance.dataset(place), of_main=True)
+    assert rows.of(dataset) is rows.of(lance.dataset(place))
     lance.write_dataset(numbers(30), dataset, mode="append")
-    assert rows.of(lance.dataset(place), of_main=True).num_rows == 40
+    assert rows.of(lance.dataset(place)).num_rows == 40
+
+
+def test_a_graph_that_was_restored_in_its_place_is_another_one_at_the_same_version(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph, backup = demo_graph(stamp=6), tmp_path / "backup"
+    shutil.copytree(graph.uri, backup)
+    publish(graph, (), actor=None)
+    before = graph.state()
+    shutil.rmtree(graph.uri)
+    shutil.copytree(backup, graph.uri)
+    published = publish(open_graph(graph.uri), (), actor=None)
+    assert published.manifest_version == before.manifest_version
+    assert graph.state().head_commit_id == published.commit_id
 
 
 def test_each_fragment_is_read_once(place: str) -> None:
