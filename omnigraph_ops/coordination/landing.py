@@ -20,7 +20,7 @@ from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
 from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
-from omnigraph_ops.errors import PublishConflict, RecoveryPending
+from omnigraph_ops.errors import OpsError, OutcomeUnknown, PublishConflict, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
@@ -73,6 +73,11 @@ def land(
                 raise seat.error
             if seat.closed is not None:
                 return LandedUnit(entry=window.published(), window=seat.closed, landed=window.landed)
+            if window.landed:
+                raise OutcomeUnknown(
+                    f"version {window.entry.version + window.landed} of {entry.table_key} is complete, and whether it "
+                    "was published is not known; no row is lost; run `omnigraph-ops recover`, which publishes it"
+                )
             remove(graph, window.written)
             moved += not seat.wait
             graph.run.pause(seat.wait)
@@ -177,6 +182,10 @@ class _Queue:
                 with self._changed:
                     seats, self._waiting = self._waiting, []
                 _share_turn(seats, keeper)
+        except OpsError:
+            # What follows a turn, a lease that cannot be released for one, takes nothing of it back.
+            if not seat.over:
+                raise
         finally:
             with self._changed:
                 for other in seats:
@@ -204,6 +213,8 @@ def _queue_of(root: str, run: int) -> _Queue:
 def _share_turn(seats: Sequence[_Seat], keeper: LeaseKeeper) -> None:
     """Land every window that still fits; what came of each is in its seat, and that is over. Writes."""
     graph, read = seats[0].window.graph, list[Ready]()
+    for seat in seats:
+        seat.wait, seat.error = 0.0, None  # of a turn that was broken off
 
     def look() -> bool:
         if not read:

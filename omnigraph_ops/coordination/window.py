@@ -88,7 +88,7 @@ class ArmedWindow:
     uncertain: bool = False
     """Whether the store may still apply a commit that failed: its files must stay."""
     is_open: bool = False
-    """Whether it is armed, and for this run to close."""
+    """Whether it may be armed, and is for this run to close."""
     written: list[str] = field(default_factory=list)
     """The transaction file of each draft, relative to the graph."""
     published_as: int | None = None
@@ -155,9 +155,9 @@ class ArmedWindow:
         Args:
             together: the windows that are open at the same time, this one included.
         """
-        self._arm(self.entry, keeper)
-        self.is_open = True
+        self.is_open = True  # where arming fails, too: the sidecar of a write whose answer was lost is there
         try:
+            self._arm(self.entry, keeper)
             self._commit(drafts, keeper, together)
         except OutcomeUnknown:
             self.is_open = False  # its sidecar is left to `recover`
@@ -314,7 +314,8 @@ def publish_together(windows: Sequence[ArmedWindow], keeper: LeaseKeeper, ready:
     if len(windows) < 2:
         return None
     graph = windows[0].graph
-    with contextlib.suppress(OpsError):
+    # Also what is no error of ours, of a file that is missing for one.
+    with contextlib.suppress(Exception):
         if {window.sidecar for window in windows} <= sidecar_names(graph.storage):
             keeper.assert_held()
             updates = tuple(window.update(window.entry) for window in windows)

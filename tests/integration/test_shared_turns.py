@@ -6,17 +6,20 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import pace, window
+from omnigraph_ops.coordination import landing, pace, window
 from omnigraph_ops.coordination.landing import LandedUnit, land
-from omnigraph_ops.coordination.lease import committer_lease
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_lease
 from omnigraph_ops.errors import DriftFound, GraphFrozen, LeaseHeld, PublishConflict, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
+from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.stages.freeze.take import freeze_graph
@@ -272,3 +275,105 @@ def test_a_run_that_stops_leaves_the_queue(demo_graph: DemoGraph) -> None:
             time.sleep(0.05)
         assert [type(what) for what in came.values()] == [Stopped] * 3
     assert version_of(graph) == before
+
+
+def test_a_file_that_is_missing_for_one_of_them_is_about_no_other(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    rows, real = rows_of(graph), window.version_update
+
+    def updating(graph: Graph, entry: TableEntry, version: int, *, rows: int) -> TableUpdate:
+        if entry.table_key == KNOWS:
+            raise FileNotFoundError(entry.path)
+        return real(graph, entry, version, rows=rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(window, "version_update", updating)
+        with all_waiting(graph) as came:
+            pass
+    assert landed(came, PERSON, DOC), came
+    assert isinstance(came[KNOWS], FileNotFoundError)
+    assert len(sidecar_names(graph.storage)) == 1
+    assert [o.action for o in recover(graph, grace_seconds=0).outcomes] == ["rolled_forward"]
+    assert (check(graph).status, rows_of(graph)) == (CheckStatus.CLEAN, rows)
+
+
+def test_a_sidecar_whose_write_fails_late_stops_no_later_window(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+
+    def lose() -> None:
+        raise StorageError("the answer was lost")
+
+    once_armed(monkeypatch, 2, lose)
+    with all_waiting(graph) as came:
+        pass
+    assert sorted(type(what).__name__ for what in came.values()) == ["LandedUnit", "LandedUnit", "StorageError"]
+    assert not sidecar_names(graph.storage)
+    assert_pins_are_heads(graph)
+
+
+class Broken(BaseException):
+    """Ends a thread: no error that anything handles."""
+
+
+def test_a_turn_that_is_broken_off_leaves_what_was_committed_to_recover(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp)
+    rows, pins = rows_of(graph), {key: entry_of(graph, key) for key in KEYS}
+
+    def broken(*_: Any) -> int | None:
+        raise Broken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(landing, "publish_together", broken)
+        with all_waiting(graph) as came:
+            pass
+    assert sorted(type(what).__name__ for what in came.values()) == ["Broken", "OutcomeUnknown", "OutcomeUnknown"]
+    for pin in pins.values():
+        made = lance.dataset(graph.table_uri(pin)).read_transaction(pin.version + 1)
+        assert len(list(Path(graph.table_uri(pin), "_transactions").glob(f"*{made.uuid}*"))) == 1
+    recover(graph, grace_seconds=0)
+    assert_pins_are_heads(graph)
+    assert (check(graph).status, rows_of(graph)) == (CheckStatus.CLEAN, rows)
+
+
+def test_who_waits_on_after_a_turn_that_was_broken_off_forgets_what_it_met_there(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, met = demo_graph(stamp=stamp), list[str]()
+
+    def refusing(graph: Graph, table_key: str | None) -> None:
+        met.append(str(table_key))
+        if len(met) == 2:
+            raise StorageError("no answer")
+        if len(met) == 3:
+            raise Broken
+
+    monkeypatch.setattr(landing, "refuse_frozen", refusing)
+    with all_waiting(graph) as came:
+        pass
+    done = [key for key, what in came.items() if isinstance(what, LandedUnit)]
+    assert len(done) == 2, came
+    assert landed(came, *done)
+    assert_pins_are_heads(graph)
+
+
+def test_a_lease_that_cannot_be_released_takes_no_commit_back(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, real = demo_graph(stamp=stamp), LeaseKeeper.release
+
+    def releasing(self: LeaseKeeper) -> None:
+        real(self)
+        if threading.current_thread() is not threading.main_thread():
+            raise StorageError("no answer")
+
+    monkeypatch.setattr(LeaseKeeper, "release", releasing)
+    with all_waiting(graph) as came:
+        pass
+    assert landed(came, *KEYS), came
+    assert_pins_are_heads(graph)
