@@ -245,7 +245,13 @@ def _land(seats: Sequence[_Seat], ready: Ready, keeper: LeaseKeeper) -> None:
 
 def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: float) -> None:
     """Publish what was committed, disarm, and note how long the windows were open. Writes."""
-    newest = publish_together([seat.window for seat in seats if seat.window.landed], keeper, ready)
+    together = [seat for seat in seats if seat.window.landed]
+    try:
+        newest = publish_together([seat.window for seat in together], keeper, ready)
+    except OutcomeUnknown as error:
+        for seat in together:
+            seat.error, seat.window.is_open = error, False  # its sidecar is left to `recover`
+        newest, seats = None, [seat for seat in seats if seat not in together]
     # What was read serves one publish: whoever publishes after it has to read anew.
     alone = ready if len(seats) == 1 else None
     for seat in seats:

@@ -309,15 +309,21 @@ class ArmedWindow:
 def publish_together(windows: Sequence[ArmedWindow], keeper: LeaseKeeper, ready: Ready) -> int | None:
     """Publish what several windows committed as one graph commit; its version, None where each is to do so. Writes.
 
-    A fault here decides nothing: each window looks by itself at what is published of its table.
+    A fault before that decides nothing: each window looks by itself at what is published of its table.
+
+    Raises:
+        OutcomeUnknown: it may have landed, and its commit row may be missing; the sidecars stay for `recover`.
     """
     if len(windows) < 2:
         return None
     graph = windows[0].graph
-    # Also what is no error of ours, of a file that is missing for one.
-    with contextlib.suppress(Exception):
+    try:
         if {window.sidecar for window in windows} <= sidecar_names(graph.storage):
             keeper.assert_held()
             updates = tuple(window.update(window.entry) for window in windows)
             return publish(graph, updates, actor=None, ready=ready).manifest_version
+    except OutcomeUnknown:
+        raise
+    except Exception:
+        return None  # also what is no error of ours, of a file that is missing for one
     return None

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from omnigraph_ops.errors import OutcomeUnknown, PublishConflict, StalePlan
+from omnigraph_ops.errors import OpsError, OutcomeUnknown, PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import highest_fragment_id, name_after, read_manifest
 from omnigraph_ops.graph.layout import new_ulid, now_us, version_path
@@ -102,12 +102,22 @@ def publish(
         version = _attempt(graph, updates, lineage, branch, ready)
         ready = None
         if version is not None:
-            graph.format.append_lineage(graph.context, branch, version, lineage)
+            _append_lineage(graph, branch, version, lineage)
             return Published(manifest_version=version, commit_id=lineage.commit_id)
     raise PublishConflict(
         f"manifest publish exhausted {graph.settings.publish_attempts - 1} retries against concurrent "
         f"writers on {graph.uri}; nothing was published; run again when it is quieter"
     )
+
+
+def _append_lineage(graph: Graph, branch: str | None, version: int, lineage: Lineage) -> None:
+    try:
+        graph.format.append_lineage(graph.context, branch, version, lineage)
+    except OpsError as error:
+        raise OutcomeUnknown(
+            f"{error}; version {version} of {graph.uri} is published, and perhaps without its commit row; no row is "
+            "lost; run `omnigraph-ops recover`"
+        ) from error
 
 
 def _attempt(

@@ -16,9 +16,18 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import landing, pace, window
 from omnigraph_ops.coordination.landing import LandedUnit, land
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_lease
-from omnigraph_ops.errors import DriftFound, GraphFrozen, LeaseHeld, PublishConflict, RecoveryPending, StorageError
+from omnigraph_ops.errors import (
+    DriftFound,
+    GraphFrozen,
+    LeaseHeld,
+    OutcomeUnknown,
+    PublishConflict,
+    RecoveryPending,
+    StorageError,
+)
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
+from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import ConfigRemoval
 from omnigraph_ops.models import CheckStatus
@@ -28,6 +37,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Run, Stopped
 from tests.conftest import DemoGraph
+from tests.crash.harness_state import check_lineage
 from tests.support.converged import assert_pins_are_heads
 from tests.support.leases import is_free
 from tests.support.rows import rows_of
@@ -184,6 +194,28 @@ def test_where_the_publish_of_all_fails_each_is_published(
     assert version_of(graph) == before + 3
     assert_pins_are_heads(graph)
     assert check(graph).status is CheckStatus.CLEAN
+
+
+def test_a_publish_without_its_commit_row_is_left_to_recover(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stamp 3 keeps the lineage in datasets of its own."""
+    graph = demo_graph(stamp=3)
+    before, rows = version_of(graph), rows_of(graph)
+
+    def failing(*_: Any) -> None:
+        raise StorageError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stamp3, "append_lineage", failing)
+        with all_waiting(graph) as came:
+            pass
+    assert [type(what) for what in came.values()] == [OutcomeUnknown] * 3
+    assert all("run `omnigraph-ops recover`" in str(what) for what in came.values())
+    assert (version_of(graph), len(sidecar_names(graph.storage))) == (before + 1, 3)
+    recover(graph, grace_seconds=0)
+    assert (check(graph).status, rows_of(graph)) == (CheckStatus.CLEAN, rows)
+    check_lineage(graph, None)
 
 
 def test_a_publish_that_landed_and_failed_is_seen(

@@ -257,6 +257,8 @@ def test_live_writers_lose_nothing(tmp_path: Path, stamp: int, policy: RowPolicy
     else:
         # Processes of the engine may undo each other's work; that is told, and never loses a row.
         assert "attempts failed" in stats.error or "are left" in stats.error
+    # What two processes of the engine left pending is settled by its next open.
+    subject.run("optimize", "--json", str(root), check=False)
     if check(graph).drift:
         apply_repair(graph, preview_repair(graph), force=True)
     assert expire(graph, policy, max_share=0.9)[1].failed == ()
