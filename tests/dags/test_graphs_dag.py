@@ -271,15 +271,16 @@ def graph(tmp_path: Path, templates: Templates) -> Path:
     return tmp_path / "graph"
 
 
-def asset_events(name: str) -> list[dict[str, Any]]:
-    """What every event of an asset says."""
+def asset_events(run_id: str, name: str) -> list[dict[str, Any]]:
+    """What every event of an asset says that came from a run."""
     from airflow.models.asset import AssetEvent, AssetModel
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
     with create_session() as session:
-        query = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id).where(AssetModel.name == name)
-        return [dict(event.extra) for event in session.scalars(query)]
+        query = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        events = session.scalars(query.where(AssetModel.name == name, AssetEvent.source_run_id == run_id))
+        return [dict(event.extra) for event in events]
 
 
 def test_a_night_of_one_graph_under_standing_approvals(
@@ -292,11 +293,12 @@ def test_a_night_of_one_graph_under_standing_approvals(
     # `dag.test()` knows runs of people only, who have no standing approval of a repair.
     monkeypatch.setattr(ask, "run_type", lambda _context: "scheduled")
     dag = parse(file_for(tmp_path)).dags[PREFIX + "people"]
-    night = Finished(dag.test())
+    run = dag.test()
+    night = Finished(run)
     assert night.state == "success", night.tasks
     assert night.of("apply_repair") == ["success"]
     assert set(night.of("cleanup_table")) == {"success"}
-    (said,) = asset_events("omnigraph://people")
+    (said,) = asset_events(run.run_id, "omnigraph://people")
     assert said["manifest_version"] == open_graph(str(graph)).state().manifest_version
     assert said["outcome"] == night.report["outcome"]
     assert min(said[k] for k in ("tables", "tables_optimized", "fragments_removed", "versions_removed")) > 0

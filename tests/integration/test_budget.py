@@ -223,7 +223,7 @@ def test_queue_starts_the_nightly_dag_and_returns(
     ((path, token, body),) = airflow.asked
     assert (path, token) == ("/api/v2/dags/omnigraph_maintenance/dagRuns", "Bearer s3cret")
     assert body["conf"] == {
-        "graph": graph.uri, "max_bytes": str(2**30), "deadline": "4h", "policy": "tiered", "auto": True,
+        "graph": graph.uri, "max_bytes": "1GiB", "deadline": "4h", "policy": "tiered", "auto": True,
     }  # fmt: skip
     assert done.json == {"dag_id": "omnigraph_maintenance", "dag_run_id": body["dag_run_id"], "state": "queued"}
     assert "s3cret" not in done.out + done.err
