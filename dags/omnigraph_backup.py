@@ -15,7 +15,7 @@ Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups D
 from __future__ import annotations
 
 from airflow.sdk import TriggerRule
-from omnigraph_airflow.forms import graph_param, request_params
+from omnigraph_airflow.forms import graph_param, in_params, request_params
 from omnigraph_airflow.operators.backup import BackupOperator, FreezeOperator, UnfreezeOperator, VerifyBackupOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.stage_dag import manual_dag
@@ -33,7 +33,7 @@ def omnigraph_backup() -> None:
     copy = BackupOperator(
         task_id="copy",
         request={
-            **{name: f"{{{{ params.{name} }}}}" for name in _BACKUP},
+            **in_params(_BACKUP),
             "destination": "{{ params.destination or var.value.get('omnigraph_backups', '') }}",
             "freeze_id": freeze.output,
         },
