@@ -42,6 +42,8 @@ from tests.support.rows import rows_of, tree_of
 from tests.support.sidecars import audit_rows
 from tests.support.writers import delete_first, drift, entry_of
 
+pytestmark = pytest.mark.slow
+
 NOTHING = ConfigRemoval(keys=("none",))
 """A change that leaves everything as it is."""
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
