@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,12 +19,13 @@ from pathlib import Path
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.tables import write_wide_table
-from omnigraph_ops.errors import InvalidInput, NotInstalled, OpsError
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import Seconds
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.spark.java import spark_environment
+from omnigraph_ops.spark.submit import reason, run_submit, spark_submit
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.views.view import Section, View
 
@@ -35,7 +34,6 @@ _DATASET = "wide.lance"
 _RUNS = 2
 _APPLICATION = Path(__file__).parent / "spark" / "measure.py"
 _SUBMIT_SECONDS = 1_800
-_GRACE_SECONDS = 10.0
 _UNTOUCHED = "no graph of yours was touched"
 
 
@@ -110,63 +108,24 @@ def submitted(small: Table, large: Table, master: str) -> tuple[Sample, Sample, 
     return (*samples, whole - sum(runs) - min(warm_up, samples[0].seconds))
 
 
-def spark_submit() -> str:
-    """The `spark-submit` of this environment; `NotInstalled` where there is none. Reads."""
-    submit = Path(sys.executable).with_name("spark-submit")
-    if not submit.exists():
-        raise NotInstalled.of("calibrate", "pyspark", "spark")
-    return str(submit)
-
-
 def _submit(roots: Sequence[str], table: Table, master: str) -> tuple[float, ...]:
     folder = table.folder.parent
     result, log = folder / "result.json", folder / "submit.log"
-    command = [spark_submit(), "--master", master, str(_APPLICATION), "--result", str(result), *roots]
+    command = [spark_submit("calibrate"), "--master", master, str(_APPLICATION), "--result", str(result), *roots]
     code = _run(command, _environment(folder, table.settings), log)
     if code != 0 or not result.exists():
         raise OpsError(f"spark-submit to {master} failed: {reason(log.read_text(errors='replace'))}; {_UNTOUCHED}")
     return serde.from_json(Seconds, result.read_bytes()).of_each
 
 
-def reason(log: str) -> str:
-    """The line of a submit's output that says best why it failed. Pure."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    # The application's own sentence is its last word; of what Spark and Java say the first is the cause.
-    own = [line for line in lines if line.startswith("Error: ")]
-    causes = [line for line in lines if " ERROR " in line] or [line for line in lines if "Exception: " in line]
-    said = (own[-1:] or causes[:1] or lines[-1:] or ["it said nothing"])[0]
-    return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")
-
-
 def _run(command: list[str], environment: dict[str, str], log: Path) -> int:
-    """Run a submit to its end; whatever ends the wait ends the submit as well. Starts a process."""
-    with log.open("wb") as output:
-        try:
-            # A session of its own: launcher, JVM and driver are ended together.
-            process = subprocess.Popen(
-                command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        except OSError as error:
-            raise OpsError(f"spark-submit could not be started: {error}; {_UNTOUCHED}") from None
-        try:
-            return _waited(process)
-        except subprocess.TimeoutExpired:
-            raise OpsError(f"spark-submit took longer than {_SUBMIT_SECONDS} s; {_UNTOUCHED}") from None
-        finally:
-            _end(process)
-
-
-def _waited(process: subprocess.Popen[bytes]) -> int:
-    return process.wait(_SUBMIT_SECONDS)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the submit to end, so that Spark removes its own temporary files, then insist. Kills processes."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
+    """Run a submit to its end; an error says that no graph was touched. Starts a process."""
+    try:
+        return run_submit(command, environment, log, most_seconds=_SUBMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise OpsError(f"spark-submit took longer than {_SUBMIT_SECONDS} s; {_UNTOUCHED}") from None
+    except OpsError as error:
+        raise OpsError(f"{error}; {_UNTOUCHED}") from None
 
 
 def _environment(folder: Path, settings: Settings) -> dict[str, str]:
@@ -249,7 +208,7 @@ def calibrate(
         NotInstalled: Spark is not installed in this environment.
         OpsError: a submit failed; what it said is in the message.
     """
-    spark_submit()  # before the minute that the tables take
+    spark_submit("calibrate")  # before the minute that the tables take
     with scratch_folder(scratch) as folder:
         small, large = (write_table(folder / f"tasks-{tasks}", rows=rows, tasks=tasks) for tasks in _TASKS)
         progress(f"in process, {human_bytes(small.bytes)} and {human_bytes(large.bytes)}")

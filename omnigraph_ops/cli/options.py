@@ -126,6 +126,11 @@ def fence(text: str) -> Callable[[F], F]:
     )
 
 
+def spark(text: str) -> Callable[[F], F]:
+    """`--spark`; `text` says what it does for this verb."""
+    return click.option("--spark", metavar="MASTER", help=text, panel="Spark")
+
+
 Q = TypeVar("Q", bound=Request)
 
 

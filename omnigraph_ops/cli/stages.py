@@ -22,6 +22,7 @@ from omnigraph_ops.cli.options import (
     given,
     request_of,
     request_options,
+    spark,
     undecided,
     words_of,
 )
@@ -47,6 +48,7 @@ def declare_unasked(stage: AnyRun, *more: Callable[[Any], Any], instead: Instead
     options = [*request_options(stage.request), *more]
     options += [YES] if stage.does else []
     options += [fence(stage.fence_help)] if stage.fence_help else []
+    options += [spark(stage.spark_help)] if stage.spark_help else []
     panel = stage.panel or ("Look" if stage.effect is Effect.READS else "Maintenance")
 
     @verb(stage.name, stage.summary, *options, panel=panel)
@@ -64,19 +66,32 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
     for field in fields_of(stage.request):
         if field.option.argument and call.swap(field.name) is None:
             raise UsageError(f"{stage.name} takes a graph and a {field.name}; {stage.unharmed}")
+    if call.options.get("spark") is not None and call.options.get("fence"):
+        # The driver is another process, which the fence refuses like any writer.
+        raise UsageError(f"--spark and --fence exclude each other; {stage.unharmed}")
     request = request_of(stage.request, call.options)
     call.writes = stage.recorded and stage.effect is not Effect.READS
     if stage.does:
         require_consent(call, call.target, does=stage.does, untouched=stage.unharmed)
     try:
         with fence_of(call, call.open(stage.settings(request, Settings.from_env()))) as graph:
-            report = stage.run(graph, request, call.progress)
+            report = _report(call, stage, graph, request)
     except Stopped:
         return 1  # the record has how far it came, and the command ends as one that was interrupted
     call.emit(report, stage.view(report))
     if problem := stage.problem(report):
         raise OpsError(problem)
     return stage.exit_code(report)
+
+
+def _report(call: Call, stage: AnyRun, graph: Graph, request: Any) -> Any:
+    """Do it in process, or with its heavy part on the Spark that the options name; the effect of the stage."""
+    master = call.options.get("spark")
+    if master is None:
+        return stage.run(graph, request, call.progress)
+    from omnigraph_ops.spark.submit import Submitter
+
+    return stage.run_on_spark(graph, request, call.progress, Submitter(master=master, progress=call.progress))
 
 
 def declare_planned(stage: AnyPlanned, *more: Callable[[Any], Any], instead: Instead | None = None) -> None:

@@ -258,15 +258,6 @@ def amplification(rewritten: int, ingested: int | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitOutcome:
-    """Statistics, or one sentence and whether the same submit may succeed later."""
-
-    stats: TableStats | None = None
-    error: str | None = None
-    retryable: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
     """How long each rewrite of a submit took, in the order of its arguments."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.progress import Progress
@@ -25,6 +25,24 @@ else:
     P = TypeVar("P")
 R = TypeVar("R")
 """The report of a stage."""
+
+
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """Runs one job of the Spark application and waits for it."""
+
+    def __call__(self, job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
+        """What the job returned. The effect of the job.
+
+        Args:
+            check: called while the job runs; whatever it raises ends the submit.
+
+        Raises:
+            StorageError: the job failed, and the same submit may succeed later.
+            OpsError: the job failed.
+        """
 
 
 class Effect(StrEnum):
@@ -100,6 +118,8 @@ class Stage(ABC, Generic[Q, R]):
     """The fields of the request that stand otherwise in a trigger form."""
     fence_help: ClassVar[str] = ""
     """What `--fence`, which keeps the engine's writers away, does for it; empty: it has no such option."""
+    spark_help: ClassVar[str] = ""
+    """What `--spark MASTER` does for it; empty: it has no such option."""
 
     @abstractmethod
     def view(self, value: Any) -> View:
@@ -117,6 +137,10 @@ class RunStage(Stage[Q, R]):
     @abstractmethod
     def run(self, graph: Graph, request: Q, tell: Progress) -> R:
         """Do it; returns the report."""
+
+    def run_on_spark(self, graph: Graph, request: Q, tell: Progress, submit: Submit) -> R:
+        """Do it with its heavy part submitted to Spark; the same report. The effect of `run`."""
+        raise NotImplementedError(f"{self.name} has no job")
 
     def settings(self, request: Q, settings: Settings) -> Settings:
         """The settings of the deployment with what the request says otherwise. Pure."""

@@ -147,7 +147,7 @@ class Submit:
 )
 def test_a_submit_gets_a_secret_only_where_it_stays_in_an_environment(submit: Any, names: set[str]) -> None:
     from omnigraph_airflow.hooks.omnigraph import Address
-    from omnigraph_airflow.operators.rewrite import driver_variables
+    from omnigraph_airflow.operators.spark_jobs import driver_variables
 
     address = Address(
         place="s3://lake/g",

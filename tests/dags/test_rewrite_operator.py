@@ -11,7 +11,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import SkipReason, TableStats
-from omnigraph_ops.models.optimize import SubmitOutcome
+from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
 from tests.support.runs import Instance, context_of
@@ -32,7 +32,7 @@ def run(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
-    leaves: SubmitOutcome | None,
+    leaves: SubmitOutcome[TableStats] | None,
     dies: str | None,
     not_after: int | None = None,
 ) -> tuple[Any, Instance]:
@@ -60,7 +60,7 @@ def run(
 
 def test_the_statistics_become_the_xcom(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stats = TableStats(table_key=PERSON, fragments_removed=3)
-    result, _ = run(root, monkeypatch, leaves=SubmitOutcome(stats=stats), dies=None)
+    result, _ = run(root, monkeypatch, leaves=SubmitOutcome(value=stats), dies=None)
     assert serde.from_json(TableStats, result) == stats
     assert not (root / RESULT).exists()
 
@@ -74,7 +74,7 @@ def test_the_statistics_become_the_xcom(root: Path, monkeypatch: pytest.MonkeyPa
     ids=["killed driver", "transient error"],
 )
 def test_what_the_next_submit_can_finish_is_repeated(
-    root: Path, monkeypatch: pytest.MonkeyPatch, leaves: SubmitOutcome | None, message: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, leaves: SubmitOutcome[TableStats] | None, message: str
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 

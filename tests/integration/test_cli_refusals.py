@@ -301,3 +301,8 @@ def test_a_graph_without_write_permission_stays_as_it_is(demo_graph: DemoGraph, 
     assert "Traceback" not in outcome.err
     assert "unexpected" not in outcome.err
     assert tree_of(graph.uri) == tree
+
+
+def test_spark_and_fence_are_refused_together(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(node_types=1, loads=1, rows=5)
+    assert_refused(cli("optimize --fence", graph.uri, "--spark", "local[1]"), "exclude each other", code=2)

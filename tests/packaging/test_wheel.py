@@ -147,9 +147,19 @@ def test_a_spark_worker_needs_the_worker_set_and_the_clusters_spark(installed: I
     made = driver.run("omnigraph-ops", "demo-graph", graph, "--loads", "4", "--rows", "20", folder=tmp_path)
     assert made.returncode == 0, made.stderr
     java = driver.run("python", "-m", "omnigraph_ops.spark.java", folder=tmp_path).stdout.strip()
-    (application,) = driver.home.glob("lib/python*/site-packages/omnigraph_ops/spark/rewrite_table.py")
+    (application,) = driver.home.glob("lib/python*/site-packages/omnigraph_ops/spark/application.py")
     done = driver.run(
-        *("spark-submit", "--master", "local[1]", str(application), "--graph", graph, "--table", "node:Person"),
+        *(
+            "spark-submit",
+            "--master",
+            "local[1]",
+            str(application),
+            "rewrite",
+            "--graph",
+            graph,
+            "--table",
+            "node:Person",
+        ),
         *("--result-uri", str(tmp_path / "result.json")),
         folder=tmp_path,
         JAVA_HOME=java,
@@ -159,7 +169,7 @@ def test_a_spark_worker_needs_the_worker_set_and_the_clusters_spark(installed: I
         OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    stats = json.loads((tmp_path / "result.json").read_text())["stats"]
+    stats = json.loads((tmp_path / "result.json").read_text())["value"]
     assert (stats["fragments_removed"], stats["fragments_added"]) == (3, 1)
 
 

@@ -15,7 +15,8 @@ from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import attempts, open_journals, table_folder
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models.optimize import SubmitOutcome
+from omnigraph_ops.models import TableStats
+from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -46,7 +47,7 @@ def graph(demo_graph: DemoGraph) -> Graph:
 def submit(spark: Cluster, graph: Graph, result: Path, application: str = APPLICATION) -> subprocess.Popen[bytes]:
     return spark.submit(
         application,
-        *("--graph", graph.uri, "--table", TABLE, "--result-uri", str(result)),
+        *("rewrite", "--graph", graph.uri, "--table", TABLE, "--result-uri", str(result)),
         OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT=str(TARGET),
         OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
     )
@@ -62,8 +63,8 @@ def wait_for_results(count: int, graph: Graph, process: subprocess.Popen[bytes],
         time.sleep(0.05)
 
 
-def outcome(result: Path) -> SubmitOutcome:
-    return serde.from_json(SubmitOutcome, result.read_bytes())
+def outcome(result: Path) -> SubmitOutcome[TableStats]:
+    return serde.from_json(SubmitOutcome[TableStats], result.read_bytes())
 
 
 def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_
     spark.kill("worker-2")
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
-    stats = outcome(result).stats
+    stats = outcome(result).value
     assert stats is not None
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
     assert rows_by_id(graph) == before
@@ -98,7 +99,7 @@ def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Gr
     assert f"resuming rewrite {rewrite_id}" in resumed
     # What was in flight when the driver died is all that may be done twice.
     assert resumed.count("fragment groups") <= GROUPS - len(kept)
-    stats = outcome(result).stats
+    stats = outcome(result).value
     assert stats is not None
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
     assert rows_by_id(graph) == before

@@ -65,7 +65,7 @@ def test_no_row_of_the_metadata_database_holds_a_secret(stack: Stack, nights: Ni
 
 def test_no_argument_and_no_page_of_spark_shows_a_secret(nights: Nights, secrets: dict[str, str]) -> None:
     arguments, pages = b"\n".join(nights.watch.arguments), "\n".join(nights.watch.pages.values())
-    assert b"rewrite_table.py" in arguments
+    assert b"application.py" in arguments
     assert b"CoarseGrainedExecutorBackend" in arguments
     assert "sparkProperties" in pages
     assert found_in(arguments, secrets) == []

@@ -7,7 +7,7 @@ import time
 
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.lance.rewrites import TaskLimits
-from omnigraph_ops.spark import executor, rewrite_table
+from omnigraph_ops.spark import application, executor
 
 _real = executor.execute_on_worker
 
@@ -19,4 +19,4 @@ def _slow(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrd
 
 if __name__ == "__main__":
     executor.execute_on_worker = _slow
-    sys.exit(rewrite_table.main())
+    sys.exit(application.main())

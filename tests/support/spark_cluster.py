@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pyspark
 
-from omnigraph_ops.spark import rewrite_table
+from omnigraph_ops.spark import application
 from omnigraph_ops.spark.java import spark_environment
 
 SPARK_HOME = Path(pyspark.__file__).parent
-APPLICATION = str(rewrite_table.__file__)
+APPLICATION = str(application.__file__)
 SLOW_APPLICATION = str(Path(__file__).with_name("slow_rewrite.py"))
 """The same with a pause in every task, so that there is a middle to be killed in, on a busy machine too."""
 _READY_SECONDS = 300

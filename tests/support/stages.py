@@ -59,13 +59,13 @@ def spark_in_process() -> Iterator[None]:
     """Let a submit run its application in this process, on no Spark at all."""
     from airflow.sdk.exceptions import AirflowException
 
-    from omnigraph_ops.spark import rewrite_table
+    from omnigraph_ops.spark import application, rewrite_job
     from omnigraph_ops.stages.optimize.units import InProcessExecutor
 
     def submit(made: Any, _context: Any) -> None:
-        executor = mock.patch.object(rewrite_table, "SparkExecutor", lambda _spark: InProcessExecutor())
-        with executor, mock.patch.object(rewrite_table, "SparkSession"):
-            code = rewrite_table.main(made.application_args)
+        executor = mock.patch.object(rewrite_job, "SparkExecutor", lambda _spark: InProcessExecutor())
+        with executor, mock.patch.object(application, "SparkSession"):
+            code = application.main(made.application_args)
         if code:
             raise AirflowException(f"Cannot execute: spark-submit. Error code is: {code}.")
 

@@ -17,12 +17,13 @@ from omnigraph_ops.calibration import (
     calibration_view,
     crossing,
     line,
-    reason,
     scratch_folder,
     submitted,
     write_table,
 )
 from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.spark import submit
+from omnigraph_ops.spark.submit import reason
 
 MB = 1_000_000
 
@@ -139,7 +140,7 @@ def test_an_interrupt_ends_the_submit_and_what_it_started(tmp_path: Path, monkey
         raise KeyboardInterrupt
 
     small, large = tables(tmp_path)
-    monkeypatch.setattr(calibrate_runs, "_waited", interrupted)
+    monkeypatch.setattr(submit, "_waited", interrupted)
     with pytest.raises(KeyboardInterrupt):
         submitted(small, large, "local")
     # A process that was killed ends as soon as it is given the CPU.

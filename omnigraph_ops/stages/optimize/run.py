@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
@@ -18,6 +18,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import CommitConflict, CommitContention
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
 from omnigraph_ops.models import (
+    Executor,
     OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
@@ -149,6 +150,7 @@ def optimize_all(
     executor: TaskExecutor | None = None,
     budget: Budget | None = None,
     progress: Progress = SILENT,
+    heavy: Callable[[str], TableStats] | None = None,
 ) -> OptimizeReport:
     """Optimize every maintained table (or those named), then the internal tables. Writes.
 
@@ -172,7 +174,8 @@ def optimize_all(
 
     def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=plans[key].read_version)
-        work = _Work(table_key=key, room=room, plan=plans[key])
+        elsewhere = heavy if plans[key].executor is Executor.SPARK else None
+        work = _Work(table_key=key, room=room, plan=plans[key], elsewhere=elsewhere)
         stats = _isolated(graph, unit, work, runs_on, About(progress, key))
         meter.add(costs.get(key, 0))
         return stats
@@ -245,6 +248,8 @@ class _Work:
     """The table as the newest attempt found it."""
     planned_bytes: int = 0
     preempted: int = 0
+    elsewhere: Callable[[str], TableStats] | None = None
+    """What optimizes the table in another process; None: this one does."""
 
     def stats(self, graph: Graph, executor: TaskExecutor) -> TableStats:
         """The row of the table as it is now. Reads; notes the run for the next one."""
@@ -295,6 +300,8 @@ def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> Tabl
 
 def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
     refuse_pending(graph, beside_siblings=True, table_key=work.table_key)
+    if work.elsewhere is not None:
+        return work.elsewhere(work.table_key)
 
     def preempted(attempt: RetryCallState) -> None:
         work.preempted = attempt.attempt_number

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.models import OptimizePlan, OptimizeReport
+from omnigraph_ops.models import OptimizePlan, OptimizeReport, TableStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.request import OptimizeRequest, PlanRequest
 from omnigraph_ops.stages.optimize.view import plan_view, report_view
-from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, TaskIds
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
     summary = "Fold indexes, rewrite small fragments and publish. Rows never change."
     request = OptimizeRequest
     fence_help = f"{WRITERS_REFUSED} (implies --exclusive)."
+    spark_help = "Submit rewrites above OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES to this Spark master."
     tasks = TaskIds(plan="plan_optimize")
     form = (
         FormField(name="max_bytes", title="Write at most"),
@@ -63,6 +64,16 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
         from omnigraph_ops.stages.optimize.run import optimize_all
 
         return optimize_all(graph, tables=request.tables, budget=budget_of(request), progress=tell)
+
+    def run_on_spark(self, graph: Graph, request: OptimizeRequest, tell: Progress, submit: Submit) -> OptimizeReport:
+        """The same, the rewrites of heavy tables submitted. Writes."""
+        from omnigraph_ops.stages.optimize.run import optimize_all
+
+        def rewrite(table_key: str) -> TableStats:
+            arguments = ("--graph", graph.target, "--table", table_key, *request.words())
+            return submit("rewrite", arguments, TableStats, graph.run.check)
+
+        return optimize_all(graph, tables=request.tables, budget=_budget(request), progress=tell, heavy=rewrite)
 
     def view(self, value: OptimizeReport) -> View:
         return report_view(value)

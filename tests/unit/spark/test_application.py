@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -10,22 +11,25 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.errors import LeaseHeld, OpsError, UnknownTable
 from omnigraph_ops.models import TableStats
-from omnigraph_ops.models.optimize import SubmitOutcome
-from omnigraph_ops.spark import rewrite_table
+from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.spark import application
 
 
-def submit(result: Path, outcome: TableStats | OpsError, monkeypatch: pytest.MonkeyPatch) -> tuple[int, SubmitOutcome]:
-    """Run the application with that end."""
+def submit(
+    result: Path, outcome: TableStats | OpsError, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, SubmitOutcome[TableStats]]:
+    """Run a job of the application with that end."""
     effect = {"side_effect": outcome} if isinstance(outcome, OpsError) else {"return_value": outcome}
-    monkeypatch.setattr(rewrite_table, "SparkSession", mock.MagicMock())
-    monkeypatch.setattr(rewrite_table, "_optimize", mock.Mock(**effect))
-    code = rewrite_table.main(["--graph", "g", "--table", "node:A", "--result-uri", str(result)])
-    return code, serde.from_json(SubmitOutcome, result.read_bytes())
+    job = replace(application.JOBS[0], run=mock.Mock(**effect))
+    monkeypatch.setattr(application, "SparkSession", mock.MagicMock())
+    monkeypatch.setattr(application, "_BY_NAME", {"rewrite": job})
+    code = application.main(["rewrite", "--graph", "g", "--table", "node:A", "--result-uri", str(result)])
+    return code, serde.from_json(SubmitOutcome[TableStats], result.read_bytes())
 
 
 def test_statistics_are_left_on_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stats = TableStats(table_key="node:A", fragments_removed=2)
-    assert submit(tmp_path / "r.json", stats, monkeypatch) == (0, SubmitOutcome(stats=stats))
+    assert submit(tmp_path / "r.json", stats, monkeypatch) == (0, SubmitOutcome(value=stats))
 
 
 @pytest.mark.parametrize(("error", "retryable"), [(LeaseHeld("later"), True), (UnknownTable("never"), False)])
@@ -37,5 +41,5 @@ def test_an_error_says_whether_it_is_final(
 
 
 def test_without_a_place_the_outcome_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    rewrite_table.write_outcome(None, SubmitOutcome(error="x"))
-    assert serde.from_json(SubmitOutcome, capsys.readouterr().out) == SubmitOutcome(error="x")
+    application.write_outcome(None, SubmitOutcome(error="x"))
+    assert serde.from_json(SubmitOutcome[TableStats], capsys.readouterr().out) == SubmitOutcome(error="x")

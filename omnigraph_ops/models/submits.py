@@ -1,0 +1,18 @@
+"""What a submitted Spark application leaves for whoever submitted it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOutcome(Generic[V]):
+    """The value of a job, or one sentence and whether the same submit may succeed later."""
+
+    value: V | None = None
+    """Of the type that the job returns."""
+    error: str | None = None
+    retryable: bool = True

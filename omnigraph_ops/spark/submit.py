@@ -1,0 +1,136 @@
+"""Run `spark-submit` to its end and read what the application left. Imports no PySpark: it starts a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from omnigraph_ops import serde
+from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
+from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.spark.java import spark_environment
+
+T = TypeVar("T")
+APPLICATION = Path(__file__).with_name("application.py")
+"""The one application; its first argument is the job."""
+_GRACE_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitter:
+    """Submits jobs from this process to one master, one after the other: each takes what the master has."""
+
+    master: str
+    progress: Progress = SILENT
+    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __call__(self, job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
+        """Run one job; what it returned. The effect of the job.
+
+        Args:
+            check: called while the job runs; whatever it raises ends the submit.
+
+        Raises:
+            NotInstalled: this environment has no Spark.
+            StorageError: the job failed, and the same submit may succeed later.
+            OpsError: the job failed.
+        """
+        submit = spark_submit(f"--spark {self.master}")
+        with self._turn, tempfile.TemporaryDirectory(prefix="omnigraph-submit-") as folder:
+            check()
+            result, log = Path(folder, "result.json"), Path(folder, "submit.log")
+            words = [str(APPLICATION), job, "--result-uri", str(result), *arguments]
+            self.progress(f"{job} on {self.master}")
+            code = run_submit([submit, "--master", self.master, *words], os.environ | spark_environment(), log, check)
+            outcome = _outcome(result, value)
+            if outcome is not None and outcome.value is not None:
+                return outcome.value
+            said = log.read_text(errors="replace")
+        if outcome is not None and outcome.error:
+            raise StorageError(outcome.error) if outcome.retryable else OpsError(outcome.error)
+        raise StorageError(f"the job {job} on {self.master} ended with code {code} and no outcome: {reason(said)}")
+
+
+def spark_submit(wanted_by: str) -> str:
+    """The `spark-submit` of this environment; `NotInstalled` where there is none. Reads."""
+    submit = Path(sys.executable).with_name("spark-submit")
+    if not submit.exists():
+        raise NotInstalled.of(wanted_by, "pyspark", "spark")
+    return str(submit)
+
+
+def run_submit(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    check: Callable[[], None] = lambda: None,
+    most_seconds: float | None = None,
+) -> int:
+    """Run a submit to its end and return its exit code; whatever ends the wait ends the submit. Starts a process.
+
+    Raises:
+        OpsError: it could not be started.
+        subprocess.TimeoutExpired: it took longer than `most_seconds`.
+    """
+    with log.open("wb") as output:
+        try:
+            # A session of its own: launcher, JVM and driver are ended together.
+            process = subprocess.Popen(
+                list(command), env=dict(environment), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except OSError as error:
+            raise OpsError(f"spark-submit could not be started: {error}") from None
+        try:
+            return _waited(process, check, most_seconds)
+        finally:
+            _end(process)
+
+
+def reason(log: str) -> str:
+    """The line of a submit's output that says best why it failed. Pure."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    # The application's own sentence is its last word; of what Spark and Java say the first is the cause.
+    own = [line for line in lines if line.startswith("Error: ")]
+    causes = [line for line in lines if " ERROR " in line] or [line for line in lines if "Exception: " in line]
+    said = (own[-1:] or causes[:1] or lines[-1:] or ["it said nothing"])[0]
+    return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")
+
+
+def _waited(process: subprocess.Popen[bytes], check: Callable[[], None], most_seconds: float | None) -> int:
+    """The exit code. Sleeps."""
+    deadline = None if most_seconds is None else time.monotonic() + most_seconds
+    while True:
+        check()
+        try:
+            return process.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            if deadline is not None and time.monotonic() > deadline:
+                raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the submit to end, so that Spark removes its own temporary files, then insist. Kills processes."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+
+
+def _outcome(result: Path, value: type[T]) -> SubmitOutcome[T] | None:
+    """What the application left; None when it died before it could. Reads."""
+    if not result.exists():
+        return None
+    return serde.from_json(SubmitOutcome[value], result.read_bytes())  # type: ignore[valid-type]

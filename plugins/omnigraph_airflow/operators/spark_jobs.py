@@ -1,0 +1,130 @@
+"""Tasks whose heavy part is a job of the Spark application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+import omnigraph_ops
+from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
+from omnigraph_airflow.links import GraphPageLink
+from omnigraph_airflow.operators.base import failures_told
+from omnigraph_airflow.task_run import airflow_errors, journaled
+from omnigraph_ops import serde
+from omnigraph_ops.coordination.state import RESULTS_DIR
+from omnigraph_ops.models.submits import SubmitOutcome
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from omnigraph_ops.graph import Graph
+    from omnigraph_ops.storage.store import Storage
+
+T = TypeVar("T")
+APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.py")
+RESULT = (
+    RESULTS_DIR + "/{{ run_id | replace(':', '.') | replace('+', '.') }}"
+    "/{{ ti.task_id }}.{{ ti.map_index }}.{{ ti.try_number }}.json"
+)
+
+
+class SubmitJobOperator(SparkSubmitOperator):
+    """Submits a job of the Spark application and brings its outcome back.
+
+    spark-submit returns no value, so the application writes its outcome below the graph, under a
+    name that holds the try: a retry cannot read what an earlier try left.
+
+    :param graph: path or URI of the graph (templated).
+    :param result: where the outcome goes, below the graph (templated).
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "graph", "result")
+    operator_extra_links = (*SparkSubmitOperator.operator_extra_links, GraphPageLink())
+
+    def __init__(self, *, graph: str = GRAPH, result: str = RESULT, **kwargs: Any) -> None:
+        super().__init__(application=APPLICATION, **kwargs)
+        self._address: Address | None = None
+        self.graph, self.result = graph, result
+
+    def execute(self, context: Context) -> Any:
+        """Run the stage.
+
+        A failed submit may be repeated, whatever became of it: the next one finishes what was half done and goes
+        on with what was executed. Only what the application itself calls final is not repeated.
+        """
+        with failures_told(context, self._subject()), airflow_errors():
+            hook = OmnigraphHook(self.graph)
+            opened, self._address = hook.get_conn(), hook.address()
+            with journaled(context, opened, self._subject()) as graph, airflow_errors():
+                return self.run_stage(graph, context)
+
+    def _subject(self) -> str | None:
+        """The one table that this task is about, None when there is no such one."""
+        return None
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        """The stage itself; returns what goes into XCom."""
+        raise NotImplementedError
+
+    def submitted(self, context: Context, graph: Graph, job: str, arguments: Sequence[str], value: type[T]) -> T:
+        """Submit a job, wait, and read its outcome. The effect of the job."""
+        self.application_args = [job, "--result-uri", f"{graph.uri}/{self.result}", *arguments]
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            raise _failure(self._outcome(graph.storage, value), sentence(str(error))) from error
+        outcome = self._outcome(graph.storage, value)
+        if outcome is None or outcome.value is None:
+            raise _failure(outcome, "the application left no outcome")
+        return outcome.value
+
+    def _get_hook(self) -> SparkSubmitHook:
+        """The hook of the provider, with what the driver of this graph needs in its environment. Reads."""
+        hook = super()._get_hook()
+        extra = driver_variables(self._address, hook)
+        if extra:
+            # Set here, past the templated field: that one is stored and shown in the UI.
+            hook._env_vars = {**(hook._env_vars or {}), **extra}
+        return hook
+
+    def _outcome(self, storage: Storage, value: type[T]) -> SubmitOutcome[T] | None:
+        """What the application left, None when it died before it could. Reads, and removes it."""
+        try:
+            outcome = serde.from_json(SubmitOutcome[value], storage.read(self.result))  # type: ignore[valid-type]
+        except FileNotFoundError:
+            return None
+        storage.delete(self.result)
+        return outcome
+
+
+def driver_variables(address: Address | None, hook: SparkSubmitHook) -> dict[str, str]:
+    """What a submit may hand to its driver; a secret only where it stays in an environment. Pure.
+
+    On YARN and Kubernetes the provider makes arguments of these variables, and a standalone cluster takes
+    none at all: there the driver's machine has the credentials (docs/how-to/many-graphs.md).
+    """
+    if address is None:
+        return {}
+    if hook._is_yarn or hook._is_kubernetes:
+        return {name: value for name, value in {**address.settings, **address.store}.items() if name not in SECRETS}
+    if hook._connection["deploy_mode"] == "cluster":
+        return {}
+    return {**address.settings, **address.store}
+
+
+def _failure(outcome: SubmitOutcome[T] | None, otherwise: str) -> AirflowException:
+    """The exception that makes Airflow repeat the submit, or not. Pure."""
+    message = (outcome.error if outcome is not None else None) or otherwise
+    final = outcome is not None and not outcome.retryable
+    return AirflowFailException(message) if final else AirflowException(message)
+
+
+def sentence(output: str) -> str:
+    """The application's own `Error:` line out of what spark-submit printed, else all of it. Pure."""
+    lines = [line.partition("Error: ")[2] for line in output.splitlines() if "Error: " in line]
+    return lines[-1] if lines else output

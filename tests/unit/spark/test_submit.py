@@ -1,0 +1,74 @@
+"""Submitting a job from this process: its value, its errors, and what ends the submit."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
+from omnigraph_ops.models.backup import Tally
+from omnigraph_ops.spark import submit
+from omnigraph_ops.spark.submit import Submitter
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A spark-submit beside a Python; `$6` is where the outcome goes."""
+    (folder / "spark-submit").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (folder / "spark-submit").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setattr(submit, "spark_environment", dict)
+
+
+def ask(check: object = lambda: None) -> Tally:
+    return Submitter(master="local[1]")("count", ("--graph", "g"), Tally, check)  # type: ignore[arg-type]
+
+
+def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = tmp_path / "words"
+    stand_in(tmp_path, monkeypatch, f'echo "$@" > {seen}; echo \'{{"value": {{"files": 2, "bytes": 9}}}}\' > "$6"')
+    assert ask() == Tally(files=2, bytes=9)
+    words = seen.read_text().split()
+    assert words[:2] == ["--master", "local[1]"]
+    assert Path(words[2]) == submit.APPLICATION
+    assert (words[3], words[6:]) == ("count", ["--graph", "g"])
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "said"),
+    [
+        ('echo \'{"error": "the store is away"}\' > "$6"; exit 1', StorageError, "the store is away"),
+        ('echo \'{"error": "no such table", "retryable": false}\' > "$6"; exit 1', OpsError, "no such table"),
+        ("echo 'x.SparkException: Could not parse Master URL'; exit 1", StorageError, "Could not parse Master URL"),
+        ("exit 0", StorageError, "no outcome"),
+    ],
+)
+def test_a_failed_job_says_whether_to_repeat_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: type[OpsError], said: str
+) -> None:
+    stand_in(tmp_path, monkeypatch, script)
+    with pytest.raises(OpsError, match=said) as caught:
+        ask()
+    assert type(caught.value) is kind
+
+
+def test_a_check_that_raises_ends_the_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, child = time.monotonic(), tmp_path / "child"
+    stand_in(tmp_path, monkeypatch, f"echo $$ > {child}; exec sleep 600")
+
+    def stopped() -> None:
+        if child.exists() and child.read_text().strip():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(stopped)
+    assert time.monotonic() - started < 300
+    assert not Path(f"/proc/{int(child.read_text())}").exists()
+
+
+def test_an_environment_without_spark_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(NotInstalled, match=r"--spark local\[1\]"):
+        ask()
