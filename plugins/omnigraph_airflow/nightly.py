@@ -117,7 +117,6 @@ def _cleanup_params() -> dict[str, Param]:
 FINISH_WITHIN = timedelta(hours=3)
 """How long a run may go on after the last moment at which an approval is answered."""
 
-POLICY = {"policy": "{{ params.policy }}", "cutoff": "{{ params.cutoff }}", "auto": "{{ params.auto }}"}
 NOT_AFTER = "{{ ti.xcom_pull(task_ids='plan_optimize', key='not_after') }}"
 """The deadline that the plan fixed; a table whose turn comes later waits for another night."""
 
@@ -229,7 +228,7 @@ def _optimize(recovery: CheckRecoveryOperator) -> SummarizeOptimizeOperator:
     rewrite = SubmitRewriteOperator.partial(
         task_id="submit_rewrite",
         not_after=NOT_AFTER,
-        **POLICY,
+        request=request,
         map_index_template="{{ task.table_key }}",
         name="omnigraph-rewrite",
     ).expand(table_key=heavy.output)

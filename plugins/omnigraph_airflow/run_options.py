@@ -27,13 +27,6 @@ def under(graph: Graph, request: PlanRequest) -> Graph:
     return graph.with_settings(request.settings(graph.settings))
 
 
-def policy_arguments(policy: Any, cutoff: Any, auto: Any) -> list[str]:
-    """The same params as arguments of the Spark application. Pure."""
-    arguments = ["--policy", str(policy)] if policy else []
-    arguments += ["--cutoff", str(int(cutoff))] if cutoff else []
-    return [*arguments, "--auto"] if auto else arguments
-
-
 def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
     """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads."""
     from omnigraph_ops.coordination.freezes import refuse_frozen

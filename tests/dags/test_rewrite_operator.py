@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,15 @@ def run(
     leaves: SubmitOutcome[TableStats] | None,
     dies: str | None,
     not_after: int | None = None,
+    request: dict[str, Any] | None = None,
 ) -> tuple[Any, Instance]:
-    """Execute the operator with a spark-submit that leaves that outcome and ends like this."""
+    """Execute the operator with a spark-submit that leaves that outcome and ends like this; it pushes its arguments."""
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
     from airflow.sdk.exceptions import AirflowException
     from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
 
-    def submit(_operator: Any, _context: Any) -> None:
+    def submit(operator: Any, context: Any) -> None:
+        context["ti"].xcom_push(key="arguments", value=operator.application_args)
         if leaves is not None:
             Storage(str(root)).write(RESULT, serde.dumps(leaves).encode())
         if dies is not None:
@@ -49,7 +52,12 @@ def run(
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
     operator = SubmitRewriteOperator(
-        task_id="submit_rewrite", table_key=PERSON, graph=str(root), result=RESULT, not_after=not_after
+        task_id="submit_rewrite",
+        table_key=PERSON,
+        graph=str(root),
+        result=RESULT,
+        not_after=not_after,
+        request=request,
     )
     instance = Instance("submit_rewrite")
     try:
@@ -63,6 +71,16 @@ def test_the_statistics_become_the_xcom(root: Path, monkeypatch: pytest.MonkeyPa
     result, _ = run(root, monkeypatch, leaves=SubmitOutcome(value=stats), dies=None)
     assert serde.from_json(TableStats, result) == stats
     assert not (root / RESULT).exists()
+
+
+def test_the_driver_is_told_what_the_run_asks_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = {"max_bytes": "1GiB", "max_tables": None, "deadline": None, "policy": "tiered", "cutoff": 7, "auto": True}
+    done = SubmitOutcome(value=TableStats(table_key=PERSON))
+    _, instance = run(root, monkeypatch, leaves=done, dies=None, request=form)
+    job, *words = instance.pushed["arguments"]
+    told = dict(zip(words[::2], words[1::2], strict=True))
+    assert (job, told["--graph"], told["--table"]) == ("rewrite", str(root), PERSON)
+    assert json.loads(told["--request"]) == {"max_bytes": "1GiB", "policy": "tiered", "cutoff": 7, "auto": True}
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,14 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
 
     def run_on_spark(self, graph: Graph, request: OptimizeRequest, tell: Progress, submit: Submit) -> OptimizeReport:
         """The same, the rewrites of heavy tables submitted. Writes."""
+        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import optimize_all
 
         def rewrite(table_key: str) -> TableStats:
-            arguments = ("--graph", graph.target, "--table", table_key, *request.words())
+            arguments = ("--graph", graph.target, "--table", table_key, "--request", request.said)
             return submit("rewrite", arguments, TableStats, graph.run.check)
 
-        return optimize_all(graph, tables=request.tables, budget=_budget(request), progress=tell, heavy=rewrite)
+        return optimize_all(graph, tables=request.tables, budget=budget_of(request), progress=tell, heavy=rewrite)
 
     def view(self, value: OptimizeReport) -> View:
         return report_view(value)

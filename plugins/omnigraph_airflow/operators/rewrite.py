@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from omnigraph_airflow.operators.base import to_xcom
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
-from omnigraph_airflow.run_options import left_alone, policy_arguments
+from omnigraph_airflow.run_options import left_alone, request_in
 from omnigraph_ops.models import TableStats
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,30 +23,23 @@ class SubmitRewriteOperator(SubmitJobOperator):
     """Submits one table as the job `rewrite`; its row becomes the XCom.
 
     :param table_key: the table (templated).
-    :param policy: `converge` or `tiered` (templated); None means the deployment's setting.
-    :param cutoff: bound on small fragments (templated); None means the deployment's setting.
-    :param auto: whether it is done only if it is past a threshold (templated).
+    :param request: what is asked of optimize, by the names of its request's fields (templated).
     :param not_after: the run's deadline in microseconds (templated): later than that the table waits.
     """
 
-    template_fields: Sequence[str] = (
-        *SubmitJobOperator.template_fields,
-        *("table_key", "policy", "cutoff", "auto", "not_after"),
-    )
+    template_fields: Sequence[str] = (*SubmitJobOperator.template_fields, "table_key", "request", "not_after")
 
     def __init__(
         self,
         *,
         table_key: str,
-        policy: str | None = None,
-        cutoff: int | str | None = None,
-        auto: bool | str = False,
+        request: Mapping[str, Any] | None = None,
         not_after: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table_key = table_key
-        self.policy, self.cutoff, self.auto, self.not_after = policy, cutoff, auto, not_after
+        self.request, self.not_after = dict(request or {}), not_after
 
     def _subject(self) -> str | None:
         return self.table_key
@@ -62,8 +56,8 @@ class SubmitRewriteOperator(SubmitJobOperator):
 
         unit = unit_of(graph, self.table_key)
         graph.run.begins(unit)
-        policy = policy_arguments(self.policy, self.cutoff, self.auto)
-        arguments = ("--graph", graph.target, "--table", self.table_key, *policy)
+        request = request_in(UNASKED_BY_NAME["optimize"], self.request)
+        arguments = ("--graph", graph.target, "--table", self.table_key, "--request", request.said)
         stats = self.submitted(context, graph, "rewrite", arguments, TableStats)
         if stats.error is not None:
             raise AirflowFailException(stats.error)
