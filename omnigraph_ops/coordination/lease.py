@@ -122,10 +122,13 @@ class LeaseKeeper:
         self._stop.set()
         self._thread.join()
         with self._writing:
-            # Whatever becomes of the write, on a full disk for one: nobody in this process acts under it any more.
-            _given_up().add(self._lease.token)
-            if self._is_ours():
-                self._write(replace(self._lease, released=True))
+            try:
+                if self._is_ours():
+                    self._write(replace(self._lease, released=True))
+            except OpsError:
+                # A full disk for one: nobody in this process acts under it any more all the same.
+                _given_up().add(self._lease.token)
+                raise
 
     def _renew_forever(self) -> None:
         while not self._stop.wait(self._lease.ttl_seconds / 3):
@@ -325,7 +328,7 @@ def _clock() -> float:
 
 @functools.cache
 def _given_up() -> set[str]:
-    """The tokens of the leases that this process held and holds no more."""
+    """The tokens of the leases that this process holds no more, and could not release."""
     return set()
 
 
