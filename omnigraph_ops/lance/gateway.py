@@ -118,12 +118,6 @@ class LanceGateway:
     def __init__(self, storage_options: dict[str, str] | None) -> None:
         self.storage_options = storage_options
 
-    def open_cold(self, uri: str, version: int) -> Dataset:
-        """A version of the main chain, without caches: what a query reads is read from the store. Reads."""
-        options: dict[str, Any] = {"index_cache_size_bytes": 0, "metadata_cache_size_bytes": 0}
-        with lance_errors(f"open {uri}"):
-            return lance.dataset(uri, version=version, storage_options=self.storage_options, **options)
-
     def open(self, uri: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
         """The dataset at its HEAD, or at one version, of main or of a branch. Reads."""
         with lance_errors(f"open {_spelled(uri, branch, version)}"):

@@ -9,14 +9,13 @@ between the two are the ones that every engine can fold.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.util import KMeans
 
 from omnigraph_ops.lance.gateway import Dataset, lance_errors
 from omnigraph_ops.lance.tables import IndexFacts, fragment_facts, index_facts
@@ -32,6 +31,7 @@ NEIGHBOURS = 10
 _SAMPLE_PER_PARTITION, _SAMPLE_BYTES = 256, 256 * 1024 * 1024
 _ROUNDS = 12
 """Of dropping small centroids and splitting large ones, which nearly always ends sooner."""
+_ITERATIONS = 10
 _TRIES = 4
 """Vectors tried for each seed."""
 _PRUNING = 7.0
@@ -124,15 +124,17 @@ def _statistics(dataset: Dataset, name: str) -> list[dict[str, Any]]:
         return list(statistics["indices"])
 
 
-def answers(dataset: Dataset, facts: VectorFacts, queries: int) -> Answers | None:
+def answers(reopen: Callable[[], Dataset], facts: VectorFacts, queries: int) -> Answers | None:
     """Recall and cost of queries with stored vectors; None when there is none, or no index to ask. Reads.
 
     The newer Lance of this process probes fewer partitions than that of the engine. So the rule of the engine's Lance
     says how many partitions are probed, and Lance is told that number.
 
     Args:
-        dataset: opened without an index cache, else the bytes read are those of the first query only.
+        reopen: opens the dataset with caches of its own. Every query has a fresh one, so all of them read from the
+            store; Lance 13 can hang where the index cache has no room.
     """
+    dataset = reopen()
     segments = _statistics(dataset, facts.name)
     sample = _sampled(dataset, facts.column, max(queries, _SAMPLE_PER_PARTITION * len(facts.sizes)))
     if not len(sample) or not facts.sizes or facts.metric != "l2":
@@ -142,7 +144,7 @@ def answers(dataset: Dataset, facts: VectorFacts, queries: int) -> Answers | Non
     for query in asked:
         wanted = {"column": facts.column, "q": query, "k": NEIGHBOURS}
         probed = int(_probed(query[None], centroids).sum())
-        near, bytes_read = _nearest(dataset, wanted | {"minimum_nprobes": probed, "maximum_nprobes": probed})
+        near, bytes_read = _nearest(reopen(), wanted | {"minimum_nprobes": probed, "maximum_nprobes": probed})
         exact, _ = _nearest(dataset, wanted | {"use_index": False})
         found, read, probes = found + len(near & exact) / max(1, len(exact)), read + bytes_read, probes + probed
     fresh = _trained(sample, len(centroids))
@@ -172,8 +174,9 @@ def _sampled(dataset: Dataset, column: str, rows: int) -> Vectors:
         wanted = min(total, rows, max(1, _SAMPLE_BYTES // (4 * width)))
         if not wanted:
             return np.empty((0, width), dtype=np.float32)
-        # Evenly over the table, so that the same table has the same sample.
-        taken = dataset.take([n * total // wanted for n in range(wanted)], columns=[column]).column(column)
+        # Every n-th row could be of one kind; the seed gives the same table the same sample.
+        rows_taken = np.sort(np.random.default_rng(0).choice(total, size=wanted, replace=False))
+        taken = dataset.take(rows_taken.tolist(), columns=[column]).column(column)
     values = taken.combine_chunks().drop_null()
     found: Vectors = values.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, width)
     return found[np.isfinite(found).all(axis=1)]
@@ -203,11 +206,14 @@ def _probed(vectors: Vectors, centroids: Vectors) -> npt.NDArray[np.bool_]:
 
 
 def _trained(vectors: Vectors, partitions: int) -> Vectors:
-    seeds = _seeds(vectors[:: max(1, len(vectors) // (32 * partitions))], min(partitions, len(vectors)))
-    given = pa.FixedSizeListArray.from_arrays(pa.array(seeds.ravel()), seeds.shape[1])
-    model: Any = KMeans(len(seeds), "l2", centroids=given)
-    model.fit(np.ascontiguousarray(vectors))
-    found: Vectors = np.stack(model.centroids.to_numpy_ndarray()).astype(np.float32)
+    """Centroids by Lloyd's algorithm. That of Lance starts at random vectors whatever it is given. Pure."""
+    found = _seeds(vectors[:: max(1, len(vectors) // (8 * partitions))].copy(), min(partitions, len(vectors)))
+    for _ in range(_ITERATIONS):
+        homes = _homes(vectors, found)
+        order, counts = np.argsort(homes, kind="stable"), np.bincount(homes, minlength=len(found))
+        there = counts > 0
+        starts = (np.cumsum(counts) - counts)[there]
+        found[there] = np.add.reduceat(vectors[order], starts, axis=0) / counts[there][:, None]
     return found
 
 

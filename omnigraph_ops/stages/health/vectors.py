@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models import VectorHealth
 
@@ -15,12 +16,8 @@ def vectors_of(graph: Graph, entry: TableEntry, queries: int) -> tuple[VectorHea
     found = vector_facts(head)
     if not found or not queries:
         return tuple(_health(facts, None) for facts in found)
-    cold = graph.lance.open_cold(graph.table_uri(entry), int(head.version))
-    return tuple(_asked(cold, facts, queries) for facts in found)
-
-
-def _asked(cold: Dataset, facts: VectorFacts, queries: int) -> VectorHealth:
-    return _health(facts, answers(cold, facts, queries))
+    reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
+    return tuple(_health(facts, answers(reopen, facts, queries)) for facts in found)
 
 
 def _health(facts: VectorFacts, found: Answers | None) -> VectorHealth:
