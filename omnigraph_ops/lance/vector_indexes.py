@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph_ops.lance.gateway import Dataset, lance_errors
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors
 from omnigraph_ops.lance.tables import IndexFacts, fragment_facts, index_facts
 
 TARGET_ROWS = 4096
@@ -27,6 +27,7 @@ MOST_ROWS, FEWEST_ROWS = 4 * TARGET_ROWS, TARGET_ROWS // 4
 _COMFORTABLE = range(TARGET_ROWS // 2, 3 * TARGET_ROWS + 1)
 """What partitions are made to have, so that half of a partition may go and a third more may come."""
 LEAST_RECALL = 0.95
+UNREADABLE = "unreadable"
 NEIGHBOURS = 10
 _SAMPLE_PER_PARTITION, _SAMPLE_BYTES = 256, 256 * 1024 * 1024
 _ROUNDS = 12
@@ -46,7 +47,7 @@ class VectorFacts:
     name: str
     column: str
     kind: str
-    """As in `IVF_FLAT`."""
+    """As in `IVF_FLAT`, or `unreadable`."""
     metric: str
     segments: int
     sizes: tuple[int, ...]
@@ -101,13 +102,16 @@ def vector_facts(dataset: Dataset) -> tuple[VectorFacts, ...]:
 
 
 def _facts(dataset: Dataset, index: IndexFacts, uncovered_rows: int) -> VectorFacts:
-    stats = _statistics(dataset, index.name)
+    try:
+        stats = _statistics(dataset, index.name)
+    except LanceFailure:
+        stats = []  # its files are gone, perhaps: a fold finds that out and builds it anew
     sizes = [[int(p["size"]) for p in segment.get("partitions", ())] for segment in stats]
     width = max(map(len, sizes), default=0)
     return VectorFacts(
         name=index.name,
         column=index.columns[0],
-        kind=str(stats[0].get("index_type", "")) if stats else "",
+        kind=str(stats[0].get("index_type", "")) if stats else UNREADABLE,
         metric=str(stats[0].get("metric_type", "")) if stats else "",
         segments=index.segments,
         sizes=tuple(sum(s[n] for s in sizes if n < len(s)) for n in range(width)),
@@ -134,10 +138,12 @@ def answers(reopen: Callable[[], Dataset], facts: VectorFacts, queries: int) -> 
         reopen: opens the dataset with caches of its own. Every query has a fresh one, so all of them read from the
             store; Lance 13 can hang where the index cache has no room.
     """
+    if not facts.sizes or facts.metric != "l2":
+        return None
     dataset = reopen()
     segments = _statistics(dataset, facts.name)
     sample = _sampled(dataset, facts.column, max(queries, _SAMPLE_PER_PARTITION * len(facts.sizes)))
-    if not len(sample) or not facts.sizes or facts.metric != "l2":
+    if not len(sample):
         return None
     centroids = np.asarray(segments[0]["centroids"], dtype=np.float32)
     asked, found, read, probes = sample[:: max(1, len(sample) // queries)][:queries], 0.0, 0, 0

@@ -34,7 +34,7 @@ class VectorHealth:
     name: str
     column: str
     kind: str
-    """As in `IVF_FLAT`."""
+    """As in `IVF_FLAT`; `unreadable` where its files are damaged or gone."""
     metric: str
     partitions: int
     recommended: int

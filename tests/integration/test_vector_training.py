@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,6 +124,14 @@ def test_vectors_that_allow_no_partitions_keep_their_index(tmp_path: Path) -> No
     assert stats.error is None
     assert not stats.committed
     assert entry_of(again(graph), KEY).version == version
+
+
+def test_an_index_whose_files_are_gone_is_told_and_built_anew(grown: Graph) -> None:
+    shutil.rmtree(Path(grown.uri) / entry_of(grown, KEY).path / "_indices")
+    assert vectors_of(again(grown), recall=5).kind == "unreadable"
+    write(again(grown), KEY, grow(5))
+    assert optimize_table(again(grown), KEY).error is None
+    assert vectors_of(again(grown)).kind == "IVF_FLAT"
 
 
 @pytest.mark.parametrize(
