@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import TableStats
+from omnigraph_ops.models import OptimizeReport
 from omnigraph_ops.spark.submit import Submitter
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -47,5 +47,5 @@ def test_optimize_submits_the_tables_above_the_threshold(
 def test_the_driver_does_what_it_is_told(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SPEC)
     words = ("--graph", graph.uri, "--table", TABLE, "--request", '{"cutoff": 100}')
-    stats = Submitter(master=MASTER)("rewrite", words, TableStats, lambda: None)
+    (stats,) = Submitter(master=MASTER)("rewrite", words, OptimizeReport, lambda: None).tables
     assert (stats.error, stats.fragments_added) == (None, 0), "no more fragments than that are small"
