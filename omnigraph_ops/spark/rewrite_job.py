@@ -53,7 +53,8 @@ def _settle(graph: Graph) -> None:
 
 def _every(context: SparkContext, graph: Graph, keys: Sequence[str]) -> Iterable[TableStats]:
     """The rows of the tables, first of those that are optimized whole in a worker. Writes."""
-    plan = plan_optimize(graph, tables=keys)
+    live = {entry.table_key for entry in graph.state().entries}  # one that was dropped meanwhile is an error of its own
+    plan = plan_optimize(graph, tables=[key for key in keys if key in live])
     large = {t.table_key for t in plan.productive() if t.cost_bytes >= graph.settings.small_table_bytes}
     lots = deal([key for key in keys if key not in large], lots=_LOTS_PER_CORE * max(context.defaultParallelism, 1))
     if lots:

@@ -49,3 +49,13 @@ def test_the_driver_does_what_it_is_told(demo_graph: DemoGraph) -> None:
     words = ("--graph", graph.uri, "--table", TABLE, "--request", '{"cutoff": 100}')
     (stats,) = Submitter(master=MASTER)("rewrite", words, OptimizeReport, lambda: None).tables
     assert (stats.error, stats.fragments_added) == (None, 0), "no more fragments than that are small"
+
+
+def test_a_table_that_is_gone_costs_no_other_of_its_submit(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SPEC)
+    keys = [entry.table_key for entry in graph.state().entries]
+    words = ("--graph", graph.uri, *(word for key in (*keys, "node:Gone") for word in ("--table", key)))
+    report = Submitter(master=MASTER)("rewrite", words, OptimizeReport, lambda: None)
+    assert {row.table_key: row.committed for row in report.tables} == dict.fromkeys(keys, True) | {"node:Gone": False}
+    assert [row.table_key for row in report.failed] == ["node:Gone"]
+    assert_pins_are_heads(graph)
