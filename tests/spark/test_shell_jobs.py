@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models.backup import BackedFile
+from omnigraph_ops.outcomes.backups import backup_of, read_record
+from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import TABLE
+from tests.support.rows import tree_of
 from tests.support.shell import Cli
 from tests.support.spark_cluster import environment
 from tests.support.tables import rows_by_id
@@ -17,6 +23,11 @@ from tests.support.tables import rows_by_id
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 MASTER = "local[2]"
 SPEC: dict[str, Any] = {"node_types": 2, "loads": 3, "rows": 20}
+
+
+def sealed_files(backup: str) -> tuple[BackedFile, ...]:
+    """What the record of a backup says of its files. Reads."""
+    return read_record(*backup_of(backup)).files
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +51,20 @@ def test_optimize_submits_the_tables_above_the_threshold(
     assert rows_by_id(open_graph(graph.uri)) == before
     assert_pins_are_heads(graph)
     assert_no_leftovers(graph)
+
+
+def test_backup_copies_on_spark_what_it_copies_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC, written_branches=1)
+    freeze = freeze_graph(graph).freeze_id
+    reports = {}
+    for name, more in (("here", ()), ("there", ("--spark", MASTER))):
+        done = cli(f"backup --json --freeze {freeze}", graph.uri, str(tmp_path / name), *more)
+        assert done.code == 0, done.err
+        reports[name] = done.json
+    here, there = reports["here"], reports["there"]
+    assert {n: here[n] for n in ("total", "copied", "linked", "kept")} == {
+        n: there[n] for n in ("total", "copied", "linked", "kept")
+    }
+    assert tree_of(f"{here['backup']}/files") == tree_of(f"{there['backup']}/files")
+    assert sealed_files(here["backup"]) == sealed_files(there["backup"])
+    assert verify_backup(there["backup"], graph=graph).problems == ()

@@ -96,11 +96,17 @@ class BackupOperator(RunStageOperator):
     stage = UNASKED_BY_NAME["backup"]
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        if not self.request.get("destination"):
-            raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
+        with_destination(self.request)
         report = self.done(graph)
         graph.run.notes(report)
         return to_xcom(report)
+
+
+def with_destination(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request, if it says where the backup goes; `InvalidInput` if not. Pure."""
+    if not request.get("destination"):
+        raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
+    return request
 
 
 class VerifyBackupOperator(OmnigraphOperator):
