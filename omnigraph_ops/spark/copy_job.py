@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.models.backup import CopyDone, CopyOrder
 from omnigraph_ops.outcomes.backups import backup_of
-from omnigraph_ops.spark.job import Job
+from omnigraph_ops.spark.job import Job, shared_rate
 from omnigraph_ops.stages.backup.parts import copy_part, failed_part, joined, read_order, said
 
 
@@ -22,11 +22,7 @@ def _copy(spark: SparkSession, arguments: Namespace) -> CopyDone:
     """Carry out every part of a submitted copy on the workers. Writes."""
     storage, backup_id = backup_of(arguments.backup)
     order, context = read_order(storage, backup_id), spark.sparkContext
-    tasks, rate = order.parts, order.bytes_per_second
-    if rate is not None:
-        # So many tasks at most run at once, whatever the cluster grows to: together they keep to the rate.
-        tasks = min(order.parts, max(context.defaultParallelism, 1))
-        rate = max(rate // tasks, 1)
+    tasks, rate = shared_rate(context, order.parts, order.bytes_per_second)
     tries = int(context.getConf().get("spark.task.maxFailures", "4"))
     work = partial(copy_on_worker, storage.root, order, rate, tries)
     done = context.parallelize(range(1, order.parts + 1), tasks).map(work).reduce(joined)

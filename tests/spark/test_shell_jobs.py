@@ -10,6 +10,7 @@ import pytest
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.outcomes.backups import backup_of, read_record
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
@@ -68,3 +69,21 @@ def test_backup_copies_on_spark_what_it_copies_in_process(demo_graph: DemoGraph,
     assert tree_of(f"{here['backup']}/files") == tree_of(f"{there['backup']}/files")
     assert sealed_files(here["backup"]) == sealed_files(there["backup"])
     assert verify_backup(there["backup"], graph=graph).problems == ()
+
+
+def test_verify_finds_on_spark_what_it_finds_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    backup = backup_graph(graph, str(tmp_path / "backups")).backup
+    base = Path(backup, "files")
+    flipped, gone, longer = sorted(base.rglob("data/*.lance"))[:3]
+    data = bytearray(flipped.read_bytes())
+    data[len(data) // 2] ^= 1
+    flipped.write_bytes(data)
+    gone.unlink()
+    longer.write_bytes(longer.read_bytes() + b"!")
+    (base / "stray").write_bytes(b"?")
+    here = cli("verify --json", backup, "--graph", graph.uri)
+    there = cli("verify --json", backup, "--graph", graph.uri, "--max-bytes-per-second", "1GB", "--spark", MASTER)
+    assert (here.code, there.code) == (1, 1), there.err
+    assert len(here.json["problems"]) == 4
+    assert here.json == there.json

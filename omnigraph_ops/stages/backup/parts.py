@@ -11,8 +11,9 @@ The folder goes with the attempt. A worker that survives its attempt stops as so
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from omnigraph_ops.coordination.state import Records
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError, TransientError
@@ -46,6 +47,7 @@ from omnigraph_ops.storage.inventory import OpsFault, look_again, remove_files
 from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 
+T = TypeVar("T")
 _PART_BYTES = 256 * 1024 * 1024
 _PART_FILES = 500
 """Bounds one part: what a worker holds in memory and what a lost one repeats at most."""
@@ -60,15 +62,20 @@ def parts_of(plan: CopyPlan) -> Iterator[CopyPart]:
     """The work of a plan in parts of bounded bytes and files, the largest files first. Pure."""
     kinds = (("copy", plan.copy), ("link", plan.link), ("unproven", plan.unproven))
     work = sorted(((kind, f) for kind, files in kinds for f in files), key=lambda w: (-w[1].size, w[1].file))
-    part, size = list[tuple[str, CutFile]](), 0
-    for kind, file in work:
-        if part and (len(part) >= _PART_FILES or size + file.size > _PART_BYTES):
-            yield _part(part)
+    return (_part(part) for part in bounded(work, lambda w: w[1].size))
+
+
+def bounded(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Things in order, in lists of bounded bytes and number. Pure."""
+    part, size = list[T](), 0
+    for item in items:
+        if part and (len(part) >= _PART_FILES or size + size_of(item) > _PART_BYTES):
+            yield part
             part, size = [], 0
-        part.append((kind, file))
-        size += file.size
+        part.append(item)
+        size += size_of(item)
     if part:
-        yield _part(part)
+        yield part
 
 
 def _part(work: Sequence[tuple[str, CutFile]]) -> CopyPart:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from omnigraph_airflow.forms import said
-from omnigraph_airflow.operators.backup import with_destination
+from omnigraph_airflow.operators.backup import sound, with_destination
 from omnigraph_airflow.operators.base import to_xcom
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 from omnigraph_ops.errors import OpsError, StorageError
+from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
@@ -59,3 +60,26 @@ class SubmitBackupOperator(SubmitJobOperator):
         self.log.info("%s", terminal.text(stage.view(report)))
         graph.run.notes(report)
         return to_xcom(report)
+
+
+class SubmitVerifyOperator(SubmitJobOperator):
+    """Reads a backup again as `VerifyBackupOperator` does, on Spark from the same threshold on.
+
+    :param backup: what `SubmitBackupOperator` returned (templated).
+    """
+
+    template_fields: Sequence[str] = (*SubmitJobOperator.template_fields, "backup")
+
+    def __init__(self, *, backup: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.backup = backup
+
+    def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.stages.backup.verify import verify_backup
+
+        where, threshold = self.backup["backup"], graph.settings.spark_copy_threshold_bytes
+        if threshold is None or self.backup["total"]["bytes"] < threshold:
+            report = verify_backup(where, access=graph.context.access, progress=Lines(self.log.info))
+        else:
+            report = self.submitted(context, graph, "verify", ("--backup", where), VerifyReport)
+        return sound(self, graph, report)
