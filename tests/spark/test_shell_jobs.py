@@ -87,3 +87,20 @@ def test_verify_finds_on_spark_what_it_finds_in_process(demo_graph: DemoGraph, c
     assert (here.code, there.code) == (1, 1), there.err
     assert len(here.json["problems"]) == 4
     assert here.json == there.json
+
+
+def test_repair_previews_with_evidence_from_spark(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SPEC, drift_tables=(TABLE,))
+    here = cli("repair --json --evidence full", graph.uri)
+    there = cli("repair --json --evidence full", graph.uri, "--spark", MASTER)
+    assert there.code == 0, there.err
+    assert f"evidence on {MASTER}" in there.err
+    found = []
+    for said in (here, there):
+        rows = said.json["tables"]
+        for row in rows:
+            for cost in (row["evidence"] or {}).get("costs", ()):
+                # What it cost is of the way, not of the drift.
+                cost |= {"seconds": None, "measured_bytes": None}
+        found.append(rows)
+    assert found[0] == found[1]
