@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import rich_click as click
 
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.options import ADDRESS, YES, request_of, request_options
+from omnigraph_ops.cli.options import ADDRESS, YES, request_of, request_options, spark
 from omnigraph_ops.cli.stages import declare_unasked
 from omnigraph_ops.stages.backup.request import PaceRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
+from omnigraph_ops.storage.location import locate
+
+if TYPE_CHECKING:
+    from omnigraph_ops.models.backup import VerifyReport
 
 _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
 _PACE = request_options(PaceRequest)
@@ -25,21 +31,41 @@ declare_unasked(UNASKED_BY_NAME["backup"])
     _BACKUP,
     click.option("--graph", type=ADDRESS, metavar="GRAPH", help="Also compare what this graph still has of its files."),
     *_PACE,
+    spark("Read the files in tasks on this Spark master."),
     panel="Backup",
     graph=False,
 )
 def verify_verb(call: Call) -> int:
-    from omnigraph_ops.graph.opening import open_graph
     from omnigraph_ops.outcomes.backups import backup_of, uri_of
-    from omnigraph_ops.stages.backup.verify import verify_backup
     from omnigraph_ops.stages.backup.view import verify_view
 
-    backup, address, pace = call.options["backup"], call.options["graph"], request_of(PaceRequest, call.options)
-    call.echo(uri_of(*backup_of(backup)))
-    graph = open_graph(address) if address is not None else None
-    report = verify_backup(backup, graph=graph, bytes_per_second=pace.max_bytes_per_second, progress=call.progress)
+    pace = request_of(PaceRequest, call.options).max_bytes_per_second
+    backup = uri_of(*backup_of(call.options["backup"]))
+    call.echo(backup)
+    report = _verified(call, backup, pace) if call.options["spark"] is None else _verified_on_spark(call, backup, pace)
     call.emit(report, verify_view(report))
     return report.exit_code
+
+
+def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
+    """Verify in this process. Reads."""
+    from omnigraph_ops.graph.opening import open_graph
+    from omnigraph_ops.stages.backup.verify import verify_backup
+
+    graph = open_graph(call.options["graph"]) if call.options["graph"] is not None else None
+    return verify_backup(backup, graph=graph, bytes_per_second=pace, progress=call.progress)
+
+
+def _verified_on_spark(call: Call, backup: str, pace: int | None) -> VerifyReport:
+    """Verify by the job `verify`. Reads."""
+    from omnigraph_ops.models.backup import VerifyReport
+    from omnigraph_ops.spark.submit import Submitter
+
+    words = ["--backup", backup]
+    words += ["--graph", locate(call.options["graph"]).root] if call.options["graph"] is not None else []
+    words += ["--max-bytes-per-second", str(pace)] if pace is not None else []
+    submit = Submitter(master=call.options["spark"], progress=call.progress)
+    return submit("verify", words, VerifyReport, lambda: None)
 
 
 @verb(

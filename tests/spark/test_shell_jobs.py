@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import OptimizeReport
+from omnigraph_ops.models.backup import BackedFile
+from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.spark.submit import Submitter
+from omnigraph_ops.stages.backup.take import backup_graph
+from omnigraph_ops.stages.backup.verify import verify_backup
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import TABLE
+from tests.support.rows import tree_of
 from tests.support.shell import Cli
 from tests.support.spark_cluster import environment
 from tests.support.tables import rows_by_id
@@ -19,6 +26,11 @@ from tests.support.tables import rows_by_id
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 MASTER = "local[2]"
 SPEC: dict[str, Any] = {"node_types": 2, "loads": 3, "rows": 20}
+
+
+def sealed_files(backup: str) -> tuple[BackedFile, ...]:
+    """What the record of a backup says of its files. Reads."""
+    return read_record(*backup_of(backup)).files
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +71,55 @@ def test_a_table_that_is_gone_costs_no_other_of_its_submit(demo_graph: DemoGraph
     assert {row.table_key: row.committed for row in report.tables} == dict.fromkeys(keys, True) | {"node:Gone": False}
     assert [row.table_key for row in report.failed] == ["node:Gone"]
     assert_pins_are_heads(graph)
+
+
+def test_backup_copies_on_spark_what_it_copies_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC, written_branches=1)
+    freeze = freeze_graph(graph).freeze_id
+    reports = {}
+    for name, more in (("here", ()), ("there", ("--spark", MASTER))):
+        done = cli(f"backup --json --freeze {freeze}", graph.uri, str(tmp_path / name), *more)
+        assert done.code == 0, done.err
+        reports[name] = done.json
+    here, there = reports["here"], reports["there"]
+    assert {n: here[n] for n in ("total", "copied", "linked", "kept")} == {
+        n: there[n] for n in ("total", "copied", "linked", "kept")
+    }
+    assert tree_of(f"{here['backup']}/files") == tree_of(f"{there['backup']}/files")
+    assert sealed_files(here["backup"]) == sealed_files(there["backup"])
+    assert verify_backup(there["backup"], graph=graph).problems == ()
+
+
+def test_verify_finds_on_spark_what_it_finds_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    backup = backup_graph(graph, str(tmp_path / "backups")).backup
+    base = Path(backup, "files")
+    flipped, gone, longer = sorted(base.rglob("data/*.lance"))[:3]
+    data = bytearray(flipped.read_bytes())
+    data[len(data) // 2] ^= 1
+    flipped.write_bytes(data)
+    gone.unlink()
+    longer.write_bytes(longer.read_bytes() + b"!")
+    (base / "stray").write_bytes(b"?")
+    here = cli("verify --json", backup, "--graph", graph.uri)
+    there = cli("verify --json", backup, "--graph", graph.uri, "--max-bytes-per-second", "1GB", "--spark", MASTER)
+    assert (here.code, there.code) == (1, 1), there.err
+    assert len(here.json["problems"]) == 4
+    assert here.json == there.json
+
+
+def test_repair_previews_with_evidence_from_spark(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SPEC, drift_tables=(TABLE,))
+    here = cli("repair --json --evidence full", graph.uri)
+    there = cli("repair --json --evidence full", graph.uri, "--spark", MASTER)
+    assert there.code == 0, there.err
+    assert f"evidence on {MASTER}" in there.err
+    found = []
+    for said in (here, there):
+        rows = said.json["tables"]
+        for row in rows:
+            for cost in (row["evidence"] or {}).get("costs", ()):
+                # What it cost is of the way, not of the drift.
+                cost |= {"seconds": None, "measured_bytes": None}
+        found.append(rows)
+    assert found[0] == found[1]
