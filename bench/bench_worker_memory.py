@@ -1,9 +1,9 @@
-"""Claim: a Spark worker stays under 1 GB while a table of 5 GB is compacted.
+"""Claim: a Spark worker stays under 1 GB while a table of 5 GB is compacted, and one of rows of a megabyte, too.
 
 A plain Lance table of wide rows is rewritten on Spark's local cores with everything encoded anew (nothing is
 copied, which needs less), and the resident memory of each Python worker is sampled. Needs 11 GB of disk.
 
-    python bench/bench_worker_memory.py [GIGABYTES]
+    python bench/bench_worker_memory.py [GIGABYTES] [BYTES_PER_ROW]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.spark.executor import SparkExecutor
 from omnigraph_ops.stages.optimize.run import optimize_table
 
-ROWS, ROW_BYTES = 100_000, 620
+ROW_BYTES, FRAGMENT_BYTES = 620, 62_000_000
 SETTINGS = Settings(small_table_bytes=0, target_rows_per_fragment=1_048_576, binary_copy=BinaryCopy.NEVER)
 
 
@@ -55,10 +55,11 @@ def resident(process: Path) -> float:
 
 
 def main() -> None:
-    gigabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    gigabytes, width = float((*sys.argv, 5.0)[1]), int((*sys.argv[2:], ROW_BYTES)[0])
+    rows = FRAGMENT_BYTES // width
     with tempfile.TemporaryDirectory() as folder:
         uri = str(Path(folder) / "wide.lance")
-        write_wide_table(uri, fragments=round(gigabytes * 1e9 / ROWS / ROW_BYTES), rows=ROWS)
+        write_wide_table(uri, fragments=round(gigabytes * 1e9 / FRAGMENT_BYTES), rows=rows, letters=width - 520)
         graph = open_graph(uri, SETTINGS)
         (entry,) = graph.state().entries
         session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()

@@ -17,7 +17,7 @@ From `OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES` on, `copy` and `verify` run on S
 from __future__ import annotations
 
 from airflow.sdk import TriggerRule
-from omnigraph_airflow.forms import graph_param, request_params
+from omnigraph_airflow.forms import graph_param, in_params, request_params
 from omnigraph_airflow.operators.backup import FreezeOperator, UnfreezeOperator
 from omnigraph_airflow.operators.backup_on_spark import SubmitBackupOperator, SubmitVerifyOperator
 from omnigraph_airflow.operators.report import ReportOperator
@@ -36,7 +36,7 @@ def omnigraph_backup() -> None:
     copy = SubmitBackupOperator(
         task_id="copy",
         request={
-            **{name: f"{{{{ params.{name} }}}}" for name in _BACKUP},
+            **in_params(_BACKUP),
             "destination": "{{ params.destination or var.value.get('omnigraph_backups', '') }}",
             "freeze_id": freeze.output,
         },

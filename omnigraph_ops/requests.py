@@ -18,7 +18,7 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, from_json
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.quantities import DURATION, duration, exact_bytes, parse_bytes, parse_duration
@@ -63,6 +63,11 @@ class Request(BaseModel):
             if "default" in properties[name]:
                 properties[name]["default"] = default
         return schema
+
+    @property
+    def said(self) -> str:
+        """What is not as by default, as JSON: how another process is told of the request. Pure."""
+        return self.model_dump_json(exclude_defaults=True)
 
 
 Q = TypeVar("Q", bound=Request)
@@ -167,6 +172,14 @@ def build(request: type[Q], values: dict[str, Any], spelled: Callable[[str], str
         where = ".".join(str(part) for part in first["loc"])
         message = _sentence(first["type"], first["input"], first.get("ctx", {}), first["msg"])
         raise InvalidInput(f"{spelled(where)}: {message}" if where else message) from None
+
+
+def from_words(request: type[Q], words: str) -> Q:
+    """The request that another process was told of; `InvalidInput` names what is wrong. Pure."""
+    try:
+        return build(request, from_json(words))
+    except ValueError as error:
+        raise InvalidInput(f"a {request.__name__} is JSON with its fields: {error}") from None
 
 
 def _sentence(kind: str, said: Any, bounds: dict[str, Any], otherwise: str) -> str:

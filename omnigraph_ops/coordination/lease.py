@@ -122,8 +122,13 @@ class LeaseKeeper:
         self._stop.set()
         self._thread.join()
         with self._writing:
-            if self._is_ours():
-                self._write(replace(self._lease, released=True))
+            try:
+                if self._is_ours():
+                    self._write(replace(self._lease, released=True))
+            except OpsError:
+                # A full disk for one: nobody in this process acts under it any more all the same.
+                _given_up().add(self._lease.token)
+                raise
 
     def _renew_forever(self) -> None:
         while not self._stop.wait(self._lease.ttl_seconds / 3):
@@ -287,7 +292,7 @@ def patience(storage: Storage, path: str, ttl_seconds: float) -> float:
 
 def _may_be_held(lease: Lease) -> bool:
     """Whether a lease is not released and its process not known to be gone from this machine. Reads."""
-    return not lease.released and is_running(lease.machine, lease.pid)
+    return not lease.released and lease.token not in _given_up() and is_running(lease.machine, lease.pid)
 
 
 def is_running(machine: str, pid: int) -> bool:
@@ -319,6 +324,12 @@ def _process_exists(pid: int) -> bool:
 def _clock() -> float:
     """Seconds that only grow, time in suspension included where the system counts it. Reads the clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+@functools.cache
+def _given_up() -> set[str]:
+    """The tokens of the leases that this process holds no more, and could not release."""
+    return set()
 
 
 @functools.cache

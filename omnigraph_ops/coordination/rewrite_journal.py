@@ -343,7 +343,7 @@ def perform(
     Args:
         pause: how to wait for admission; whatever it raises ends the waiting, before the task has begun.
     """
-    payload = order.payload if limits is None else limited(order.payload, limits)
+    payload = limited(order.payload, limits)
     storage = storage or Storage(order.graph_uri, s3fs_options(order.graph_uri))
     with admitted(storage, order.ceilings, order.source_bytes, pause):
         result = with_sizes(

@@ -270,13 +270,20 @@ class ArmedWindow:
                     # An engine that opened the graph published it first, or rolled it back.
                     current, ready = self.published(), None
         except OpsError as error:
-            raise OutcomeUnknown(
-                f"version {newest} of {self.entry.table_key} is complete and not published: {error}; no row is lost; "
-                "run `omnigraph-ops recover`, which publishes it"
-            ) from error
+            # Whoever took the lease over, from a process that was stopped for long, has published it by now perhaps.
+            if not self._is_published(newest):
+                raise OutcomeUnknown(
+                    f"version {newest} of {self.entry.table_key} is complete and not published: {error}; "
+                    "no row is lost; run `omnigraph-ops recover`, which publishes it"
+                ) from error
         self._disarm()
         self.is_open = False
         return True
+
+    def _is_published(self, newest: int) -> bool:
+        with contextlib.suppress(OpsError):
+            return self.published().version >= newest
+        return False
 
     def update(self, current: TableEntry) -> TableUpdate:
         """What publishes the commits of this window. Reads."""

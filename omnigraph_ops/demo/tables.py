@@ -218,22 +218,26 @@ _DIMENSION = 128
 _TEXT_LETTERS = 100
 
 
-def write_wide_table(uri: str, *, fragments: int, rows: int, seed: int = 7) -> None:
-    """Write so many fragments of so many rows: a key, a text and an embedding, about 0.6 kB each. Writes."""
+def write_wide_table(uri: str, *, fragments: int, rows: int, letters: int = _TEXT_LETTERS, seed: int = 7) -> None:
+    """Write so many fragments of so many rows: a key, a text and an embedding, about 0.6 kB each. Writes.
+
+    Args:
+        letters: the length of the texts, for rows that are wider than that.
+    """
     os.makedirs(os.path.dirname(uri), exist_ok=True)
     draw = np.random.default_rng(seed)
-    dataset = create(uri, _wide_rows(draw, 0, rows))
+    dataset = create(uri, _wide_rows(draw, 0, rows, letters))
     for number in range(1, fragments):
-        dataset = append(dataset, _wide_rows(draw, number * rows, rows))
+        dataset = append(dataset, _wide_rows(draw, number * rows, rows, letters))
 
 
-def _wide_rows(draw: np.random.Generator, first: int, rows: int) -> pa.Table:
-    letters = draw.integers(ord("a"), ord("z") + 1, size=(rows, _TEXT_LETTERS), dtype=np.uint8)
+def _wide_rows(draw: np.random.Generator, first: int, rows: int, letters: int) -> pa.Table:
+    texts = draw.integers(ord("a"), ord("z") + 1, size=(rows, letters), dtype=np.uint8)
     vectors = pa.array(draw.random(rows * _DIMENSION, dtype=np.float32))
     return pa.table(
         {
             "id": pa.array([f"n{number}" for number in range(first, first + rows)]),
-            "text": pa.array([bytes(row).decode() for row in letters]),
+            "text": pa.array([bytes(row).decode() for row in texts]),
             "embedding": pa.FixedSizeListArray.from_arrays(vectors, _DIMENSION),
         }
     )

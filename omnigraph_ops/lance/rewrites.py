@@ -18,6 +18,9 @@ Sources = frozenset[tuple[int, str]]
 """Fragments by id and fingerprint: the same fingerprint is the same files with the same deleted rows."""
 _LARGE_PAGE_BYTES = 1024 * 1024
 """Lance ends a page at 8 MiB, and sooner where a load does."""
+_BATCH_BYTES = 16 * 1024 * 1024
+_LANCE_BATCH_ROWS = 8192
+"""Of a task that says nothing else."""
 _MOST_SAMPLED = 8
 # Opening every file of a table costs about 0.1 ms per fragment on a local disk.
 _MOST_VALIDATED = 1000
@@ -90,8 +93,7 @@ def result_sources(payload: str) -> Sources:
 
 def source_bytes(payload: str) -> int:
     """Bytes of the data files that a task reads. Pure."""
-    with lance_errors("read a compaction task"):
-        return sum(_data_bytes(f) for f in _Task.from_json(payload).fragments)
+    return _rows_and_bytes(payload)[1]
 
 
 def result_files(payload: str) -> tuple[str, ...]:
@@ -123,15 +125,26 @@ def rebased(payload: str, now: Current) -> str:
     return json.dumps(json.loads(payload) | {"read_version": now.version})
 
 
-def limited(payload: str, limits: TaskLimits) -> str:
-    """The same task within these limits. Pure."""
+def limited(payload: str, limits: TaskLimits | None = None) -> str:
+    """The same task within these limits, and with no more rows to a batch than memory is meant for. Pure."""
     task = json.loads(payload)
-    task["options"] |= {
-        "num_threads": limits.num_threads,
-        "batch_size": limits.batch_size,
-        "io_buffer_size": limits.io_buffer_size,
-    }
+    options = task["options"]
+    if limits is not None:
+        options["num_threads"], options["io_buffer_size"] = limits.num_threads, limits.io_buffer_size
+        options["batch_size"] = limits.batch_size
+    rows, size = _rows_and_bytes(payload)
+    # Lance reads ahead by batches, which it counts in rows: 8,192 rows of a megabyte are 8 GB.
+    most = max(_BATCH_BYTES * rows // size, 1) if size else None
+    if most is not None and most < (options["batch_size"] or _LANCE_BATCH_ROWS):
+        options["batch_size"] = most
     return json.dumps(task)
+
+
+def _rows_and_bytes(payload: str) -> tuple[int, int]:
+    """How many rows a task reads, deleted ones included, and how many bytes. Pure."""
+    with lance_errors("read a compaction task"):
+        fragments = _Task.from_json(payload).fragments
+    return sum(f.physical_rows for f in fragments), sum(map(_data_bytes, fragments))
 
 
 def copying(payload: str) -> str:

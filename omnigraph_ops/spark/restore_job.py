@@ -36,7 +36,7 @@ class Restoring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class RestoreFailure:
     """Why the files of a task could not be restored."""
 
     message: str
@@ -76,7 +76,7 @@ class SparkMover:
 
 def restore_on_worker(
     restoring: Restoring, rate: int | None, part: tuple[Sequence[BackedFile], Mapping[str, int]]
-) -> Failure | None:
+) -> RestoreFailure | None:
     """Restore some files in this worker; None when all are there. Writes."""
     files, present = part
     context = TaskContext.get()
@@ -88,7 +88,7 @@ def restore_on_worker(
         final = not isinstance(error, (StorageError, TransientError))
         if not final and attempt + 1 < restoring.tries:
             raise
-        return Failure(message=str(error), final=final)
+        return RestoreFailure(message=str(error), final=final)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from airflow.sdk import Param
@@ -115,6 +115,11 @@ def request_params(stage: AnyPlanned | AnyRun, *, but: Collection[str] = ()) -> 
         for field in fields_of(stage.request)
         if field.option.form and field.name not in but
     }
+
+
+def in_params(names: Iterable[str]) -> dict[str, str]:
+    """A request whose fields are what the run says in the params of the same names, as templates. Pure."""
+    return {name: f"{{{{ params.{name} }}}}" for name in names}
 
 
 def form_of(stage: AnyPlanned) -> dict[str, Param]:

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Asset, Param, TriggerRule
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import bound_params, form_of, graph_param, request_params
+from omnigraph_airflow.forms import bound_params, form_of, graph_param, in_params, request_params
 from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
@@ -117,7 +117,6 @@ def _cleanup_params() -> dict[str, Param]:
 FINISH_WITHIN = timedelta(hours=3)
 """How long a run may go on after the last moment at which an approval is answered."""
 
-POLICY = {"policy": "{{ params.policy }}", "cutoff": "{{ params.cutoff }}", "auto": "{{ params.auto }}"}
 NOT_AFTER = "{{ ti.xcom_pull(task_ids='plan_optimize', key='not_after') }}"
 """The deadline that the plan fixed; a table whose turn comes later waits for another night."""
 
@@ -215,26 +214,24 @@ def _stages(night: Night) -> None:
 
 def _optimize(recovery: CheckRecoveryOperator) -> SummarizeOptimizeOperator:
     """Plan, split by executor, do the tables, sum up."""
+    request = in_params(request_params(UNASKED_BY_NAME["optimize"], but=_ALL_TABLES))
     plan = PlanOptimizeOperator(
         task_id="plan_optimize",
         spark_threshold="{{ params.spark_threshold }}",
-        max_bytes="{{ params.max_bytes }}",
-        max_tables="{{ params.max_tables }}",
-        deadline="{{ params.deadline }}",
-        **POLICY,
+        request=request,
     )
     light = SelectTablesOperator(task_id="light_tables", plan=plan.output, runs_on=Executor.IN_PROCESS)
     heavy = SelectTablesOperator(task_id="heavy_tables", plan=plan.output, runs_on=Executor.SPARK)
     optimize = OptimizeTablesOperator.partial(
-        task_id="optimize_table", map_index_template=LOT_LABEL, not_after=NOT_AFTER, **POLICY
+        task_id="optimize_table", map_index_template=LOT_LABEL, not_after=NOT_AFTER, request=request
     ).expand(lot=light.output)
     rewrite = SubmitRewriteOperator.partial(
         task_id="submit_rewrite",
         not_after=NOT_AFTER,
-        **POLICY,
-        map_index_template="{{ task.table_key }}",
+        request=request,
+        map_index_template=LOT_LABEL,
         name="omnigraph-rewrite",
-    ).expand(table_key=heavy.output)
+    ).expand(lot=heavy.output)
     # all_done: neither an empty map nor a failing table keeps the rest from running.
     summary = SummarizeOptimizeOperator(
         task_id="summarize",
@@ -261,7 +258,10 @@ def _asking(night: Night) -> dict[str, Any]:
 def _repair(night: Night) -> tuple[PlanStageOperator, Any]:
     """Preview, ask, publish."""
     preview = PlanStageOperator(
-        task_id="preview_repair", stage="repair", request={"evidence": "{{ params.evidence }}"}, skip_frozen=True
+        task_id="preview_repair",
+        stage="repair",
+        request=in_params(request_params(planned("repair"), but=_ALL_TABLES)),
+        skip_frozen=True,
     )
     approve = ApproveStageOperator(
         task_id="approve_repair",
@@ -284,7 +284,7 @@ def _cleanup(night: Night, preview: PlanStageOperator, repair: Any) -> Any:
     plan = PlanStageOperator(
         task_id="plan_cleanup",
         stage="cleanup",
-        request={name: f"{{{{ params.{name} }}}}" for name in ("keep", "older_than", "expiry", "between_pins")},
+        request=in_params(request_params(planned("cleanup"), but=_ALL_TABLES)),
         after=preview.output,
         skip_frozen=True,
         trigger_rule=TriggerRule.ALL_DONE,

@@ -1,41 +1,30 @@
-"""What a run wants of optimize, from rendered params to the library's own values."""
+"""What a run wants, from rendered params to the library's own values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from omnigraph_airflow.forms import said
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.requests import build
+from omnigraph_ops.stages.stage import AnyRun
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.stages.optimize.budget import Budget
+    from omnigraph_ops.stages.optimize.request import PlanRequest
 
 
-def under_policy(graph: Graph, policy: Any, cutoff: Any, auto: Any) -> Graph:
-    """The graph with a run's params in place of the deployment's settings. Pure."""
-    settings = graph.settings.for_run(policy=policy or None, cutoff=int(cutoff) if cutoff else None, auto=bool(auto))
-    return graph.with_settings(settings)
+def request_in(stage: AnyRun, values: Mapping[str, Any]) -> Any:
+    """The request of a stage with the values that a form or a DAG gave; `InvalidInput` names a wrong one. Pure."""
+    return build(stage.request, said(stage.request, values))
 
 
-def policy_arguments(policy: Any, cutoff: Any, auto: Any) -> list[str]:
-    """The same params as arguments of the Spark application. Pure."""
-    arguments = ["--policy", str(policy)] if policy else []
-    arguments += ["--cutoff", str(int(cutoff))] if cutoff else []
-    return [*arguments, "--auto"] if auto else arguments
-
-
-def budget_from(max_bytes: Any, max_tables: Any, deadline: Any) -> Budget | None:
-    """The budget of a run, None without any bound; a number may come as text and text as a number. Pure."""
-    from omnigraph_ops.stages.optimize.budget import budget_of
-
-    return budget_of(
-        None if max_bytes is None else str(max_bytes),
-        None if max_tables is None else int(max_tables),
-        None if deadline is None else str(deadline),
-    )
+def under(graph: Graph, request: PlanRequest) -> Graph:
+    """The graph with what a run asks for in place of the deployment's settings. Pure."""
+    return graph.with_settings(request.settings(graph.settings))
 
 
 def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:

@@ -11,7 +11,7 @@ import pendulum
 from airflow.sdk import DAG, Param, TriggerRule, dag
 
 from omnigraph_airflow.decisions import ANSWER_WITHIN
-from omnigraph_airflow.forms import FORCE, form_of, request_params, stage_params
+from omnigraph_airflow.forms import FORCE, form_of, in_params, request_params, stage_params
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
@@ -86,8 +86,8 @@ def stage_dag(name: str) -> DAG:
         plan = PlanStageOperator(
             task_id=stage.tasks.plan,
             stage=name,
-            request={field: _of(field) for field in request_params(stage)},
-            digest=_of("digest"),
+            request=in_params(request_params(stage)),
+            digest="{{ params.digest }}",
         )
         approve = ApproveStageOperator(
             task_id=stage.tasks.approve,
@@ -106,13 +106,12 @@ def stage_dag(name: str) -> DAG:
     return dag
 
 
-def _of(param: str) -> str:
-    return f"{{{{ params.{param} }}}}"
-
-
 def _bounds(stage: AnyPlanned) -> dict[str, Any]:
     """What the form says about an approval in advance. Pure."""
-    said: dict[str, Any] = {FORCE: _of(FORCE)} if stage.switch else {}
+    said: dict[str, Any] = in_params([FORCE]) if stage.switch else {}
     if stage.measure:
-        said["within"] = {"count": _of(f"confirm_{stage.measure.noun}"), "size": _of("confirm_size")}
+        said["within"] = {
+            "count": f"{{{{ params.confirm_{stage.measure.noun} }}}}",
+            "size": "{{ params.confirm_size }}",
+        }
     return said

@@ -42,6 +42,8 @@ from tests.support.rows import rows_of, tree_of
 from tests.support.sidecars import audit_rows
 from tests.support.writers import delete_first, drift, entry_of
 
+pytestmark = pytest.mark.slow
+
 NOTHING = ConfigRemoval(keys=("none",))
 """A change that leaves everything as it is."""
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
@@ -264,6 +266,22 @@ def test_a_lease_that_is_lost_after_the_commit_leaves_the_publish_to_recover(
     bury_holders(graph.storage)
     assert recover(graph, grace_seconds=3600).status is CheckStatus.CLEAN
     assert entry_of(graph, PERSON).version == before.version + 1
+
+
+def test_whoever_takes_the_lease_over_may_publish_the_commit(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE)
+    before = entry_of(graph, PERSON)
+
+    def other_run() -> None:
+        take_over(graph.storage)
+        recover_as_engine(graph)
+
+    after_commit(monkeypatch, other_run)
+    assert land(graph, before, [NOTHING], unit="config").entry.version == before.version + 1
+    assert_pins_are_heads(graph)
+    assert not sidecar_names(graph.storage)
 
 
 def test_a_commit_whose_sidecar_was_withdrawn_and_whose_process_died_is_published_by_its_mark(

@@ -14,6 +14,8 @@ from omnigraph_ops.graph import open_graph
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere, tree_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"loads": 4, "rows": 200, "node_types": 1}
 MOUNTED = """

@@ -23,6 +23,8 @@ from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
 from tests.support.shell import Cli, Outcome, assert_refused
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 WRITING = ("recover", "optimize", "repair --confirm", "cleanup --keep 1 --confirm")
 VERBS = ("check", "plan", "repair", "cleanup --keep 1", *WRITING)

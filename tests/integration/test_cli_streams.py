@@ -24,6 +24,8 @@ from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.run_journal import open_journals
 from tests.conftest import DemoGraph
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 
 

@@ -20,6 +20,8 @@ from tests.support.converged import assert_converged
 from tests.support.rows import rows_of
 from tests.support.writers import Change, copies, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 FOLD = "omnigraph_ops.stages.optimize.units._fold"
 PERSON, DOC = "node:Person", "node:Doc"
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}

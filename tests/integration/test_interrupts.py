@@ -33,6 +33,8 @@ from tests.support.leases import is_free
 from tests.support.shell import Cli
 from tests.support.texts import text_release
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 3, "rows": 12, "node_types": 2}
 PERSON = "node:Person"
 _SLOW = """

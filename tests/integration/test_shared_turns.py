@@ -43,6 +43,8 @@ from tests.support.leases import is_free
 from tests.support.rows import rows_of
 from tests.support.writers import delete_first, drift, entry_of
 
+pytestmark = pytest.mark.slow
+
 PERSON, KNOWS, DOC = KEYS = ("node:Person", "edge:Knows", "node:Doc")
 NOTHING = ConfigRemoval(keys=("none",))
 FOREIGN = "01ARYZ6S410000000000000000"

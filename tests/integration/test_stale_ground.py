@@ -27,6 +27,8 @@ from tests.support.losses import commit_lossy_rewrite, commit_rewrite_and_lose_a
 from tests.support.rows import rows_of
 from tests.support.writers import copies, drift, entry_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"node_types": 1, "loads": 3, "rows": 10}
 PERSON = "node:Person"
 SIDECAR = "01ARYZ6S410000000000000000"

@@ -30,6 +30,8 @@ from tests.conftest import DemoGraph
 from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, drift, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 PERSON = "node:Person"
 SIDECAR = "01ARYZ6S410000000000000000"
 _RUN = """

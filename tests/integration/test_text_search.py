@@ -36,6 +36,8 @@ from tests.support.texts import (
 )
 from tests.support.writers import entry_of, write
 
+pytestmark = pytest.mark.slow
+
 WORDS = vocabulary(5_000)
 FEW = WORDS[:60]
 OWN = {3: Analyser.LANCE_8, 6: Analyser.LANCE_10}

@@ -24,6 +24,8 @@ from tests.support.rows import digest_of, rows_everywhere
 from tests.support.tables import fragment_sizes
 from tests.support.writers import copies, delete_first, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 PERSON = "node:Person"
 TIERED = Settings(policy=RewritePolicy.TIERED)
 SHARE, NIGHTS, NIGHTLY, FAN_IN = 0.1, 40, 6, 3

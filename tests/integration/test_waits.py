@@ -30,6 +30,8 @@ from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.history import header
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 _NOTICED_SECONDS = 2.0
 _HOLDS_A_LEASE = frozenset({"coordination/lease.py", "coordination/pace.py", "watch.py", "outcomes/runs.py"})

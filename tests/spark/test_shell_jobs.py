@@ -12,9 +12,11 @@ from pyspark import TaskContext
 
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models import OptimizeReport
 from omnigraph_ops.models.backup import BackedFile, PlaceOfBackup
 from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.spark.restore_job import Restoring, SparkMover, restore_on_worker
+from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
@@ -57,6 +59,23 @@ def test_optimize_submits_the_tables_above_the_threshold(
     assert rows_by_id(open_graph(graph.uri)) == before
     assert_pins_are_heads(graph)
     assert_no_leftovers(graph)
+
+
+def test_the_driver_does_what_it_is_told(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SPEC)
+    words = ("--graph", graph.uri, "--table", TABLE, "--request", '{"cutoff": 100}')
+    (stats,) = Submitter(master=MASTER)("rewrite", words, OptimizeReport, lambda: None).tables
+    assert (stats.error, stats.fragments_added) == (None, 0), "no more fragments than that are small"
+
+
+def test_a_table_that_is_gone_costs_no_other_of_its_submit(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SPEC)
+    keys = [entry.table_key for entry in graph.state().entries]
+    words = ("--graph", graph.uri, *(word for key in (*keys, "node:Gone") for word in ("--table", key)))
+    report = Submitter(master=MASTER)("rewrite", words, OptimizeReport, lambda: None)
+    assert {row.table_key: row.committed for row in report.tables} == dict.fromkeys(keys, True) | {"node:Gone": False}
+    assert [row.table_key for row in report.failed] == ["node:Gone"]
+    assert_pins_are_heads(graph)
 
 
 def test_backup_copies_on_spark_what_it_copies_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from omnigraph_ops.config.terms import BudgetTerms
 from omnigraph_ops.coordination.rewrite_journal import table_path_of
 from omnigraph_ops.coordination.state import INGEST_DIR, REWRITES_DIR, Records
 from omnigraph_ops.errors import InvalidInput, StorageError
@@ -36,7 +37,7 @@ from omnigraph_ops.models import (
     amplification,
 )
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.quantities import human_bytes, parse_bytes, parse_duration
+from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.optimize.units import Effort, Room, written_indexes
 from omnigraph_ops.storage.inventory import folders_in
 
@@ -175,13 +176,9 @@ class Budget:
             raise InvalidInput("a budget of bytes and a deadline must not be negative")
 
 
-def budget_of(max_bytes: str | None, max_tables: int | None, deadline: str | None) -> Budget | None:
-    """The budget that a person wrote, as in `20GiB` and `4h`; None without any bound. Pure."""
-    budget = Budget(
-        max_bytes=None if max_bytes is None else parse_bytes(max_bytes),
-        max_tables=max_tables,
-        deadline_seconds=None if deadline is None else float(parse_duration(deadline)),
-    )
+def budget_of(terms: BudgetTerms) -> Budget | None:
+    """The budget that a request sets; None without any bound. Pure."""
+    budget = Budget(max_bytes=terms.max_bytes, max_tables=terms.max_tables, deadline_seconds=terms.deadline)
     return None if budget == Budget() else budget
 
 

@@ -21,13 +21,6 @@ class PlanRequest(RewriteTerms, BudgetTerms, TablesRequest):
             policy=self.policy, cutoff=self.cutoff, auto=self.auto, defer_index_remap=self.defer_index_remap
         )
 
-    def words(self) -> tuple[str, ...]:
-        """What this run says otherwise, as arguments of the job `rewrite`. Pure."""
-        words = ["--policy", self.policy] if self.policy else []
-        words += ["--cutoff", str(self.cutoff)] if self.cutoff else []
-        words += ["--auto"] if self.auto else []
-        return (*words, *(["--defer-index-remap"] if self.defer_index_remap else []))
-
 
 class OptimizeRequest(PlanRequest):
     """Fold indexes, rewrite small fragments and publish."""

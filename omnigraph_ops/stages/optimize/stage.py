@@ -14,7 +14,6 @@ from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.stages.optimize.budget import Budget
 
 
 class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
@@ -30,9 +29,10 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
 
     def run(self, graph: Graph, request: PlanRequest, tell: Progress) -> OptimizePlan:
         """Plan. Reads."""
+        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import plan_optimize
 
-        return plan_optimize(graph, tables=request.tables, budget=_budget(request))
+        return plan_optimize(graph, tables=request.tables, budget=budget_of(request))
 
     def view(self, value: OptimizePlan) -> View:
         return plan_view(value)
@@ -60,19 +60,22 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
 
     def run(self, graph: Graph, request: OptimizeRequest, tell: Progress) -> OptimizeReport:
         """Optimize every table that the request names, then the internal tables. Writes."""
+        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import optimize_all
 
-        return optimize_all(graph, tables=request.tables, budget=_budget(request), progress=tell)
+        return optimize_all(graph, tables=request.tables, budget=budget_of(request), progress=tell)
 
     def run_on_spark(self, graph: Graph, request: OptimizeRequest, tell: Progress, submit: Submit) -> OptimizeReport:
         """The same, the rewrites of heavy tables submitted. Writes."""
+        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import optimize_all
 
         def rewrite(table_key: str) -> TableStats:
-            arguments = ("--graph", graph.target, "--table", table_key, *request.words())
-            return submit("rewrite", arguments, TableStats, graph.run.check)
+            arguments = ("--graph", graph.target, "--table", table_key, "--request", request.said)
+            (stats,) = submit("rewrite", arguments, OptimizeReport, graph.run.check).tables
+            return stats
 
-        return optimize_all(graph, tables=request.tables, budget=_budget(request), progress=tell, heavy=rewrite)
+        return optimize_all(graph, tables=request.tables, budget=budget_of(request), progress=tell, heavy=rewrite)
 
     def view(self, value: OptimizeReport) -> View:
         return report_view(value)
@@ -85,10 +88,3 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
             f"optimize failed for {len(report.failed)} table(s): {keys}; the others are done; "
             "run `omnigraph-ops check`, then optimize again"
         )
-
-
-def _budget(request: PlanRequest) -> Budget | None:
-    from omnigraph_ops.stages.optimize.budget import Budget
-
-    budget = Budget(max_bytes=request.max_bytes, max_tables=request.max_tables, deadline_seconds=request.deadline)
-    return None if budget == Budget() else budget

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from omnigraph_airflow.forms import said
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_airflow.run_facts import run_id_of
+from omnigraph_airflow.run_options import request_in
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.stages.stage import AnyRun
 from omnigraph_ops.views import terminal
@@ -41,8 +40,7 @@ class RunStageOperator(OmnigraphOperator):
 
     def done(self, graph: Graph, **also: Any) -> Any:
         """The report of the stage, after logging it; `also` is asked of it, too. The effect of the stage."""
-        request = build(self.stage.request, said(self.stage.request, {**self.request, **also}))
-        report = self.stage.run(graph, request, Lines(self.log.info))
+        report = self.stage.run(graph, request_in(self.stage, {**self.request, **also}), Lines(self.log.info))
         self.log.info("%s", terminal.text(self.stage.view(report)))
         return report
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from omnigraph_airflow.forms import said
 from omnigraph_airflow.operators.backup import sound, with_destination
 from omnigraph_airflow.operators.base import to_xcom
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
+from omnigraph_airflow.run_options import request_in
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.views import terminal
 
@@ -43,7 +42,7 @@ class SubmitBackupOperator(SubmitJobOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage, tell = UNASKED_BY_NAME["backup"], Lines(self.log.info)
-        request = build(stage.request, said(stage.request, with_destination(self.request)))
+        request = request_in(stage, with_destination(self.request))
 
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
             try:

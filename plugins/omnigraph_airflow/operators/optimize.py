@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, to_xcom
 from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_airflow.run_facts import run_id_of
-from omnigraph_airflow.run_options import budget_from, left_alone, under_policy
+from omnigraph_airflow.run_options import left_alone, request_in, under
 from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
-from omnigraph_ops.parallel import MOST_LOTS, lots_of
+from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,45 +32,28 @@ NOT_AFTER = "not_after"
 class PlanOptimizeOperator(OmnigraphOperator):
     """Decides per table what to do and where it runs; writes nothing.
 
+    :param request: what is asked of the plan, by the names of its request's fields (templated).
     :param spark_threshold: rewrites of at least this many bytes go to Spark (templated); None means
         the deployment's setting.
-    :param max_bytes: most bytes to write, as in `20GiB` (templated).
-    :param max_tables: most tables to optimize (templated).
-    :param deadline: no table starts later than this after the plan, as in `4h` (templated).
-    :param policy: `converge` or `tiered` (templated); None means the deployment's setting.
-    :param cutoff: bound on small fragments (templated); None means the deployment's setting.
-    :param auto: whether only tables past a threshold are taken (templated).
     """
 
-    template_fields: Sequence[str] = (
-        *("graph", "spark_threshold", "max_bytes", "max_tables", "deadline"),
-        *("policy", "cutoff", "auto"),
-    )
+    template_fields: Sequence[str] = ("graph", "request", "spark_threshold")
 
     def __init__(
-        self,
-        *,
-        spark_threshold: int | str | None = None,
-        max_bytes: int | str | None = None,
-        max_tables: int | str | None = None,
-        deadline: str | None = None,
-        policy: str | None = None,
-        cutoff: int | str | None = None,
-        auto: bool | str = False,
-        **kwargs: Any,
+        self, *, request: Mapping[str, Any] | None = None, spark_threshold: int | str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        self.request = dict(request or {})
         self.spark_threshold = spark_threshold
-        self.max_bytes, self.max_tables, self.deadline = max_bytes, max_tables, deadline
-        self.policy, self.cutoff, self.auto = policy, cutoff, auto
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
+        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import plan_optimize
 
         threshold = None if self.spark_threshold is None else int(self.spark_threshold)
-        graph = under_policy(graph, self.policy, self.cutoff, self.auto)
-        budget = budget_from(self.max_bytes, self.max_tables, self.deadline)
-        plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=budget)
+        request = request_in(UNASKED_BY_NAME["plan"], self.request)
+        graph = under(graph, request)
+        plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=budget_of(request))
         for table in plan.tables:
             self.log.info("%s: %s, %s %s", table.table_key, table.decision, table.executor, table.reason)
         graph.run.notes(plan)
@@ -80,7 +64,8 @@ class PlanOptimizeOperator(OmnigraphOperator):
 class SelectTablesOperator(OmnigraphOperator):
     """The tables of an optimize plan that one executor takes, as lots: what the next task is mapped over.
 
-    In process, small tables of a large graph share lots; a submit is for one table.
+    In process, small tables of a large graph share lots; on Spark they share one submit, which deals them out to its
+    workers.
 
     :param plan: the plan's JSON (templated).
     :param runs_on: `in_process` or `spark`.
@@ -93,52 +78,35 @@ class SelectTablesOperator(OmnigraphOperator):
         self.plan = plan
         self.runs_on = runs_on
 
-    def execute(self, context: Context) -> list[list[str]] | list[str]:
-        """The lots of this executor, or its tables, those with the most benefit per byte first. Reads."""
+    def execute(self, context: Context) -> list[list[str]]:
+        """The lots of this executor, those with the most benefit per byte first. Reads."""
         with failures_told(context), airflow_errors():
-            return self._selected()
-
-    def _selected(self) -> list[list[str]] | list[str]:
-        tables = serde.from_json(OptimizePlan, self.plan).in_turn(self.runs_on)
-        if self.runs_on is Executor.IN_PROCESS:
-            settings = OmnigraphHook(self.graph).settings()
-            return [list(lot) for lot in lots_of(tables, small_bytes=settings.small_table_bytes)]
-        if len(tables) > MOST_LOTS:
-            raise AirflowFailException(
-                f"{len(tables)} tables would go to Spark, and a run submits at most {MOST_LOTS}; nothing was written; "
-                "give the run a budget (max_tables, max_bytes) or a higher threshold"
-            )
-        return [table.table_key for table in tables]
+            tables = serde.from_json(OptimizePlan, self.plan).in_turn(self.runs_on)
+            small = OmnigraphHook(self.graph).settings().small_table_bytes
+            shared = SHARED_LOTS if self.runs_on is Executor.IN_PROCESS else 1
+            return [list(lot) for lot in lots_of(tables, small_bytes=small, shared_lots=shared)]
 
 
 class OptimizeTablesOperator(LotOperator):
     """Folds indexes and compacts the tables of a lot in this process.
 
     :param lot: the table keys (templated).
-    :param policy: `converge` or `tiered` (templated); None means the deployment's setting.
-    :param cutoff: bound on small fragments (templated); None means the deployment's setting.
-    :param auto: whether it is done only if it is past a threshold (templated).
+    :param request: what is asked of optimize, by the names of its request's fields (templated).
     :param not_after: the run's deadline in microseconds (templated): later than that the table waits.
     """
 
-    template_fields: Sequence[str] = (*LotOperator.template_fields, "policy", "cutoff", "auto", "not_after")
+    template_fields: Sequence[str] = (*LotOperator.template_fields, "request", "not_after")
 
     def __init__(
-        self,
-        *,
-        policy: str | None = None,
-        cutoff: int | str | None = None,
-        auto: bool | str = False,
-        not_after: int | str | None = None,
-        **kwargs: Any,
+        self, *, request: Mapping[str, Any] | None = None, not_after: int | str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.policy, self.cutoff, self.auto, self.not_after = policy, cutoff, auto, not_after
+        self.request, self.not_after = dict(request or {}), not_after
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         stats = left_alone(graph, table_key, self.not_after, say=self.log.info)
         if stats is None:
-            stats = self._optimize(under_policy(graph, self.policy, self.cutoff, self.auto), table_key)
+            stats = self._optimize(under(graph, request_in(UNASKED_BY_NAME["optimize"], self.request)), table_key)
             self.log.info("%s: %d fragments became %d", table_key, stats.fragments_removed, stats.fragments_added)
         graph.run.notes(stats)
         return to_xcom(stats)

@@ -19,7 +19,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import lease as lease_module
 from omnigraph_ops.coordination.lease import Lease, committer_lease, read_lease, this_machine, working_holder
 from omnigraph_ops.coordination.state import LEASE_PATH
-from omnigraph_ops.errors import LeaseHeld
+from omnigraph_ops.errors import LeaseHeld, StorageError
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import bury_holders, dead_pid, is_free, most_holders, take_over
 
@@ -62,6 +62,22 @@ def test_numbers_only_grow(storage: Storage) -> None:
 
 
 @pytest.mark.usefixtures("watcher_sleeps")
+def test_a_release_that_cannot_be_written_stops_no_other_thread_of_the_process(storage: Storage) -> None:
+    class Full(Storage):
+        """A disk on which nothing fits any more."""
+
+        def write(self, path: str, data: bytes) -> None:
+            raise StorageError("No space left on device")
+
+    with (
+        pytest.raises(StorageError, match="No space"),
+        committer_lease(Full(storage.root), purpose="one", ttl_seconds=30, wait_seconds=0),
+    ):
+        pass
+    with committer_lease(storage, purpose="two", ttl_seconds=30, wait_seconds=0) as keeper:
+        assert keeper.number == 2
+
+
 def test_a_holder_on_another_machine_is_dead_after_a_ttl_of_watching(storage: Storage) -> None:
     put(storage)
     with pytest.raises(LeaseHeld), committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=0.1):
