@@ -16,7 +16,8 @@ from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.storage.location import locate
 
 if TYPE_CHECKING:
-    from omnigraph_ops.models.backup import VerifyReport
+    from omnigraph_ops.models.backup import RestoreReport, VerifyReport
+    from omnigraph_ops.spark.submit import Submitter
 
 _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
 _PACE = request_options(PaceRequest)
@@ -59,13 +60,10 @@ def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
 def _verified_on_spark(call: Call, backup: str, pace: int | None) -> VerifyReport:
     """Verify by the job `verify`. Reads."""
     from omnigraph_ops.models.backup import VerifyReport
-    from omnigraph_ops.spark.submit import Submitter
 
     words = ["--backup", backup]
     words += ["--graph", locate(call.options["graph"]).root] if call.options["graph"] is not None else []
-    words += ["--max-bytes-per-second", str(pace)] if pace is not None else []
-    submit = Submitter(master=call.options["spark"], progress=call.progress)
-    return submit("verify", words, VerifyReport, lambda: None)
+    return _submitter(call)("verify", [*words, *_pace(pace)], VerifyReport, lambda: None)
 
 
 @verb(
@@ -75,11 +73,11 @@ def _verified_on_spark(call: Call, backup: str, pace: int | None) -> VerifyRepor
     click.argument("destination", type=ADDRESS, metavar="DEST"),
     YES,
     *_PACE,
+    spark("Restore the files in tasks on this Spark master."),
     panel="Backup",
     graph=False,
 )
 def restore_verb(call: Call) -> int:
-    from omnigraph_ops.stages.backup.restore import restore_backup
     from omnigraph_ops.stages.backup.view import restore_view
 
     backup, destination, pace = (
@@ -89,9 +87,38 @@ def restore_verb(call: Call) -> int:
     )
     require_consent(call, destination, does="makes a graph of a backup", untouched="nothing was written")
     call.echo(destination)
-    report = restore_backup(backup, destination, bytes_per_second=pace.max_bytes_per_second, progress=call.progress)
+    restored = _restored if call.options["spark"] is None else _restored_on_spark
+    report = restored(call, backup, destination, pace.max_bytes_per_second)
     call.emit(report, restore_view(report))
     return report.exit_code
+
+
+def _restored(call: Call, backup: str, destination: str, pace: int | None) -> RestoreReport:
+    """Restore in this process. Writes."""
+    from omnigraph_ops.stages.backup.restore import restore_backup
+
+    return restore_backup(backup, destination, bytes_per_second=pace, progress=call.progress)
+
+
+def _restored_on_spark(call: Call, backup: str, destination: str, pace: int | None) -> RestoreReport:
+    """Restore by the job `restore`. Writes."""
+    from omnigraph_ops.models.backup import RestoreReport
+    from omnigraph_ops.outcomes.backups import backup_of, uri_of
+
+    words = ("--backup", uri_of(*backup_of(backup)), "--place", locate(destination).root)
+    return _submitter(call)("restore", [*words, *_pace(pace)], RestoreReport, lambda: None)
+
+
+def _submitter(call: Call) -> Submitter:
+    """What submits to the Spark that the options name. Pure."""
+    from omnigraph_ops.spark.submit import Submitter
+
+    return Submitter(master=call.options["spark"], progress=call.progress)
+
+
+def _pace(pace: int | None) -> list[str]:
+    """The pace as an argument of a job. Pure."""
+    return [] if pace is None else ["--max-bytes-per-second", str(pace)]
 
 
 @verb(

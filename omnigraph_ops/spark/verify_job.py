@@ -15,7 +15,7 @@ from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.spark.job import Job, shared_rate
 from omnigraph_ops.stages.backup.parts import bounded
 from omnigraph_ops.stages.backup.transfer import CopyPace
-from omnigraph_ops.stages.backup.verify import FileReader, Look, verify_backup
+from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
 from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 
@@ -26,7 +26,7 @@ class SparkReader:
     def __init__(self, context: SparkContext, bytes_per_second: int | None) -> None:
         self._context, self._rate = context, bytes_per_second
 
-    def __call__(self, storage: Storage, looks: Sequence[Look], where: str = "", /) -> list[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
         """What is wrong with these files. Reads them, on the workers."""
         parts = list(bounded(sorted(looks, key=lambda look: -(look.size or 0)), lambda look: look.size or 0))
         if not parts:
@@ -37,7 +37,7 @@ class SparkReader:
         return sorted((problem for part in found for problem in part), key=lambda p: p.file)
 
 
-def read_on_worker(root: str, where: str, rate: int | None, looks: Sequence[Look]) -> list[FileProblem]:
+def read_on_worker(root: str, where: str, rate: int | None, looks: Sequence[FileLook]) -> list[FileProblem]:
     """Read some files in this worker. Reads."""
     reader = FileReader(CopyPace(rate), Meter(SILENT, "verifying", 0, "bytes"))
     return reader(Storage(root, s3fs_options(root)), looks, where)

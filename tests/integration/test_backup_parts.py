@@ -155,7 +155,7 @@ def test_a_part_that_is_repeated_copies_only_what_is_missing(
 ) -> None:
     """As after a lost executor."""
     graph = demo_graph(**SPEC)
-    monkeypatch.setattr(parts, "_THREADS", 1)
+    monkeypatch.setattr(parts, "THREADS", 1)
     options = BackupOptions(freeze_id=freeze_graph(graph).freeze_id)
     here = backup_graph(graph, str(tmp_path / "here"), options)
     seen = failing(12)
@@ -179,7 +179,7 @@ def test_a_copy_that_failed_is_gone_on_with(
 ) -> None:
     """As after a lost driver: the next backup copies the rest, in parts or not."""
     graph = demo_graph(**SPEC)
-    monkeypatch.setattr(parts, "_THREADS", 1)
+    monkeypatch.setattr(parts, "THREADS", 1)
     options = BackupOptions(freeze_id=freeze_graph(graph).freeze_id)
     here = backup_graph(graph, str(tmp_path / "here"), options)
     seen = failing(12)

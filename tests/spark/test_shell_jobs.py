@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
+from pyspark import TaskContext
 
+from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import OptimizeReport
-from omnigraph_ops.models.backup import BackedFile
+from omnigraph_ops.models.backup import BackedFile, PlaceOfBackup
 from omnigraph_ops.outcomes.backups import backup_of, read_record
+from omnigraph_ops.spark.restore_job import Restoring, SparkMover, restore_on_worker
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
@@ -18,8 +23,8 @@ from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import TABLE
-from tests.support.rows import tree_of
-from tests.support.shell import Cli
+from tests.support.rows import rows_everywhere, tree_of
+from tests.support.shell import Cli, assert_refused
 from tests.support.spark_cluster import environment
 from tests.support.tables import rows_by_id
 
@@ -123,3 +128,56 @@ def test_repair_previews_with_evidence_from_spark(demo_graph: DemoGraph, cli: Cl
                 cost |= {"seconds": None, "measured_bytes": None}
         found.append(rows)
     assert found[0] == found[1]
+
+
+def test_restore_makes_on_spark_what_it_makes_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC, written_branches=1)
+    rows = rows_everywhere(graph)
+    backup = backup_graph(graph, str(tmp_path / "backups")).backup
+    done = cli("restore --json", backup, str(tmp_path / "there"), "--spark", MASTER)
+    assert done.code == 0, done.err
+    assert done.json["problems"] == []
+    assert not list((tmp_path / "there").rglob("*.part"))
+    assert rows_everywhere(open_graph(str(tmp_path / "there"))) == rows
+    here = cli("restore --json", backup, str(tmp_path / "here")).json
+    assert {k: v for k, v in here.items() if k not in {"uri", "seconds"}} == {
+        k: v for k, v in done.json.items() if k not in {"uri", "seconds"}
+    }
+
+
+def test_a_damaged_backup_is_not_restored_on_spark(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    backup = backup_graph(graph, str(tmp_path / "backups")).backup
+    flipped = next(Path(backup, "files").rglob("data/*.lance"))
+    data = bytearray(flipped.read_bytes())
+    data[len(data) // 2] ^= 1
+    flipped.write_bytes(data)
+    assert_refused(cli("restore", backup, str(tmp_path / "there"), "--spark", MASTER), "has the checksum")
+    with pytest.raises(NotAGraph):
+        open_graph(str(tmp_path / "there"))
+
+
+def test_a_task_that_is_repeated_keeps_what_was_restored(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    """As after a lost executor, with what it left half written."""
+    graph = demo_graph(**SPEC)
+    backup = backup_graph(graph, str(tmp_path / "backups")).backup
+    storage, backup_id = backup_of(backup)
+    record = read_record(storage, backup_id)
+    restoring = Restoring(
+        backup=PlaceOfBackup(root=storage.root, backup_id=backup_id),
+        destination=str(tmp_path / "there"),
+        roots=record.roots,
+        tries=4,
+    )
+    assert restore_on_worker(restoring, None, (record.files, {})) is None
+    inodes = {p: p.stat().st_ino for p in (tmp_path / "there").rglob("*.lance") if p.is_file()}
+    with mock.patch.object(TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: 1)):
+        assert restore_on_worker(restoring, None, (record.files, {})) is None
+    assert {p: p.stat().st_ino for p in inodes} == inodes
+    some = record.files[0].file
+    half = tmp_path / "there" / f"{some}.{'0' * 32}.part"
+    other = tmp_path / "there" / f"else.{'0' * 32}.part"
+    for path in (half, other):
+        path.write_bytes(b"half")
+    SparkMover(mock.MagicMock(), restoring, None)._sweep({some})
+    assert (half.exists(), other.exists()) == (False, True), "only what this restore began"

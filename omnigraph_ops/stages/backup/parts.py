@@ -51,7 +51,7 @@ T = TypeVar("T")
 _PART_BYTES = 256 * 1024 * 1024
 _PART_FILES = 500
 """Bounds one part: what a worker holds in memory and what a lost one repeats at most."""
-_THREADS = 4
+THREADS = 4
 """Of one part: hides the waits of a store without filling the memory of a worker."""
 _LOOK_SECONDS = 5.0
 _ORDERS = Records(CopyOrder)
@@ -209,7 +209,7 @@ def _transfer(destination: Storage, order: CopyOrder, current: _Current, rate: i
         backup_id=order.backup_id,
         earlier=None if earlier is None else (Storage(earlier.root, s3fs_options(earlier.root)), earlier.backup_id),
         need_checksums=order.need_checksums,
-        workers=_THREADS,
+        workers=THREADS,
         pace=CopyPace(rate, current.check),
         meter=Meter(SILENT, "copying", 0, "bytes"),
         journal=_JournalOfPart(current),

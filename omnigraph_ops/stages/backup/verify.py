@@ -95,7 +95,7 @@ _WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class FileLook:
     """One file to compare: where it is and what a listing says of it."""
 
     path: str
@@ -109,7 +109,7 @@ class Look:
 class Reader(Protocol):
     """Reads files of one store and compares them."""
 
-    def __call__(self, storage: Storage, looks: Sequence[Look], where: str = "", /) -> Sequence[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> Sequence[FileProblem]:
         """What is wrong with these files, `where` before each reason. Reads them."""
 
 
@@ -159,17 +159,17 @@ class FileReader:
     def __init__(self, pace: CopyPace, meter: Meter) -> None:
         self._pace, self._meter = pace, meter
 
-    def __call__(self, storage: Storage, looks: Sequence[Look], where: str = "", /) -> list[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
         """What is wrong with these files. Reads them."""
 
-        def one(look: Look) -> FileProblem | None:
+        def one(look: FileLook) -> FileProblem | None:
             reason = self._reason(storage, look)
             return FileProblem(file=look.file.file, reason=f"{where}{reason}") if reason is not None else None
 
         problems = in_parallel(one, looks, workers=_WORKERS, on_error=self._pace.stop)
         return [p for p in problems if p is not None]
 
-    def _reason(self, storage: Storage, look: Look) -> str | None:
+    def _reason(self, storage: Storage, look: FileLook) -> str | None:
         if look.fault is not None:
             return f"cannot be looked at: {look.fault}"
         if look.size is None:
@@ -188,8 +188,8 @@ class FileReader:
         return None
 
 
-def _kept(backup_id: str, file: BackedFile, present: Mapping[str, int]) -> Look:
-    return Look(path=stored_at(backup_id, file.file), file=file, size=present.get(file.file))
+def _kept(backup_id: str, file: BackedFile, present: Mapping[str, int]) -> FileLook:
+    return FileLook(path=stored_at(backup_id, file.file), file=file, size=present.get(file.file))
 
 
 def _extra(present: Mapping[str, int], record: BackupRecord) -> Iterable[FileProblem]:
@@ -199,14 +199,14 @@ def _extra(present: Mapping[str, int], record: BackupRecord) -> Iterable[FilePro
             yield FileProblem(file=file, reason="is not in the record of the backup")
 
 
-def _shared(graph: Graph, record: BackupRecord) -> tuple[Look, ...]:
+def _shared(graph: Graph, record: BackupRecord) -> tuple[FileLook, ...]:
     """Files that never change and that the graph still has. Reads."""
     lasting = [f for f in record.files if f.kind in IMMUTABLE]
     found = look_again(graph.storage, [f.file for f in lasting])
     return tuple(
-        Look(path=f.file, file=f, size=None, fault=item.reason)
+        FileLook(path=f.file, file=f, size=None, fault=item.reason)
         if isinstance(item, OpsFault)
-        else Look(path=f.file, file=f, size=item.size)
+        else FileLook(path=f.file, file=f, size=item.size)
         for f, item in zip(lasting, found, strict=True)
         if item is not None
     )
