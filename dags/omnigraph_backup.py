@@ -10,13 +10,16 @@
 
 Readers and writers go on meanwhile; maintenance waits. `omnigraph-ops backups DEST` lists what is there, and
 `omnigraph-ops restore BACKUP PLACE` makes a graph of one. See `docs/how-to/backup.md`.
+
+From `OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES` on, `copy` and `verify` run on Spark through `spark_default`.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import TriggerRule
 from omnigraph_airflow.forms import graph_param, in_params, request_params
-from omnigraph_airflow.operators.backup import BackupOperator, FreezeOperator, UnfreezeOperator, VerifyBackupOperator
+from omnigraph_airflow.operators.backup import FreezeOperator, UnfreezeOperator
+from omnigraph_airflow.operators.backup_on_spark import SubmitBackupOperator, SubmitVerifyOperator
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.stage_dag import manual_dag
 
@@ -30,15 +33,16 @@ PARAMS = {"graph": graph_param(), **_BACKUP, "ttl": _FREEZE["ttl"]}
 def omnigraph_backup() -> None:
     """Freeze, copy, verify, unfreeze, report."""
     freeze = FreezeOperator(task_id="freeze", request={"ttl": "{{ params.ttl }}", "reason": "backup {{ run_id }}"})
-    copy = BackupOperator(
+    copy = SubmitBackupOperator(
         task_id="copy",
         request={
             **in_params(_BACKUP),
             "destination": "{{ params.destination or var.value.get('omnigraph_backups', '') }}",
             "freeze_id": freeze.output,
         },
+        name="omnigraph-copy",
     )
-    verify = VerifyBackupOperator(task_id="verify", backup=copy.output)
+    verify = SubmitVerifyOperator(task_id="verify", backup=copy.output, name="omnigraph-verify")
     unfreeze = UnfreezeOperator(task_id="unfreeze", freeze_id=freeze.output)
     report = ReportOperator(task_id="report", trigger_rule=TriggerRule.ALL_DONE)
 

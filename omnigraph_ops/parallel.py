@@ -58,16 +58,17 @@ MOST_LOTS = 512
 """However many tables are big; half of what Airflow maps by default."""
 
 
-def lots_of(tables: Sequence[TablePlan], *, small_bytes: int) -> tuple[Lot, ...]:
+def lots_of(tables: Sequence[TablePlan], *, small_bytes: int, shared_lots: int = SHARED_LOTS) -> tuple[Lot, ...]:
     """The lots of tables that are in the order of their turn, each lot in that order, too. Pure.
 
     Args:
         small_bytes: a table that writes less than this shares its process.
+        shared_lots: so many processes at most are shared.
     """
     turn = {table.table_key: number for number, table in enumerate(tables)}
-    big = [t.table_key for t in tables if t.cost_bytes >= small_bytes][: MOST_LOTS - SHARED_LOTS]
+    big = [t.table_key for t in tables if t.cost_bytes >= small_bytes][: MOST_LOTS - shared_lots]
     alone = frozenset(big)
-    shared = deal([key for key in turn if key not in alone])
+    shared = deal([key for key in turn if key not in alone], lots=shared_lots)
     return tuple(sorted((*((key,) for key in big), *shared), key=lambda lot: turn[lot[0]]))
 
 

@@ -66,7 +66,14 @@ def _whole(least: int) -> Callable[[str], int]:
     return convert
 
 
+def _master(text: str) -> str:
+    if not text.strip():
+        raise InvalidInput("'' is no Spark master, as in spark://host:7077, yarn or local[4]")
+    return text
+
+
 SECONDS = Converted("duration", parse_duration)
+MASTER = Converted("master", _master)
 ADDRESS = Converted("address", _address, is_path=True)
 PATH = Converted("path", str, is_path=True)
 COUNT = Converted("count", _whole(0))
@@ -128,7 +135,7 @@ def fence(text: str) -> Callable[[F], F]:
 
 def spark(text: str) -> Callable[[F], F]:
     """`--spark`; `text` says what it does for this verb."""
-    return click.option("--spark", metavar="MASTER", help=text, panel="Spark")
+    return click.option("--spark", type=MASTER, metavar="MASTER", help=text, panel="Spark")
 
 
 Q = TypeVar("Q", bound=Request)

@@ -31,7 +31,7 @@ from omnigraph_ops.cli.queue import QUEUE, queued
 from omnigraph_ops.errors import ApprovalMissing, InvalidInput, OpsError, UsageError
 from omnigraph_ops.requests import fields_of
 from omnigraph_ops.stages.registry import PLANNED, UNASKED
-from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, Effect
+from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, Effect, Submit
 from omnigraph_ops.watch import Stopped
 
 if TYPE_CHECKING:
@@ -86,12 +86,20 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
 
 def _report(call: Call, stage: AnyRun, graph: Graph, request: Any) -> Any:
     """Do it in process, or with its heavy part on the Spark that the options name; the effect of the stage."""
+    submit = _submitter(call)
+    if submit is not None:
+        return stage.run_on_spark(graph, request, call.progress, submit)
+    return stage.run(graph, request, call.progress)
+
+
+def _submitter(call: Call) -> Submit | None:
+    """What submits to the Spark that the options name; None where they name none. Pure."""
     master = call.options.get("spark")
     if master is None:
-        return stage.run(graph, request, call.progress)
+        return None
     from omnigraph_ops.spark.submit import Submitter
 
-    return stage.run_on_spark(graph, request, call.progress, Submitter(master=master, progress=call.progress))
+    return Submitter(master=master, progress=call.progress)
 
 
 def declare_planned(stage: AnyPlanned, *more: Callable[[Any], Any], instead: Instead | None = None) -> None:
@@ -139,6 +147,8 @@ def _options(stage: AnyPlanned) -> list[Callable[[Any], Any]]:
         options.append(click.option("--force", is_flag=True, help=stage.switch.help, panel=CONFIRM))
     if stage.fence_help:
         options.append(fence(stage.fence_help))
+    if stage.spark_help:
+        options.append(spark(stage.spark_help))
     return options
 
 
@@ -193,6 +203,9 @@ def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: A
     if call.options["confirm"]:
         stage.check_ready(graph)
     if request is not None:
+        submit = _submitter(call)
+        if submit is not None:
+            return stage.plan_on_spark(graph, request, call.progress, submit)
         return stage.plan(graph, request, call.progress)
     plan = approved
     if plan is None:

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     """Below this a table is rewritten at once, without a journal to resume from."""
     spark_threshold_bytes: NonNegativeInt = 4096 * MIB
     """Rewrites of at least this many bytes go to Spark."""
+    spark_copy_threshold_bytes: NonNegativeInt | None = None
+    """Backups that copy at least this many bytes do it on Spark: in the DAG, and in the shell with `--spark`. Not set:
+    the DAG copies every backup in its task."""
     target_rows_per_fragment: _AtLeastOne = 1_048_576
     """The engine's value; any other one makes its next optimize rewrite what this one wrote."""
     commit_batch_tasks: NonNegativeInt = 0

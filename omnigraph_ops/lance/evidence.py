@@ -104,6 +104,12 @@ def _mix(value: Hashes) -> Hashes:
     return value ^ (value >> np.uint64(31))
 
 
+def row_marks(ids: Hashes, hashes: Hashes) -> tuple[Hashes, Hashes]:
+    """Two numbers per row, made of its id and the hash of its value, that may be added up. Pure."""
+    with np.errstate(over="ignore"):
+        return _mix(_mix(ids + _GOLDEN) ^ hashes), _mix(_mix(ids ^ _M2) + hashes)
+
+
 def _hash_bytes(array: Any) -> Hashes:
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, offsets, data = array.buffers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from omnigraph_ops.models.freeze import CutFileKind, FrozenBranch
+from omnigraph_ops.models.freeze import CutFile, CutFileKind, FrozenBranch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,53 @@ class Tally:
 
     files: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceOfBackup:
+    """Where another process finds a backup."""
+
+    root: str
+    backup_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyOrder:
+    """What all parts of a submitted copy share."""
+
+    order_id: str
+    """Of one attempt: a worker whose attempt is over finds another one, or none."""
+    parts: int
+    source: str
+    """The root of the graph, as workers reach it."""
+    backup_id: str
+    freeze_id: str
+    earlier: PlaceOfBackup | None
+    need_checksums: bool
+    bytes_per_second: int | None
+    """Of all parts together; None: no bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPart:
+    """The files of one part of a submitted copy, by what is done with them."""
+
+    copy: tuple[CutFile, ...]
+    link: tuple[CutFile, ...]
+    unproven: tuple[CutFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyDone:
+    """What came of parts of a submitted copy; the files themselves are in the journal of the backup."""
+
+    copied: Tally
+    linked: Tally
+    kept: Tally
+    unlinked: tuple[str, ...] = ()
+    """Files that the earlier backup should have had, and that were copied instead."""
+    error: str | None = None
+    retryable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ RECORD = "backup.json"
 STARTED = "started.json"
 LEASE = "lease"
 JOURNAL = "journal"
+ORDERS = "orders"
 FILES = "files"
 _PLACE = re.compile(r"/|s3://[^/]")
 

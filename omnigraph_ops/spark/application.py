@@ -17,11 +17,15 @@ from pyspark.sql import SparkSession
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, StorageError, TransientError
 from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.spark.copy_job import COPY
+from omnigraph_ops.spark.evidence_job import EVIDENCE
+from omnigraph_ops.spark.restore_job import RESTORE
 from omnigraph_ops.spark.rewrite_job import REWRITE
+from omnigraph_ops.spark.verify_job import VERIFY
 from omnigraph_ops.storage.location import locate, s3fs_options
 from omnigraph_ops.storage.store import Storage
 
-JOBS = (REWRITE,)
+JOBS = (REWRITE, COPY, VERIFY, RESTORE, EVIDENCE)
 _BY_NAME = {job.name: job for job in JOBS}
 
 

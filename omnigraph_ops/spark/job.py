@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 
@@ -23,3 +24,14 @@ class Job:
     """Declares the arguments of the job."""
     run: Callable[[SparkSession, Namespace], object]
     """Does the work and returns its outcome, a dataclass. Raises `OpsError` when the work failed."""
+
+
+def shared_rate(context: SparkContext, parts: int, bytes_per_second: int | None) -> tuple[int, int | None]:
+    """Tasks for so many parts, and the bytes per second of each. Pure.
+
+    With a bound no more tasks are made than run at once now: together they keep to it, whatever the cluster grows to.
+    """
+    if bytes_per_second is None:
+        return parts, None
+    tasks = min(parts, max(context.defaultParallelism, 1))
+    return tasks, max(bytes_per_second // tasks, 1)

@@ -183,6 +183,10 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     def plan(self, graph: Graph, request: Q, tell: Progress) -> P:
         """What it would do. Reads."""
 
+    def plan_on_spark(self, graph: Graph, request: Q, tell: Progress, submit: Submit) -> P:
+        """The same plan, its heavy part submitted to Spark. Reads."""
+        raise NotImplementedError(f"{self.name} has no job")
+
     def check_ready(self, graph: Graph) -> None:
         """Raise `OpsError` if no plan could be applied here, for want of something outside of the graph. Reads."""
 

@@ -22,7 +22,7 @@ _PART = 16 * 1024 * 1024
 """Of an upload in parts: at most 10,000 of them, so files of up to 160 GB."""
 _LOCAL_PIECE = 1024 * 1024
 """Measured with eight threads on two cores: pieces of 4 MiB, which fit no cache, take more than twice as long."""
-_TEMPORARY = re.compile(r".*\.[0-9a-f]{32}\.(?:part|tmp)")
+_TEMPORARY = re.compile(r"(.*)\.[0-9a-f]{32}\.(?:part|tmp)")
 
 
 class Pacing(Protocol):
@@ -44,6 +44,12 @@ class Expected:
 def is_half_written(path: str) -> bool:
     """Whether a local name is that of a copy, or of a small write, that did not end. Pure."""
     return _TEMPORARY.fullmatch(path) is not None
+
+
+def half_written_of(path: str) -> str | None:
+    """The file that such a name was to become; None for any other name. Pure."""
+    found = _TEMPORARY.fullmatch(path)
+    return None if found is None else found[1]
 
 
 def copy_file(

@@ -229,9 +229,9 @@ def _optimize(recovery: CheckRecoveryOperator) -> SummarizeOptimizeOperator:
         task_id="submit_rewrite",
         not_after=NOT_AFTER,
         request=request,
-        map_index_template="{{ task.table_key }}",
+        map_index_template=LOT_LABEL,
         name="omnigraph-rewrite",
-    ).expand(table_key=heavy.output)
+    ).expand(lot=heavy.output)
     # all_done: neither an empty map nor a failing table keeps the rest from running.
     summary = SummarizeOptimizeOperator(
         task_id="summarize",

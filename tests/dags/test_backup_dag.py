@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models.backup import CopyDone
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.outcomes.history import read_runs
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.freezes import freeze_tags
 from tests.support.rows import rows_everywhere
-from tests.support.runs import Finished
+from tests.support.runs import Finished, Instance, context_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 
@@ -52,6 +55,50 @@ def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_p
     assert again.xcom("copy")["linked"]["files"] > 0
     assert not restore_backup(made["backup"], str(tmp_path / "restored"), settings=Settings()).problems
     assert rows_everywhere(open_graph(str(tmp_path / "restored"))) == rows_everywhere(graph)
+
+
+@pytest.mark.spark
+def test_from_the_threshold_on_the_files_are_copied_by_spark(
+    dags: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES", "1")
+    done = run(dags, graph, destination=str(tmp_path / "backups"))
+    made = done.xcom("copy")
+    assert (done.state, made["copied"]) == ("success", made["total"])
+    assert done.xcom("verify")["problems"] == []
+    assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
+    # Only a submit leaves the folder of its outcomes.
+    assert (Path(graph.uri) / "__maintenance" / "results").exists()
+    assert not list((Path(graph.uri) / "__maintenance" / "results").rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("left", "state"), [("the store is away", "up_for_retry"), ("x.lance of the cut is gone", "failed")]
+)
+def test_a_failed_submit_is_repeated_unless_the_job_calls_it_final(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, state: str
+) -> None:
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+    from omnigraph_airflow.operators.backup_on_spark import SubmitBackupOperator
+
+    monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES", "1")
+    result = "__maintenance/results/run/copy.0.1.json"
+
+    def submit(_operator: Any, _context: Any) -> None:
+        outcome: SubmitOutcome[CopyDone] = SubmitOutcome(error=left, retryable=state == "up_for_retry")
+        graph.storage.write(result, serde.dumps(outcome).encode())
+        raise AirflowException("Error code is: 1.")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
+    operator = SubmitBackupOperator(
+        task_id="copy", graph=graph.uri, result=result, request={"destination": str(tmp_path / "backups")}
+    )
+    with pytest.raises((AirflowException, StorageError), match=left) as caught:
+        operator.execute(context_of(Instance("copy")))
+    assert isinstance(caught.value, AirflowFailException) is (state == "failed")
+    assert freezes(graph.storage) == ()
+    assert not Path(graph.uri, result).exists()
 
 
 def test_a_copy_that_fails_leaves_nothing_frozen(dags: Any, graph: Graph, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.parallel import deal
 from tests.conftest import DemoGraph
 from tests.support.operators import Disk, Run, disk_of
 from tests.support.runs import Finished
@@ -59,7 +58,7 @@ def test_every_operator_on_a_graph_without_rows(demo_graph: DemoGraph, stamp: in
             assert outcome.state == "success", (task_id, outcome)
             assert first.changed(disk_of(run.graph.uri)) <= {"holds"}, task_id
     assert (run.of("light_tables"), run.of("plan_cleanup")) == ([], [])
-    assert (run.of("optimize_table")[0]["committed"], run.of("submit_rewrite")["committed"]) == (False, False)
+    assert (run.of("optimize_table")[0]["committed"], run.of("submit_rewrite")[0]["committed"]) == (False, False)
     assert run.of("verify")["problems"] == []
     assert settled(disk_of(run.graph.uri))
 
@@ -93,7 +92,9 @@ def _entry(run: Run, key: str) -> Any:
 
 def test_more_tables_than_lots(demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many tables as the real bound asks for have a night of their own in `test_lots.py`."""
-    monkeypatch.setattr(deal, "__kwdefaults__", {"lots": MOST})
+    from omnigraph_airflow.operators import optimize
+
+    monkeypatch.setattr(optimize, "SHARED_LOTS", MOST)
     run = Run(demo_graph(stamp=stamp, node_types=3, loads=2, rows=3))
     first = disk_of(run.graph.uri)
     assert len(first.pins) > MOST
@@ -137,9 +138,8 @@ def wide(tmp_path: Path) -> Run:
 def test_a_table_of_many_columns_is_optimized_cleaned_and_backed_up(wide: Run, task_id: str) -> None:
     first = disk_of(wide.graph.uri)
     task = operator(wide, task_id)
-    task.lot, task.table_key = [ITEMS], ITEMS
-    outcome = wide.execute(task)
-    (stats,) = outcome.value if task_id == "optimize_table" else (outcome.value,)
+    task.lot = [ITEMS]
+    (stats,) = wide.execute(task).value
     assert (stats["fragments_removed"], stats["fragments_added"], stats["error"]) == (LOADS, 1, None)
     for name in ("cleanup", "backup"):
         for later in CHAINS[name]:

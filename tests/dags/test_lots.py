@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,19 +102,16 @@ def test_a_table_alone_leaves_the_retry_to_airflow(run: Any) -> None:
     assert pushed["failure"][0]["table_key"] == "a"
 
 
-def test_too_many_tables_for_spark_are_the_sentence_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow.sdk.exceptions import AirflowFailException
-    from omnigraph_airflow.operators import optimize
+def test_small_tables_for_spark_share_one_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.operators.optimize import SelectTablesOperator
 
-    plan = serde.to_json(plan_of(3, executor=Executor.SPARK))
-    monkeypatch.setattr(optimize, "MOST_LOTS", 2)
-    select = optimize.SelectTablesOperator(task_id="heavy_tables", plan=plan, runs_on=Executor.SPARK, graph="/g")
-    instance = Instance("heavy_tables")
-    with pytest.raises(AirflowFailException, match="3 tables would go to Spark"):
-        select.execute({"ti": instance})  # type: ignore[typeddict-item]
-    (failure,) = instance.pushed["failure"]
-    assert failure["message"].startswith("3 tables would go to Spark")
-    assert (failure["task_id"], failure["table_key"]) == ("heavy_tables", None)
+    monkeypatch.setenv("OMNIGRAPH_OPS_SMALL_TABLE_BYTES", "100")
+    plan = plan_of(1000, executor=Executor.SPARK)
+    first, *others = plan.tables
+    plan = replace(plan, tables=(replace(first, rewrite_bytes=100), *others))
+    select = SelectTablesOperator(task_id="heavy_tables", plan=serde.to_json(plan), runs_on=Executor.SPARK, graph="/g")
+    lots = sorted(select.execute({"ti": Instance("heavy_tables")}), key=len)  # type: ignore[typeddict-item]
+    assert [sorted(lot) for lot in lots] == [["node:0"], sorted(f"node:{n}" for n in range(1, 1000))]
 
 
 def test_a_plan_that_cannot_be_split_is_not_split_again() -> None:

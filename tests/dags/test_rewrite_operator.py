@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.models import OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
@@ -33,10 +34,11 @@ def run(
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
-    leaves: SubmitOutcome[TableStats] | None,
+    leaves: SubmitOutcome[OptimizeReport] | None,
     dies: str | None,
     not_after: int | None = None,
     request: dict[str, Any] | None = None,
+    lot: Sequence[str] = (PERSON,),
 ) -> tuple[Any, Instance]:
     """Execute the operator with a spark-submit that leaves that outcome and ends like this; it pushes its arguments."""
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -53,7 +55,7 @@ def run(
     monkeypatch.setattr(SparkSubmitOperator, "execute", submit)
     operator = SubmitRewriteOperator(
         task_id="submit_rewrite",
-        table_key=PERSON,
+        lot=lot,
         graph=str(root),
         result=RESULT,
         not_after=not_after,
@@ -68,19 +70,29 @@ def run(
 
 def test_the_statistics_become_the_xcom(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stats = TableStats(table_key=PERSON, fragments_removed=3)
-    result, _ = run(root, monkeypatch, leaves=SubmitOutcome(value=stats), dies=None)
-    assert serde.from_json(TableStats, result) == stats
+    result, _ = run(root, monkeypatch, leaves=SubmitOutcome(value=OptimizeReport.of("/g", [stats])), dies=None)
+    assert [serde.from_json(TableStats, row) for row in result] == [stats]
     assert not (root / RESULT).exists()
 
 
 def test_the_driver_is_told_what_the_run_asks_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     form = {"max_bytes": "1GiB", "max_tables": None, "deadline": None, "policy": "tiered", "cutoff": 7, "auto": True}
-    done = SubmitOutcome(value=TableStats(table_key=PERSON))
+    done = SubmitOutcome(value=OptimizeReport.of("/g", [TableStats(table_key=PERSON)]))
     _, instance = run(root, monkeypatch, leaves=done, dies=None, request=form)
     job, *words = instance.pushed["arguments"]
     told = dict(zip(words[::2], words[1::2], strict=True))
     assert (job, told["--graph"], told["--table"]) == ("rewrite", str(root), PERSON)
     assert json.loads(told["--request"]) == {"max_bytes": "1GiB", "policy": "tiered", "cutoff": 7, "auto": True}
+
+
+def test_a_table_of_a_lot_that_fails_is_named_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [TableStats(table_key=PERSON), TableStats(table_key="edge:Knows", error="it is broken")]
+    done = SubmitOutcome(value=OptimizeReport.of("/g", rows))
+    error, instance = run(root, monkeypatch, leaves=done, dies=None, lot=(PERSON, "edge:Knows"))
+    assert str(error) == "1 of 2 tables failed, the others are done: edge:Knows: it is broken"
+    assert [(f["table_key"], f["message"]) for f in instance.pushed["failure"]] == [("edge:Knows", "it is broken")]
+    _, *words = instance.pushed["arguments"]
+    assert [words[n + 1] for n, word in enumerate(words) if word == "--table"] == [PERSON, "edge:Knows"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +104,7 @@ def test_the_driver_is_told_what_the_run_asks_for(root: Path, monkeypatch: pytes
     ids=["killed driver", "transient error"],
 )
 def test_what_the_next_submit_can_finish_is_repeated(
-    root: Path, monkeypatch: pytest.MonkeyPatch, leaves: SubmitOutcome[TableStats] | None, message: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, leaves: SubmitOutcome[OptimizeReport] | None, message: str
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
@@ -119,5 +131,5 @@ def test_a_table_that_may_not_be_rewritten_now_is_not_submitted(
     if frozen:
         freeze_graph(open_graph(str(root)), ttl_seconds=600, reason="backup")
     result, instance = run(root, monkeypatch, leaves=None, dies="it was submitted", not_after=1)
-    assert serde.from_json(TableStats, result).skipped is reason
+    assert [serde.from_json(TableStats, row).skipped for row in result] == [reason]
     assert instance.pushed == {}

@@ -192,7 +192,7 @@ def test_a_table_is_optimized_after_what_a_killed_task_left(run: Run, task_id: s
     assert after.sidecars == frozenset()
     assert _published_to_its_head(after, COMPANY)
     assert _published_to_its_head(after, PERSON)
-    (stats,) = outcome.value if task_id == "optimize_table" else (outcome.value,)
+    (stats,) = outcome.value
     assert (stats["table_key"], stats["committed"], stats["error"]) == (PERSON, True, None)
 
 
@@ -211,7 +211,7 @@ def test_a_retry_finishes_what_its_own_killed_try_left(run: Run, task_id: str, c
 @pytest.mark.parametrize("task_id", ["optimize_table", "submit_rewrite"])
 def test_a_table_that_is_left_alone_says_why(run: Run, task_id: str, state: str, reason: SkipReason) -> None:
     outcome, _, after, _ = executed(run, task_id, state)
-    (stats,) = outcome.value if task_id == "optimize_table" else (outcome.value,)
+    (stats,) = outcome.value
     assert (stats["skipped"], stats["committed"]) == (reason.value, False)
     assert (after.pins[PERSON] < after.heads[PERSON]) is (state == "drifted")
 

@@ -15,8 +15,9 @@ from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import attempts, open_journals, table_folder
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import TableStats
+from omnigraph_ops.models import Executor, OptimizeReport, TableStats
 from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.stages.optimize.run import plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -63,8 +64,12 @@ def wait_for_results(count: int, graph: Graph, process: subprocess.Popen[bytes],
         time.sleep(0.05)
 
 
-def outcome(result: Path) -> SubmitOutcome[TableStats]:
-    return serde.from_json(SubmitOutcome[TableStats], result.read_bytes())
+def outcome(result: Path) -> TableStats:
+    """The row of the one table."""
+    left = serde.from_json(SubmitOutcome[OptimizeReport], result.read_bytes())
+    assert left.value is not None, left.error
+    (stats,) = left.value.tables
+    return stats
 
 
 def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
@@ -74,8 +79,7 @@ def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_
     spark.kill("worker-2")
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
-    stats = outcome(result).value
-    assert stats is not None
+    stats = outcome(result)
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
     assert rows_by_id(graph) == before
     # Files that a worker had begun have no name in the journal: at most one per lost core.
@@ -99,10 +103,37 @@ def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Gr
     assert f"resuming rewrite {rewrite_id}" in resumed
     # What was in flight when the driver died is all that may be done twice.
     assert resumed.count("fragment groups") <= GROUPS - len(kept)
-    stats = outcome(result).value
-    assert stats is not None
+    stats = outcome(result)
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
     assert rows_by_id(graph) == before
     assert_pins_are_heads(graph)
     recover(open_graph(graph.uri, SETTINGS), grace_seconds=0)
     assert_no_leftovers(graph)
+
+
+def test_many_small_tables_are_one_submit_whose_workers_may_be_lost(
+    spark: Cluster, demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    """Each table is optimized whole in a worker, several workers beside each other."""
+    graph, result = demo_graph(stamp=6, node_types=20, loads=3, rows=6), tmp_path / "result.json"
+    before, first = rows_by_id(graph), graph.state()
+    keys = [entry.table_key for entry in first.entries]
+    tables = [word for key in keys for word in ("--table", key)]
+    process = spark.submit(APPLICATION, "rewrite", "--graph", graph.uri, *tables, "--result-uri", str(result))
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while graph.state().manifest_version == first.manifest_version:
+        assert process.poll() is None, spark.log("driver")[-3000:]
+        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
+        time.sleep(0.01)
+    spark.kill("worker-2")
+    assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    spark.add_worker("worker-2")
+    left = serde.from_json(SubmitOutcome[OptimizeReport], result.read_bytes())
+    assert left.value is not None, left.error
+    assert [(row.table_key, row.error, row.executor) for row in left.value.tables] == [
+        (key, None, Executor.SPARK) for key in keys
+    ]
+    recover(open_graph(graph.uri), grace_seconds=0)
+    assert not plan_optimize(graph).productive()
+    assert rows_by_id(graph) == before
+    assert_pins_are_heads(graph)

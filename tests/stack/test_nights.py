@@ -34,7 +34,7 @@ def test_the_graph_in_the_store_is_clean_and_has_nothing_left_to_do(stack: Stack
 def test_heavy_tables_went_through_the_cluster_and_kept_their_rows(stack: Stack, nights: Nights) -> None:
     tasks = nights.operator.tasks(nights.heavy)
     submitted = [state for name, state in tasks.items() if name.startswith("submit_rewrite[")]
-    assert (submitted, tasks["optimize_table"]) == (["success"] * 2, "skipped")
+    assert (submitted, tasks["optimize_table"]) == (["success"], "skipped"), "small tables share one submit"
     done = [app["state"] for app in spark_master(stack)["completedapps"]]
     assert done.count("FINISHED") >= len(submitted)
     assert rows_of(open_as(stack, "READER", HEAVY)) == nights.before

@@ -116,7 +116,7 @@ def _summarize(run: Run) -> dict[str, Any]:
 def _submit_rewrite(_run: Run) -> dict[str, Any]:
     from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
 
-    return _made(SubmitRewriteOperator, table_key=PERSON, result="__maintenance/results/a.json")
+    return _made(SubmitRewriteOperator, lot=[PERSON], result="__maintenance/results/a.json")
 
 
 def _planning(stage: str, **said: Any) -> Callable[[Run], dict[str, Any]]:

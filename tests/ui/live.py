@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -105,9 +106,16 @@ class Live:
 
     def materialise(self, user: str, name: str, **conf: Any) -> str:
         """Have the asset of a graph made, which starts its night; the path of the run."""
-        answer = self.call(user, "POST", f"/assets/{self.asset(f'omnigraph://{name}/')}/materialize", {"conf": conf})
-        answer.raise_for_status()
-        return path_of(answer.json())
+        path, answers = f"/assets/{self.asset(f'omnigraph://{name}/')}/materialize", list[httpx.Response]()
+
+        def begun() -> bool:
+            # SQLite, under five runs that begin at once, refuses Airflow a write now and then.
+            answers.append(self.call(user, "POST", path, {"conf": conf}))
+            return answers[-1].status_code != HTTPStatus.INTERNAL_SERVER_ERROR
+
+        self.wait(path, begun)
+        answers[-1].raise_for_status()
+        return path_of(answers[-1].json())
 
     def asset(self, uri: str) -> int:
         """The number of an asset, as soon as Airflow knows it."""

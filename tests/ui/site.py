@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import lance
-from omnigraph_airflow.demo_airflow import DemoAirflow, airflow_environment, free_port
+from omnigraph_airflow.demo_airflow import DemoAirflow, DemoError, airflow_environment, free_port
 
 from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
@@ -115,8 +115,8 @@ def password(site: Site, user: str) -> str:
 
 def _asked(airflow: DemoAirflow) -> str:
     """Trigger a repair and wait until it asks; the id of its run. Writes."""
-    airflow.call("PATCH", "/api/v2/dags/omnigraph_repair", {"is_paused": False})
-    airflow.call("PATCH", "/api/v2/dags/omnigraph_maintenance__people", {"is_paused": False})
+    for dag_id in ("omnigraph_repair", "omnigraph_maintenance__people"):
+        _unpause(airflow, dag_id)
     conf = {"graph": "people", "confirm": True, "evidence": "full"}
     run = airflow.call("POST", "/api/v2/dags/omnigraph_repair/dagRuns", {"logical_date": None, "conf": conf})
     run_id = str(run["dag_run_id"])
@@ -129,6 +129,20 @@ def _asked(airflow: DemoAirflow) -> str:
             break
         time.sleep(1)
     raise AssertionError("the repair did not ask for an approval")
+
+
+def _unpause(airflow: DemoAirflow, dag_id: str) -> None:
+    """As soon as Airflow knows the DAG. Writes."""
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            airflow.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+        except DemoError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 if __name__ == "__main__":  # the site for a person: python -m tests.ui.site DIR

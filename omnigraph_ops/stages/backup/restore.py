@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
@@ -19,7 +20,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
-from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RestoreReport
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import (
     backup_of,
@@ -54,9 +55,13 @@ def restore_backup(
     settings: Settings | None = None,
     access: StoreAccess = AMBIENT,
     bytes_per_second: int | None = None,
+    mover: Mover | None = None,
     progress: Progress = SILENT,
 ) -> RestoreReport:
     """Put the graph of a backup at `place`, which must be empty, and check the result. Writes there only.
+
+    Args:
+        mover: what restores the files; None: the threads of this process, at `bytes_per_second`.
 
     Raises:
         InvalidInput: it is no finished backup, there is something at the place, or the place is inside a graph.
@@ -74,18 +79,19 @@ def restore_backup(
     _refuse_incomplete(storage, record)
     _present(destination, record)
     with _turn(destination) as keeper:
-        work = _Restore(
+        present = _claim_place(destination, record)
+        work = FileRestorer(
             backup=storage,
+            backup_id=record.backup_id,
             destination=destination,
-            record=record,
-            present=_claim_place(destination, record),
+            roots=record.roots,
             workers=(settings or Settings.from_env()).concurrency,
             pace=CopyPace(bytes_per_second),
             meter=Meter(progress, "restoring", record.total_bytes, "bytes"),
-            keeper=keeper,
         )
-        moved = work.run()
+        _restore(mover or work, destination, record, present, keeper)
         destination.delete(RESTORING_PATH)
+    moved = sum(f.records_root for f in record.files)
     return _report(open_graph(destination.root, settings, access), record, moved, uri_of(storage, backup_id), began)
 
 
@@ -138,33 +144,51 @@ def _claim_place(destination: Storage, record: BackupRecord) -> dict[str, int]:
     return found
 
 
+class Mover(Protocol):
+    """Restores files of a backup."""
+
+    def __call__(self, files: Sequence[BackedFile], present: Mapping[str, int], /) -> None:
+        """Restore these files; `present` has the sizes of those that a killed restore may have got. Writes.
+
+        Raises:
+            CorruptGraph: a file of the backup is not what was backed up.
+        """
+
+
+def _restore(
+    mover: Mover, destination: Storage, record: BackupRecord, present: Mapping[str, int], keeper: LeaseKeeper
+) -> None:
+    """Restore everything, the graph manifest last. Writes."""
+    for wave in _waves(record.files):
+        keeper.assert_held()
+        mover(wave, present)
+        destination.sync_names(f.file for f in wave)
+    keeper.assert_held()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Restore:
-    """One process's work on one restore."""
+class FileRestorer:
+    """Restores files on the threads of this process."""
 
     backup: Storage
+    backup_id: str
     destination: Storage
-    record: BackupRecord
-    present: dict[str, int]
+    roots: tuple[RecordedRoot, ...]
     workers: int
     pace: CopyPace
     meter: Meter
-    keeper: LeaseKeeper
 
-    def run(self) -> int:
-        """Copy everything, the graph manifest last; how many files were relocated. Writes."""
-        for wave in _waves(self.record.files):
-            self.keeper.assert_held()
-            in_parallel(self._one, wave, workers=self.workers, on_error=self.pace.stop)
-            self.destination.sync_names(f.file for f in wave)
-        self.keeper.assert_held()
-        return sum(f.records_root for f in self.record.files)
+    def __call__(self, files: Sequence[BackedFile], present: Mapping[str, int], /) -> None:
+        def one(file: BackedFile) -> None:
+            self._one(file, present.get(file.file))
 
-    def _one(self, file: BackedFile) -> None:
+        in_parallel(one, files, workers=self.workers, on_error=self.pace.stop)
+
+    def _one(self, file: BackedFile, there: int | None) -> None:
         try:
             if file.records_root:
                 self._relocate(file)
-            elif not self._is_there(file):
+            elif not self._is_there(file, there):
                 self._copy(file)
         except FileNotFoundError as error:
             raise CorruptGraph(
@@ -172,14 +196,14 @@ class _Restore:
                 "verify the backup"
             ) from None
 
-    def _is_there(self, file: BackedFile) -> bool:
+    def _is_there(self, file: BackedFile, size: int | None) -> bool:
         """Whether a killed restore got it: only a checksum says that. Reads."""
-        if self.present.get(file.file) != file.size or file.checksum is None:
+        if size != file.size or file.checksum is None:
             return False
         return checksum_of(self.destination, file.file) == file.checksum
 
     def _copy(self, file: BackedFile) -> None:
-        source = (self.backup, stored_at(self.record.backup_id, file.file))
+        source = (self.backup, stored_at(self.backup_id, file.file))
         target = (self.destination, file.file)
         if file.checksum is None and copy_within(source, target, file.size, pacing=self.pace):
             self.meter.add(file.size)
@@ -195,7 +219,7 @@ class _Restore:
 
     def _relocate(self, file: BackedFile) -> None:
         """A manifest of a branch names the root of its dataset: give it the new one. Writes."""
-        data = self.backup.read(stored_at(self.record.backup_id, file.file))
+        data = self.backup.read(stored_at(self.backup_id, file.file))
         if file.checksum not in (None, _sum(data)) or len(data) != file.size:
             raise CorruptGraph(f"{file.file} of the backup is not what was backed up; verify the backup")
         moved = rename_roots(data, self._new_root)
@@ -204,7 +228,7 @@ class _Restore:
         self._prove(file, _sum(moved))
 
     def _new_root(self, recorded: str) -> str:
-        place = next((r.place for r in self.record.roots if r.recorded == recorded), None)
+        place = next((r.place for r in self.roots if r.recorded == recorded), None)
         if place is None:
             raise CorruptGraph(f"the backup says nothing about the root {recorded!r} that one of its files records")
         return f"{self.destination.root}/{place}"

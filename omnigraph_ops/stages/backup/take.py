@@ -23,6 +23,7 @@ from omnigraph_ops.models.freeze import CutFile, Freeze
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.backups import (
     JOURNAL,
+    ORDERS,
     backup_of,
     graph_around,
     is_inside,
@@ -124,12 +125,26 @@ def _end(graph: Graph, freeze_id: str, progress: Progress) -> None:
 
 
 R = TypeVar("R")
+Copier = Callable[[Transfer, CopyPlan, Callable[[], None]], Transferred]
+"""Does all of a plan, as `Transfer.run` does; calls the third argument meanwhile, which raises when it has to stop."""
+
+
+def _in_process(transfer: Transfer, plan: CopyPlan, _check: Callable[[], None]) -> Transferred:
+    return transfer.run(plan)
 
 
 def backup_graph(
-    graph: Graph, target: str, options: BackupOptions = _DEFAULTS, *, progress: Progress = SILENT
+    graph: Graph,
+    target: str,
+    options: BackupOptions = _DEFAULTS,
+    *,
+    copier: Copier = _in_process,
+    progress: Progress = SILENT,
 ) -> BackupReport:
     """Back up a graph below `target`, reached as the graph is. Writes there, and while it copies a freeze in the graph.
+
+    Args:
+        copier: where the files are copied; by default on the threads of this process.
 
     Raises:
         InvalidInput: the freeze or the earlier backup cannot be used, or the target is inside the graph.
@@ -153,6 +168,7 @@ def backup_graph(
                     claim=claim,
                     freeze=freeze,
                     options=options,
+                    copier=copier,
                     earlier=earlier,
                     progress=progress,
                     began=time.time(),
@@ -205,6 +221,7 @@ class _Attempt:
     claim: Claim
     freeze: Freeze
     options: BackupOptions
+    copier: Copier
     earlier: tuple[Storage, Earlier] | None
     progress: Progress
     began: float
@@ -263,6 +280,9 @@ class _Attempt:
 
     def _copy(self, files: tuple[CutFile, ...]) -> Transferred:
         resumed = self.claim.before is not None
+        if resumed:
+            # Workers of a killed submitter that are still at work stop without it.
+            self.destination.delete_tree(f"{self._id}/{ORDERS}")
         plan = plan_copy(
             files,
             freeze_id=self.freeze.freeze_id,
@@ -271,7 +291,7 @@ class _Attempt:
             earlier=self.earlier[1] if self.earlier is not None else None,
             need_checksums=self.options.checksum,
         )
-        return self._transfer(plan).run(plan)
+        return self.copier(self._transfer(plan), plan, self.graph.run.check)
 
     def _transfer(self, plan: CopyPlan) -> Transfer:
         work = tally((*plan.copy, *plan.link, *plan.unproven))

@@ -43,6 +43,11 @@ class CopyPace:
         self._stopped = threading.Event()
 
     @property
+    def rate(self) -> int | None:
+        """Bytes per second at most, None for no ceiling. Pure."""
+        return self._rate
+
+    @property
     def chunk(self) -> int:
         """How many bytes to ask for at once. Pure."""
         if self._rate is None:
@@ -180,7 +185,7 @@ class CopyJournal:
     """Collects files as they are copied and writes them down every so often."""
 
     def __init__(self, destination: Storage, backup_id: str, freeze_id: str) -> None:
-        self._destination, self._folder, self._freeze_id = destination, f"{backup_id}/{JOURNAL}", freeze_id
+        self._destination, self._folder, self.freeze_id = destination, f"{backup_id}/{JOURNAL}", freeze_id
         self._batch: list[JournalledFile] = []
         self._written_at = time.monotonic()
         self._lock = threading.Lock()
@@ -200,7 +205,7 @@ class CopyJournal:
 
     def _flush(self) -> None:
         if self._batch:
-            batch = JournalledFiles(freeze_id=self._freeze_id, files=tuple(self._batch))
+            batch = JournalledFiles(freeze_id=self.freeze_id, files=tuple(self._batch))
             _BATCHES.write(self._destination, f"{self._folder}/{new_ulid()}.json", batch)
         self._batch, self._written_at = [], time.monotonic()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
@@ -93,15 +94,38 @@ def _counted(graph: Graph, places: Iterable[_Place]) -> tuple[RowCount, ...]:
 _WORKERS = 8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLook:
+    """One file to compare: where it is and what a listing says of it."""
+
+    path: str
+    file: BackedFile
+    size: int | None
+    """None when it is not there."""
+    fault: str | None = None
+    """Why nobody can tell."""
+
+
+class Reader(Protocol):
+    """Reads files of one store and compares them."""
+
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> Sequence[FileProblem]:
+        """What is wrong with these files, `where` before each reason. Reads them."""
+
+
 def verify_backup(
     target: str,
     *,
     graph: Graph | None = None,
     access: StoreAccess = AMBIENT,
     bytes_per_second: int | None = None,
+    reader: Reader | None = None,
     progress: Progress = SILENT,
 ) -> VerifyReport:
     """Compare every file of a backup with its record; with a graph, also what that still has of them. Reads all.
+
+    Args:
+        reader: what reads the files; None: the threads of this process, at `bytes_per_second`.
 
     Raises:
         InvalidInput: it is no finished backup.
@@ -109,15 +133,15 @@ def verify_backup(
     """
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
-    pace = CopyPace(bytes_per_second)
     present = present_files(storage, backup_id)
     shared = _shared(graph, record) if graph is not None else ()
     work = tally((*record.files, *(look.file for look in shared)))
-    reader = _FileReader(pace, Meter(progress, "verifying", work.bytes, "bytes"))
+    if reader is None:
+        reader = FileReader(CopyPace(bytes_per_second), Meter(progress, "verifying", work.bytes, "bytes"))
     problems = [
         *_extra(present, record),
-        *reader.check(storage, [_kept(backup_id, f, present) for f in record.files]),
-        *(reader.check(graph.storage, shared, "in the graph it ") if graph is not None else ()),
+        *reader(storage, [_kept(backup_id, f, present) for f in record.files]),
+        *(reader(graph.storage, shared, "in the graph it ") if graph is not None else ()),
     ]
     return VerifyReport(
         backup=uri_of(storage, backup_id),
@@ -129,35 +153,23 @@ def verify_backup(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """One file to compare: where it is and what a listing says of it."""
-
-    path: str
-    file: BackedFile
-    size: int | None
-    """None when it is not there."""
-    fault: str | None = None
-    """Why nobody can tell."""
-
-
-class _FileReader:
-    """Reads files side by side and compares them."""
+class FileReader:
+    """Reads files on the threads of this process."""
 
     def __init__(self, pace: CopyPace, meter: Meter) -> None:
         self._pace, self._meter = pace, meter
 
-    def check(self, storage: Storage, looks: Sequence[_Look], where: str = "") -> list[FileProblem]:
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
         """What is wrong with these files. Reads them."""
 
-        def one(look: _Look) -> FileProblem | None:
+        def one(look: FileLook) -> FileProblem | None:
             reason = self._reason(storage, look)
             return FileProblem(file=look.file.file, reason=f"{where}{reason}") if reason is not None else None
 
         problems = in_parallel(one, looks, workers=_WORKERS, on_error=self._pace.stop)
         return [p for p in problems if p is not None]
 
-    def _reason(self, storage: Storage, look: _Look) -> str | None:
+    def _reason(self, storage: Storage, look: FileLook) -> str | None:
         if look.fault is not None:
             return f"cannot be looked at: {look.fault}"
         if look.size is None:
@@ -176,8 +188,8 @@ class _FileReader:
         return None
 
 
-def _kept(backup_id: str, file: BackedFile, present: Mapping[str, int]) -> _Look:
-    return _Look(path=stored_at(backup_id, file.file), file=file, size=present.get(file.file))
+def _kept(backup_id: str, file: BackedFile, present: Mapping[str, int]) -> FileLook:
+    return FileLook(path=stored_at(backup_id, file.file), file=file, size=present.get(file.file))
 
 
 def _extra(present: Mapping[str, int], record: BackupRecord) -> Iterable[FileProblem]:
@@ -187,14 +199,14 @@ def _extra(present: Mapping[str, int], record: BackupRecord) -> Iterable[FilePro
             yield FileProblem(file=file, reason="is not in the record of the backup")
 
 
-def _shared(graph: Graph, record: BackupRecord) -> tuple[_Look, ...]:
+def _shared(graph: Graph, record: BackupRecord) -> tuple[FileLook, ...]:
     """Files that never change and that the graph still has. Reads."""
     lasting = [f for f in record.files if f.kind in IMMUTABLE]
     found = look_again(graph.storage, [f.file for f in lasting])
     return tuple(
-        _Look(path=f.file, file=f, size=None, fault=item.reason)
+        FileLook(path=f.file, file=f, size=None, fault=item.reason)
         if isinstance(item, OpsFault)
-        else _Look(path=f.file, file=f, size=item.size)
+        else FileLook(path=f.file, file=f, size=item.size)
         for f, item in zip(lasting, found, strict=True)
         if item is not None
     )

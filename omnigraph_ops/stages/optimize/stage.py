@@ -72,7 +72,8 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
 
         def rewrite(table_key: str) -> TableStats:
             arguments = ("--graph", graph.target, "--table", table_key, "--request", request.said)
-            return submit("rewrite", arguments, TableStats, graph.run.check)
+            (stats,) = submit("rewrite", arguments, OptimizeReport, graph.run.check).tables
+            return stats
 
         return optimize_all(graph, tables=request.tables, budget=budget_of(request), progress=tell, heavy=rewrite)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from omnigraph_ops.lance.evidence import (
     ColumnFacts,
-    ColumnHashes,
     FragmentPrint,
     RowIds,
-    RowVersions,
     column_facts,
     column_hashes,
     fragment_prints,
@@ -23,18 +20,15 @@ from omnigraph_ops.lance.evidence import (
 )
 from omnigraph_ops.lance.gateway import Dataset, live_rows
 from omnigraph_ops.models import ColumnEvidence, EvidenceTier, RowChange, ShownRow, ShownValue, TierCost
+from omnigraph_ops.stages.repair.differences import (
+    SHOWN_PER_CHANGE,
+    ColumnDiff,
+    RowDiff,
+    Rows,
+    diff_column,
+    diff_rows,
+)
 from omnigraph_ops.views.readable import is_blob_description, readable, short
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowDiff:
-    """Rows by id, each array sorted."""
-
-    added: RowIds
-    removed: RowIds
-    common: RowIds
-    rewritten: RowIds | None
-    """Common rows that Lance records as created or written by another version; None if it does not record it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +43,6 @@ class ColumnPair:
     def comparable(self) -> bool:
         """Whether both sides have it with one type."""
         return self.before is not None and self.after is not None and self.before.type == self.after.type
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnDiff:
-    """Digests of one column over its rows in id order, and the common rows whose values differ."""
-
-    digest_before: str
-    digest_after: str
-    changed: RowIds
 
 
 def column_pairs(before: Sequence[ColumnFacts], after: Sequence[ColumnFacts]) -> tuple[ColumnPair, ...]:
@@ -75,54 +60,6 @@ def identical_fragments(
             return frozenset()  # the same files are read as other columns
     prints = {f.fragment_id: f.print for f in before}
     return frozenset(f.fragment_id for f in after if prints.get(f.fragment_id) == f.print)
-
-
-def diff_rows(before: RowVersions, after: RowVersions) -> RowDiff:
-    """Rows added, removed and rewritten, by stable row id. Pure."""
-    common, old, new = np.intersect1d(before.ids, after.ids, assume_unique=True, return_indices=True)
-    return RowDiff(
-        added=np.setdiff1d(after.ids, common, assume_unique=True),
-        removed=np.setdiff1d(before.ids, common, assume_unique=True),
-        common=common,
-        rewritten=_rewritten(common, list(_stamps(before, old)), list(_stamps(after, new))),
-    )
-
-
-def diff_column(before: ColumnHashes, after: ColumnHashes) -> ColumnDiff:
-    """One column of two versions, row by row. Pure."""
-    old_ids, old = _by_id(before)
-    new_ids, new = _by_id(after)
-    common, i, j = np.intersect1d(old_ids, new_ids, assume_unique=True, return_indices=True)
-    return ColumnDiff(
-        digest_before=_digest(old_ids, old),
-        digest_after=_digest(new_ids, new),
-        changed=common[old[i] != new[j]],
-    )
-
-
-def _stamps(rows: RowVersions, chosen: np.ndarray[tuple[int, ...], np.dtype[np.intp]]) -> Iterator[RowIds]:
-    yield rows.created[chosen]
-    yield rows.updated[chosen]
-
-
-def _rewritten(common: RowIds, before: list[RowIds], after: list[RowIds]) -> RowIds | None:
-    if any((stamps == 0).any() for stamps in [*before, *after]):
-        return None
-    differs = np.zeros(len(common), bool)
-    for old, new in zip(before, after, strict=True):
-        differs |= old != new
-    return common[differs]
-
-
-def _by_id(column: ColumnHashes) -> tuple[RowIds, RowIds]:
-    order = np.argsort(column.ids)
-    return column.ids[order], column.hashes[order]
-
-
-def _digest(ids: RowIds, hashes: RowIds) -> str:
-    text = hashlib.sha256(ids.tobytes())
-    text.update(hashes.tobytes())
-    return text.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +117,6 @@ def read_side(dataset: Dataset) -> Side:
     )
 
 
-SHOWN_PER_CHANGE = 5
-"""Rows shown of each kind of change."""
 _ROW_READS = 4 * SHOWN_PER_CHANGE
 """Added and removed rows are read on one side, changed rows on both."""
 _FOOTER = 2048
@@ -225,7 +160,7 @@ class ValueDiff:
     """Every column compared."""
 
     columns: tuple[ColumnEvidence, ...]
-    changed: RowIds = field(default_factory=lambda: np.zeros(0, np.uint64))
+    changed: Rows
 
 
 def compare_rows(sides: Sides, meter: BytesRead) -> RowDiff:
@@ -244,7 +179,7 @@ def compare_values(sides: Sides, meter: BytesRead) -> ValueDiff:
         found, rows = _compare_column(sides, pair, meter)
         columns.append(found)
         changed = np.union1d(changed, rows)
-    return ValueDiff(columns=tuple(columns), changed=changed)
+    return ValueDiff(columns=tuple(columns), changed=Rows.of(changed))
 
 
 def column_types(sides: Sides) -> tuple[ColumnEvidence, ...]:
@@ -254,10 +189,10 @@ def column_types(sides: Sides) -> tuple[ColumnEvidence, ...]:
     )
 
 
-def shown_rows(sides: Sides, diff: RowDiff, changed: RowIds | None, meter: BytesRead) -> tuple[ShownRow, ...]:
+def shown_rows(sides: Sides, diff: RowDiff, changed: Rows | None, meter: BytesRead) -> tuple[ShownRow, ...]:
     """A handful of rows of each kind of change, in full. Reads."""
-    added, removed = _first(diff.added), _first(diff.removed)
-    both = _first(changed if changed is not None else np.zeros(0, np.uint64))
+    added, removed = diff.added.first, diff.removed.first
+    both = changed.first if changed is not None else ()
     before = rows_by_id(sides.before.dataset, sides.differing_ids(sides.before), removed + both)
     after = rows_by_id(sides.after.dataset, sides.differing_ids(sides.after), added + both)
     meter.count(before.bytes_read + after.bytes_read)
@@ -268,20 +203,29 @@ def shown_rows(sides: Sides, diff: RowDiff, changed: RowIds | None, meter: Bytes
 def _compare_column(sides: Sides, pair: ColumnPair, meter: BytesRead) -> tuple[ColumnEvidence, RowIds]:
     none = np.zeros(0, np.uint64)
     if pair.before is None or pair.after is None or not pair.comparable:
-        return _column(pair, equal=False), none
+        return uncompared_column(pair), none
     if sides.same_fragments:
         return _column(pair, equal=True, rows_changed=0), none
     before = column_hashes(sides.before.dataset, sides.differing_ids(sides.before), pair.before)
     after = column_hashes(sides.after.dataset, sides.differing_ids(sides.after), pair.after)
     meter.count(before.bytes_read + after.bytes_read)
-    diff = diff_column(before, after)
-    evidence = _column(
+    diff, changed = diff_column(before, after)
+    return compared_column(pair, diff), changed
+
+
+def compared_column(pair: ColumnPair, diff: ColumnDiff) -> ColumnEvidence:
+    """A column whose values were compared. Pure."""
+    return _column(
         pair,
-        equal=diff.digest_before == diff.digest_after,
-        rows_changed=len(diff.changed),
-        digests=(diff.digest_before, diff.digest_after),
+        equal=diff.before == diff.after,
+        rows_changed=diff.changed,
+        digests=(diff.before.text, diff.after.text),
     )
-    return evidence, diff.changed
+
+
+def uncompared_column(pair: ColumnPair) -> ColumnEvidence:
+    """A column that only one side has, or with another type. Pure."""
+    return _column(pair, equal=False)
 
 
 def _column(
@@ -300,10 +244,6 @@ def _column(
         equal=equal,
         rows_changed=rows_changed,
     )
-
-
-def _first(ids: RowIds) -> list[int]:
-    return [int(i) for i in ids[:SHOWN_PER_CHANGE]]
 
 
 def _shown(

@@ -32,13 +32,12 @@ from omnigraph_ops.stages.repair.compare import (
     Side,
     Sides,
     column_types,
-    compare_rows,
-    compare_values,
     content_verdict,
     estimate,
     read_side,
     shown_rows,
 )
+from omnigraph_ops.stages.repair.comparison import Comparison, Here
 from omnigraph_ops.views.readable import short
 
 
@@ -256,9 +255,10 @@ _MAX_PROBLEM = 300
 class EvidenceCollector:
     """Evidence of one tier about the tables of one graph; branches are read once, and only if there is drift."""
 
-    def __init__(self, graph: Graph, tier: EvidenceTier) -> None:
+    def __init__(self, graph: Graph, tier: EvidenceTier, comparison: Comparison | None = None) -> None:
         self._graph = graph
         self._tier = tier
+        self._comparison = comparison or Here()
         self._branches: tuple[BranchView, ...] | None = None
 
     def collect(self, entry: TableEntry, head: Dataset, chain: History) -> DriftEvidence:
@@ -269,7 +269,8 @@ class EvidenceCollector:
         )
         found = DriftEvidence(tier=self._tier)
         if sides is not None:
-            found = _look_at_rows(_metadata(found, sides, problems), sides, problems, meter)
+            metadata = _metadata(found, sides, problems)
+            found = _look_at_rows(metadata, sides, problems, meter, self._comparison)
         versions = version_evidence(chain, after=entry.version)
         views = _attempt(problems, self._views) or ()
         found = replace(
@@ -314,15 +315,17 @@ def _metadata(found: DriftEvidence, sides: Sides, problems: list[str]) -> DriftE
     )
 
 
-def _look_at_rows(found: DriftEvidence, sides: Sides, problems: list[str], meter: BytesRead) -> DriftEvidence:
+def _look_at_rows(
+    found: DriftEvidence, sides: Sides, problems: list[str], meter: BytesRead, comparison: Comparison
+) -> DriftEvidence:
     if found.tier is EvidenceTier.COUNTS:
         return found
-    diff = _attempt(problems, lambda: compare_rows(sides, meter))
+    diff = _attempt(problems, lambda: comparison.rows(sides, meter))
     if diff is None:
         return found
     values = None
     if found.tier is EvidenceTier.FULL:
-        values = _attempt(problems, lambda: compare_values(sides, meter))
+        values = _attempt(problems, lambda: comparison.values(sides, meter))
     changed = values.changed if values is not None else diff.rewritten
     equal, reason = content_verdict(sides, diff, values)
     return replace(

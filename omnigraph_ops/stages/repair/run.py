@@ -32,6 +32,7 @@ from omnigraph_ops.models import (
     RepairRow,
 )
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.stages.repair.comparison import Comparison
 from omnigraph_ops.stages.repair.evidence import EvidenceCollector
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
@@ -43,15 +44,22 @@ _MAX_DIFFERENCES = 3
 
 
 def preview_repair(
-    graph: Graph, *, tables: Sequence[str] = (), evidence: EvidenceTier = EvidenceTier.COUNTS
+    graph: Graph,
+    *,
+    tables: Sequence[str] = (),
+    evidence: EvidenceTier = EvidenceTier.COUNTS,
+    comparison: Comparison | None = None,
 ) -> RepairPreview:
     """Every maintained table (or those named) with the classification and evidence of its drift. Reads.
+
+    Args:
+        comparison: where rows and values are compared; None: in this process.
 
     Raises:
         RecoveryPending: something is pending; repair never decides beside a recovery.
     """
     refuse_pending(graph)
-    rows = _rows(graph, select_entries(graph, graph.state(), tables), EvidenceCollector(graph, evidence))
+    rows = _rows(graph, select_entries(graph, graph.state(), tables), EvidenceCollector(graph, evidence, comparison))
     planned = now_us()
     return sealed.seal(
         RepairPreview(

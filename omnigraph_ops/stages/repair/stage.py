@@ -11,7 +11,7 @@ from omnigraph_ops.outcomes.of_reports import of_repair
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.repair.request import RepairRequest
 from omnigraph_ops.stages.repair.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Switch, TaskIds
+from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, Switch, TaskIds
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
     summary = "Preview drifted tables, or publish their newest versions. Rewrites no data."
     does = "publishes the heads of drifted tables"
     unharmed = "nothing was published"
+    spark_help = "Compare the rows and values of `--evidence sample` and `full` on this Spark master."
     request = RepairRequest
     plan_type = RepairPreview
     report_type = RepairReport
@@ -45,6 +46,14 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         from omnigraph_ops.stages.repair.run import preview_repair
 
         return preview_repair(graph, tables=request.tables, evidence=request.evidence)
+
+    def plan_on_spark(self, graph: Graph, request: RepairRequest, tell: Progress, submit: Submit) -> RepairPreview:
+        """The same, rows and values compared by the job `evidence`. Reads."""
+        from omnigraph_ops.stages.repair.comparison import OnSpark
+        from omnigraph_ops.stages.repair.run import preview_repair
+
+        comparison = OnSpark(submit=submit, check=graph.run.check, tier=request.evidence)
+        return preview_repair(graph, tables=request.tables, evidence=request.evidence, comparison=comparison)
 
     def apply(self, graph: Graph, plan: RepairPreview, tell: Progress, *, force: bool = False) -> RepairReport:
         """Publish in one graph commit. Publishes."""

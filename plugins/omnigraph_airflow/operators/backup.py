@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk import BaseOperator
+
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_airflow.run_facts import run_id_of
 from omnigraph_airflow.run_options import request_in
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from omnigraph_ops.graph import Graph
+    from omnigraph_ops.models.backup import VerifyReport
 
 _MOST_NAMED = 5
 
@@ -94,11 +97,17 @@ class BackupOperator(RunStageOperator):
     stage = UNASKED_BY_NAME["backup"]
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        if not self.request.get("destination"):
-            raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
+        with_destination(self.request)
         report = self.done(graph)
         graph.run.notes(report)
         return to_xcom(report)
+
+
+def with_destination(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request, if it says where the backup goes; `InvalidInput` if not. Pure."""
+    if not request.get("destination"):
+        raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
+    return request
 
 
 class VerifyBackupOperator(OmnigraphOperator):
@@ -115,12 +124,18 @@ class VerifyBackupOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.stages.backup.verify import verify_backup
-        from omnigraph_ops.stages.backup.view import verify_view
 
         report = verify_backup(self.backup["backup"], access=graph.context.access, progress=Lines(self.log.info))
-        self.log.info("%s", terminal.text(verify_view(report)))
-        if report.problems:
-            named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
-            raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
-        graph.run.notes(report)
-        return to_xcom(report)
+        return sound(self, graph, report)
+
+
+def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
+    """The XCom of a backup that was read again; `CorruptGraph` names what is wrong with it. Writes the log."""
+    from omnigraph_ops.stages.backup.view import verify_view
+
+    task.log.info("%s", terminal.text(verify_view(report)))
+    if report.problems:
+        named = "; ".join(f"{p.file} {p.reason}" for p in report.problems[:_MOST_NAMED])
+        raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
+    graph.run.notes(report)
+    return to_xcom(report)

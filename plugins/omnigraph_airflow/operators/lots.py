@@ -22,6 +22,17 @@ LOT_LABEL = "{{ task.label }}"
 """`map_index_template` of these operators."""
 
 
+def label_of(lot: Sequence[str]) -> str:
+    """What a lot is called for a person. Pure."""
+    first, *others = lot
+    return f"{first} and {len(others)} more" if others else str(first)
+
+
+def only_one(lot: Sequence[str]) -> str | None:
+    """The table of a lot of one. Pure."""
+    return str(lot[0]) if len(lot) == 1 else None
+
+
 class LotOperator(OmnigraphOperator):
     """Does the tables of a lot one after the other; one that fails stops no other, and fails the task in the end.
 
@@ -40,11 +51,10 @@ class LotOperator(OmnigraphOperator):
     @property
     def label(self) -> str:
         """What the lot is called in the list of mapped tasks."""
-        first, *others = self.lot
-        return f"{first} and {len(others)} more" if others else str(first)
+        return label_of(self.lot)
 
     def _subject(self) -> str | None:
-        return str(self.lot[0]) if len(self.lot) == 1 else None
+        return only_one(self.lot)
 
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         """Do one table; returns its row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, to_xcom
@@ -16,7 +16,7 @@ from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
-from omnigraph_ops.parallel import MOST_LOTS, lots_of
+from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
@@ -64,7 +64,8 @@ class PlanOptimizeOperator(OmnigraphOperator):
 class SelectTablesOperator(OmnigraphOperator):
     """The tables of an optimize plan that one executor takes, as lots: what the next task is mapped over.
 
-    In process, small tables of a large graph share lots; a submit is for one table.
+    In process, small tables of a large graph share lots; on Spark they share one submit, which deals them out to its
+    workers.
 
     :param plan: the plan's JSON (templated).
     :param runs_on: `in_process` or `spark`.
@@ -77,22 +78,13 @@ class SelectTablesOperator(OmnigraphOperator):
         self.plan = plan
         self.runs_on = runs_on
 
-    def execute(self, context: Context) -> list[list[str]] | list[str]:
-        """The lots of this executor, or its tables, those with the most benefit per byte first. Reads."""
+    def execute(self, context: Context) -> list[list[str]]:
+        """The lots of this executor, those with the most benefit per byte first. Reads."""
         with failures_told(context), airflow_errors():
-            return self._selected()
-
-    def _selected(self) -> list[list[str]] | list[str]:
-        tables = serde.from_json(OptimizePlan, self.plan).in_turn(self.runs_on)
-        if self.runs_on is Executor.IN_PROCESS:
-            settings = OmnigraphHook(self.graph).settings()
-            return [list(lot) for lot in lots_of(tables, small_bytes=settings.small_table_bytes)]
-        if len(tables) > MOST_LOTS:
-            raise AirflowFailException(
-                f"{len(tables)} tables would go to Spark, and a run submits at most {MOST_LOTS}; nothing was written; "
-                "give the run a budget (max_tables, max_bytes) or a higher threshold"
-            )
-        return [table.table_key for table in tables]
+            tables = serde.from_json(OptimizePlan, self.plan).in_turn(self.runs_on)
+            small = OmnigraphHook(self.graph).settings().small_table_bytes
+            shared = SHARED_LOTS if self.runs_on is Executor.IN_PROCESS else 1
+            return [list(lot) for lot in lots_of(tables, small_bytes=small, shared_lots=shared)]
 
 
 class OptimizeTablesOperator(LotOperator):

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from omnigraph_ops.graph.lance_manifest import History, VersionRecord
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, FragmentPrint, RowVersions
 from omnigraph_ops.models import ColumnEvidence, Coverage, DriftEvidence, EvidenceTier, IndexEvidence
-from omnigraph_ops.stages.repair.compare import column_pairs, diff_column, diff_rows, identical_fragments
+from omnigraph_ops.stages.repair.compare import column_pairs, identical_fragments
+from omnigraph_ops.stages.repair.differences import (
+    ColumnDiff,
+    ColumnSum,
+    Differences,
+    RowDiff,
+    Rows,
+    diff_column,
+    diff_rows,
+)
 from omnigraph_ops.stages.repair.evidence import (
     MAX_VERSIONS,
     BranchView,
@@ -40,9 +54,8 @@ def column(name: str, number: int, kind: str = "string") -> ColumnFacts:
 
 def test_rows_are_told_apart_by_id_and_recorded_version() -> None:
     diff = diff_rows(rows((4, 1, 2), (1, 1, 1), (1, 1, 1)), rows((9, 2, 4), (5, 1, 1), (5, 6, 1)))
-    assert (diff.added.tolist(), diff.removed.tolist(), diff.common.tolist()) == ([9], [1], [2, 4])
-    assert diff.rewritten is not None
-    assert diff.rewritten.tolist() == [2]
+    assert (diff.added, diff.removed) == (Rows(count=1, first=(9,)), Rows(count=1, first=(1,)))
+    assert diff.rewritten == Rows(count=1, first=(2,))
 
 
 def test_unknown_versions_prove_nothing() -> None:
@@ -52,10 +65,10 @@ def test_unknown_versions_prove_nothing() -> None:
 def test_columns_are_compared_row_by_row_in_any_order() -> None:
     before = ColumnHashes(ids=numbers(3, 1, 2), hashes=numbers(30, 10, 20), bytes_read=0)
     moved = ColumnHashes(ids=numbers(1, 2, 3), hashes=numbers(10, 20, 30), bytes_read=0)
-    same = diff_column(before, moved)
-    assert (same.digest_before == same.digest_after, same.changed.tolist()) == (True, [])
-    swapped = diff_column(before, replace(moved, hashes=numbers(20, 10, 30)))
-    assert (swapped.digest_before == swapped.digest_after, swapped.changed.tolist()) == (False, [1, 2])
+    same, rows_changed = diff_column(before, moved)
+    assert (same.before == same.after, rows_changed.tolist()) == (True, [])
+    swapped, rows_changed = diff_column(before, replace(moved, hashes=numbers(20, 10, 30)))
+    assert (swapped.before == swapped.after, rows_changed.tolist()) == (False, [1, 2])
 
 
 def test_fragments_are_identical_only_if_everything_about_them_is() -> None:
@@ -164,3 +177,44 @@ def test_the_version_that_cannot_be_read_is_named_after_those_that_can() -> None
     assert unknown.problem == chain.problem
     many = History(operations=("Append",) * 300, records=(record,) * 300)
     assert len(version_evidence(many, after=5)) == MAX_VERSIONS
+
+
+@given(
+    sides=st.lists(
+        st.tuples(
+            st.integers(1, 2**63 - 1),
+            st.none() | st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)),
+            st.none() | st.tuples(st.integers(1, 3), st.integers(0, 2**64 - 1)),
+        ),
+        unique_by=lambda row: row[0],
+        max_size=30,
+    ),
+    cuts=st.integers(1, 5),
+)
+def test_the_differences_of_parts_add_up_to_those_of_the_whole(
+    sides: list[tuple[int, tuple[int, int] | None, tuple[int, int] | None]], cuts: int
+) -> None:
+    def of(part: list[Any]) -> Differences:
+        def side(which: int) -> tuple[RowVersions, ColumnHashes]:
+            there = [(row[0], *row[which]) for row in part if row[which] is not None]
+            ids, stamps, hashes = (numbers(*(row[n] for row in there)) for n in range(3))
+            versions = RowVersions(ids=ids, created=stamps, updated=stamps, bytes_read=0)
+            return versions, ColumnHashes(ids=ids, hashes=hashes, bytes_read=0)
+
+        (before, old), (after, new) = side(1), side(2)
+        column, changed = diff_column(old, new)
+        return Differences(rows=diff_rows(before, after), columns=(column,), changed=Rows.of(changed))
+
+    nothing = Differences(rows=RowDiff(), columns=(ColumnDiff(before=ColumnSum()),))
+    assert reduce(add, (of([r for r in sides if r[0] % cuts == n]) for n in range(cuts)), nothing) == of(sides)
+
+
+def test_a_digest_tells_rows_and_values_apart_in_any_order() -> None:
+    def digest(*pairs: tuple[int, int]) -> str:
+        return ColumnSum.of(
+            ColumnHashes(ids=numbers(*(p[0] for p in pairs)), hashes=numbers(*(p[1] for p in pairs)), bytes_read=0)
+        ).text
+
+    assert digest((1, 5), (2, 6)) == digest((2, 6), (1, 5))
+    different = {digest((1, 5), (2, 6)), digest((1, 6), (2, 5)), digest((1, 5)), digest((1, 5), (3, 6)), digest()}
+    assert len(different) == 5
