@@ -105,6 +105,9 @@ class Settings(BaseSettings):
     """Only tables that are past a threshold; an option of the run."""
     defer_index_remap: bool = False
     """Plain Lance without stable row ids: a rewrite leaves index files as they are; see docs/how-to/plain-lance.md."""
+    retrain_vectors: bool = False
+    """Build vector indexes anew whose number of partitions does not fit their rows; see
+    docs/explanation/vector-indexes.md."""
     binary_copy: Annotated[BinaryCopy, _WORD] = BinaryCopy.AUTO
     """Whether a rewrite copies encoded pages where no row is deleted and no column is a blob: `auto`, where they are
     large, `always` or `never`; see docs/how-to/spark.md."""
@@ -142,7 +145,13 @@ class Settings(BaseSettings):
     """The engine's budget: five retries after the first attempt."""
 
     def for_run(
-        self, *, policy: str | None, cutoff: int | None, auto: bool, defer_index_remap: bool = False
+        self,
+        *,
+        policy: str | None,
+        cutoff: int | None,
+        auto: bool,
+        defer_index_remap: bool = False,
+        retrain_vectors: bool = False,
     ) -> Settings:
         """These settings with what one run says otherwise; None and an empty text leave the deployment's. Pure."""
         said = {
@@ -150,6 +159,7 @@ class Settings(BaseSettings):
             "cutoff": cutoff or self.cutoff,
             "auto": auto,
             "defer_index_remap": self.defer_index_remap or defer_index_remap,
+            "retrain_vectors": self.retrain_vectors or retrain_vectors,
         }
         return Settings(**{**dict(self), **said})
 

@@ -89,3 +89,5 @@ class RewriteTerms(Request):
     """Small fragments: `converge` rewrites only tables with more than N, `tiered` leaves at most N."""
     auto: Annotated[bool, Option(section=POLICY)] = False
     """Only tables past a threshold: small fragments, unindexed rows, deleted rows."""
+    retrain_vectors: Annotated[bool, Option(section=POLICY)] = False
+    """Build vector indexes anew whose number of partitions does not fit their rows."""

@@ -20,6 +20,7 @@ from omnigraph_ops.models.health import (
     HealthReport,
     QuietState,
     TableHealth,
+    VectorHealth,
 )
 from omnigraph_ops.models.optimize import (
     PATIENCE,
@@ -146,6 +147,7 @@ __all__ = [
     "UnitWindow",
     "UnknownFile",
     "UnlockReport",
+    "VectorHealth",
     "VersionEvidence",
     "amplification",
 ]

@@ -28,6 +28,36 @@ class HealthPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VectorHealth:
+    """One vector index. What queries find and read is None where nobody asked for it."""
+
+    name: str
+    column: str
+    kind: str
+    """As in `IVF_FLAT`; `unreadable` where its files are damaged or gone."""
+    metric: str
+    partitions: int
+    recommended: int
+    """Lance's own recommendation: one for every 4,096 rows."""
+    rows: int
+    smallest: int
+    largest: int
+    """Rows of the smallest and the largest partition."""
+    segments: int
+    uncovered_rows: int
+    size_bytes: int
+    problem: str | None = None
+    """Why `--retrain-vectors` would build it anew."""
+    recall: float | None = None
+    """The share of the ten nearest vectors that a query finds, at the engine's settings."""
+    bytes_per_query: int | None = None
+    """Read with cold caches."""
+    partitions_per_query: float | None = None
+    drift: float | None = None
+    """Distance to the nearest centroid, against that of centroids trained now: 1 is as good as new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth:
     """One table: 100 is as good as maintenance can make it. Shares are between 0 and 1."""
 
@@ -53,6 +83,7 @@ class TableHealth:
     """Stored data and index bytes that the newest version does not use; None where that cannot be told."""
     maintained_at_us: int | None = None
     """When this tool last committed to it; None when that is not known."""
+    vectors: tuple[VectorHealth, ...] = ()
     note: str | None = None
     error: str | None = None
 

@@ -87,6 +87,8 @@ class IndexFold:
     """Whether it is built anew rather than folded."""
     why: str = ""
     """Why it is written although it covers every row."""
+    retrain: bool = False
+    """Whether a vector index gets the number of partitions that its rows want."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

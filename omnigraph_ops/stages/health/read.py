@@ -15,6 +15,7 @@ from omnigraph_ops.models import HealthReport, TableHealth
 from omnigraph_ops.models.history import Measured
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.health.vectors import vectors_of
 from omnigraph_ops.stages.optimize.budget import last_run
 from omnigraph_ops.stages.optimize.index_plan import foreign_note
 from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
@@ -92,10 +93,13 @@ def _badness(table: TableHealth) -> tuple[int, str]:
 _DRIFTED = "drifted, nothing is optimized: omnigraph-ops check says what settles it"
 
 
-def health(graph: Graph, *, tables: Sequence[str] = ()) -> HealthReport:
+def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0) -> HealthReport:
     """The score of every maintained table (or of those named), worst first. Reads.
 
     A table that cannot be looked at carries its error in its row.
+
+    Args:
+        recall: how many queries each vector index is asked; none by default, which reads metadata only.
     """
     state = graph.state()
     entries = select_entries(graph, state, tables)
@@ -103,7 +107,7 @@ def health(graph: Graph, *, tables: Sequence[str] = ()) -> HealthReport:
 
     def one(entry: TableEntry) -> TableHealth:
         try:
-            return _look(graph, entry, policy)
+            return replace(_look(graph, entry, policy), vectors=vectors_of(graph, entry, recall))
         except OpsError as error:
             return TableHealth(table_key=entry.table_key, error=str(error))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import HealthReport, TableHealth
+from omnigraph_ops.models import HealthReport, TableHealth, VectorHealth
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.views.view import Section, View, filled
 
@@ -10,15 +10,21 @@ _HEADER = (
     *("Table", "Score", "What takes points off", "Small / all fragments", "Deleted", "Unindexed", "Versions"),
     *("Live", "Dead", "Maintained", "Note"),
 )
+_VECTOR_HEADER = (
+    *("Index", "Kind", "Partitions / recommended", "Rows in smallest / largest", "Segments", "Unindexed", "Size"),
+    *("Recall@10", "Bytes per query", "Drift", "Note"),
+)
 
 
 def health_view(report: HealthReport) -> View:
     """One row per table, worst first. Pure."""
     overall = "unknown" if report.score is None else f"{report.score} of 100"
     section = Section(title="Tables", header=_HEADER, rows=tuple(map(_cells, report.tables)))
+    rows = tuple(_vector(t.table_key, index) for t in report.tables for index in t.vectors)
+    vectors = Section(title="Vector indexes", header=_VECTOR_HEADER, rows=rows)
     return View(
         title=f"health {report.uri} — {len(report.tables)} tables, {overall} by bytes, worst first",
-        sections=filled([section]),
+        sections=filled([section, vectors]),
     )
 
 
@@ -38,4 +44,21 @@ def _cells(table: TableHealth) -> tuple[str, ...]:
         "unknown" if table.dead_bytes is None else human_bytes(table.dead_bytes),
         "never recorded" if table.maintained_at_us is None else moment(table.maintained_at_us),
         table.note or "",
+    )
+
+
+def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
+    asked = index.recall is not None and index.bytes_per_query is not None
+    return (
+        f"{table_key} {index.name}",
+        f"{index.kind} {index.metric}",
+        f"{index.partitions} / {index.recommended}",
+        f"{index.smallest:,} / {index.largest:,}",
+        str(index.segments),
+        f"{index.uncovered_rows:,}",
+        human_bytes(index.size_bytes),
+        f"{index.recall:.2f}" if asked else "not asked",
+        human_bytes(index.bytes_per_query or 0) if asked else "",
+        f"{index.drift:g}" if asked else "",
+        f"{index.problem}; optimize --retrain-vectors builds it anew" if index.problem else "",
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from omnigraph_ops.graph.stamp import Analyser, TextIndex, TextWriter
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts, index_type_of
 from omnigraph_ops.lance.text_indexer import COMMAND
+from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models import IndexBuild, IndexFold, PendingIndex, RewritePolicy
 from omnigraph_ops.stages.optimize.tiers import RewriteRules, kept_apart, live_rows
 
@@ -57,6 +58,18 @@ def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts
                 )
             )
     return tuple(sorted(folds, key=lambda fold: fold.name))
+
+
+def with_retrains(folds: Sequence[IndexFold], vectors: Iterable[VectorFacts]) -> tuple[IndexFold, ...]:
+    """The folds, and a training of every vector index whose partitions do not fit its rows. Pure."""
+    by_name = {f.name: f for f in folds}
+    for index in vectors:
+        if index.problem is not None:
+            fold = by_name.get(index.name) or IndexFold(
+                name=index.name, columns=(index.column,), segments=index.segments, uncovered_fragments=0
+            )
+            by_name[index.name] = replace(fold, retrain=True, why=index.problem)
+    return tuple(sorted(by_name.values(), key=lambda fold: fold.name))
 
 
 def waiting_for_rows(facts: TableFacts, rules: RewriteRules, limit: float) -> Waiting | None:

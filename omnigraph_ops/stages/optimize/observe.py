@@ -14,6 +14,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.tables import TableFacts, column_bytes, has_values, index_type_of, table_facts
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
+from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models import IndexBuild
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes, thresholds_of
@@ -62,6 +63,7 @@ def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> Optimiz
         task_bytes=ceilings_of(settings).task_bytes,
         thresholds=thresholds_of(settings),
         auto=settings.auto,
+        retrain_vectors=settings.retrain_vectors,
         owns_config=graph.format.publishes,
     )
 
@@ -94,6 +96,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         texts=text_state(graph, entry, spec, facts),
         columns_without_values=columns_without_values(head, missing),
         column_bytes=_column_bytes(head, missing),
+        vectors=vector_facts(head) if policy.retrain_vectors else (),
     )
 
 

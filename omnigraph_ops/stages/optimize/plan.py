@@ -9,6 +9,7 @@ from functools import partial
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models import (
     Executor,
     HealthPart,
@@ -29,6 +30,7 @@ from omnigraph_ops.stages.optimize.index_plan import (
     index_folds,
     uncovered_rows,
     waiting_for_rows,
+    with_retrains,
     with_texts,
 )
 from omnigraph_ops.stages.optimize.tiers import (
@@ -157,7 +159,9 @@ def judged(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan
     if plan.table_key in thresholds.off:
         reason = f"automatic optimisation is off for this table; would {plan.reason}"
         return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.AUTO_OFF, reason=reason)
-    if crossed(put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds):
+    if any(f.retrain for f in plan.folds) or crossed(
+        put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds
+    ):
         return plan
     reason = (
         f"below the thresholds ({shares.small_fragments} of {thresholds.fragments} small fragments, "
@@ -194,6 +198,8 @@ class TableObservation:
     """Data bytes of the columns with a declared, missing index."""
     texts: TextState | None = None
     """None where there is no text index and none is declared."""
+    vectors: tuple[VectorFacts, ...] = ()
+    """Vector indexes, looked at only where they may be trained anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +219,8 @@ class OptimizePolicy:
     thresholds: Thresholds = field(default_factory=Thresholds)
     auto: bool = False
     """Only tables past a threshold."""
+    retrain_vectors: bool = False
+    """Whether vector indexes get the number of partitions that their rows want."""
     owns_config: bool = True
     """Whether auto-cleanup is to be removed from the configuration; a plain dataset's is its owner's."""
 
@@ -291,7 +299,8 @@ def _index_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     foreign = foreign_texts(facts, seen.texts)
     waiting = None if builds or foreign else waiting_indexes(seen.spec, facts, policy)
     folds = () if waiting else index_folds(facts.indexes, facts.fragments)
-    return with_texts(IndexWork(folds=folds, builds=builds, pending=pending), facts, seen.texts), waiting
+    work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
+    return with_texts(work, facts, seen.texts), waiting
 
 
 _SKIP_SENTENCES = {

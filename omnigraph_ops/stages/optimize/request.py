@@ -18,7 +18,11 @@ class PlanRequest(RewriteTerms, BudgetTerms, TablesRequest):
     def settings(self, settings: Settings) -> Settings:
         """The settings with what this run says otherwise. Pure."""
         return settings.for_run(
-            policy=self.policy, cutoff=self.cutoff, auto=self.auto, defer_index_remap=self.defer_index_remap
+            policy=self.policy,
+            cutoff=self.cutoff,
+            auto=self.auto,
+            defer_index_remap=self.defer_index_remap,
+            retrain_vectors=self.retrain_vectors,
         )
 
 

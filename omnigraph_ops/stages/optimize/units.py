@@ -50,6 +50,7 @@ from omnigraph_ops.lance.gateway import (
 from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import build_index, commit_results, fold_index, index_facts, index_type_of
 from omnigraph_ops.lance.text_indexer import COMMAND, begin, home_of, is_installed, process_of
+from omnigraph_ops.lance.vector_indexes import retrain
 from omnigraph_ops.models import Executor, IndexBuild, IndexFold, TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.storage.inventory import below_folder, move_files
@@ -326,6 +327,13 @@ def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: P
 
 
 def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+    if index.retrain:
+        progress(f"training index {index.name} anew: {index.why}")
+        if retrain(dataset, index.name):
+            return
+        progress(f"index {index.name} keeps its partitions: its vectors allow none that answer as well")
+        if index.segments == 1 and not index.uncovered_fragments:
+            return
     if index.release is None:
         fold_index(dataset, index.name, index.segments)
     elif index.rebuild and writer.lance.may_rebuild_indexes:

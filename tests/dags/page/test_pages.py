@@ -148,6 +148,15 @@ def test_a_graph_page_shows_drift_protection_holds_and_reports(
     assert "look at node:B" in report and "rejected" in report
 
 
+def test_the_page_of_a_table_shows_its_vector_indexes(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
+) -> None:
+    graphs_file(people=demo_graph(loads=2).uri)
+    documents, people = (get(client(), f"/graphs/people/table?key=node:{name}") for name in ("Doc", "Person"))
+    assert "Vector indexes" in documents and "embedding_idx" in documents and "1 recommended" in documents
+    assert "Vector indexes" not in people
+
+
 def test_a_kept_plan_is_shown_in_full(client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph) -> None:
     graph = demo_graph(loads=2, drift_tables=("node:Person",), drift_kind="delete")
     preview = preview_repair(graph)

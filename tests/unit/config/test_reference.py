@@ -22,7 +22,13 @@ def test_every_setting_is_described_with_its_default() -> None:
 
 @pytest.mark.parametrize("setting", settings_report({}).settings, ids=lambda setting: setting.name)
 def test_every_variable_is_read_and_no_other(setting: Setting) -> None:
-    said = {"policy": "tiered", "binary_copy": "never", "exclusive": "on", "defer_index_remap": "on"}
+    said = {
+        "policy": "tiered",
+        "binary_copy": "never",
+        "exclusive": "on",
+        "defer_index_remap": "on",
+        "retrain_vectors": "on",
+    }
     text = said.get(setting.name, "0.75" if setting.name.endswith("_share") else "7")
     (changed,) = (s for s in settings_report({setting.variable: text}).settings if s.is_set)
     assert (changed.name, changed.value.split()[0]) == (setting.name, text)

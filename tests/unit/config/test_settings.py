@@ -141,3 +141,13 @@ def test_what_one_run_says_is_checked_like_the_rest() -> None:
     assert (tiered.policy, tiered.cutoff, tiered.auto) == (RewritePolicy.TIERED, 3, True)
     with pytest.raises(InvalidInput, match="cutoff"):
         Settings().for_run(policy=None, cutoff=-1, auto=False)
+
+
+def test_vectors_are_trained_where_the_deployment_or_the_run_asks() -> None:
+    def asked(settings: Settings, *, run: bool) -> bool:
+        return settings.for_run(policy=None, cutoff=None, auto=False, retrain_vectors=run).retrain_vectors
+
+    assert [asked(Settings(retrain_vectors=of), run=run) for of in (False, True) for run in (False, True)] == [
+        *(False, True),
+        *(True, True),
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import HealthPart, HealthReport, TableHealth
+from dataclasses import replace
+
+from omnigraph_ops.models import HealthPart, HealthReport, TableHealth, VectorHealth
 from omnigraph_ops.stages.health.view import health_view
 
 
@@ -45,3 +47,33 @@ def test_health_is_told_worst_first_with_its_reasons() -> None:
             "Note": "drifted",
         },
     ]
+
+
+def test_every_vector_index_has_a_row_that_says_what_is_wrong() -> None:
+    asked = VectorHealth(
+        name="v_idx",
+        column="v",
+        kind="IVF_FLAT",
+        metric="l2",
+        partitions=1,
+        recommended=4,
+        rows=20_000,
+        smallest=20_000,
+        largest=20_000,
+        segments=2,
+        uncovered_rows=12,
+        size_bytes=2048,
+        problem="v_idx has 1 partition",
+        recall=0.5,
+        bytes_per_query=1024,
+        drift=1.5,
+    )
+    fine = replace(asked, name="w_idx", problem=None, recall=None, bytes_per_query=None, drift=None)
+    table = TableHealth(table_key="node:A", score=100, vectors=(asked, fine))
+    view = health_view(HealthReport(uri="/g", stamp=6, graph_version=1, score=100, tables=(table,)))
+    first, second = view.sections[1].rows
+    assert first == (
+        *("node:A v_idx", "IVF_FLAT l2", "1 / 4", "20,000 / 20,000", "2", "12", "2.0 KiB", "0.50", "1.0 KiB", "1.5"),
+        "v_idx has 1 partition; optimize --retrain-vectors builds it anew",
+    )
+    assert second[7:] == ("not asked", "", "", "")

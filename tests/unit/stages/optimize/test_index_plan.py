@@ -14,6 +14,7 @@ from omnigraph_ops.graph.stamp import Analyser, TextIndex, analyser_of
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models import IndexBuild, IndexFold, PendingIndex, RewritePolicy
 from omnigraph_ops.stages.optimize.index_plan import (
     IndexWork,
@@ -21,6 +22,7 @@ from omnigraph_ops.stages.optimize.index_plan import (
     foreign_note,
     foreign_texts,
     waiting_for_rows,
+    with_retrains,
     with_texts,
 )
 from omnigraph_ops.stages.optimize.tiers import RewriteRules, excluded
@@ -311,3 +313,34 @@ def test_tables_without_text_or_rows_are_left_as_planned() -> None:
     kept = replace(BEHIND, pending=(PendingIndex(column="v", reason="no vectors"),))
     assert with_texts(kept, FACTS, None) is kept
     assert with_texts(kept, replace(FACTS, rows=0), state(3, Analyser.LANCE_11)) is kept
+
+
+VECTOR = VectorFacts(
+    name="vec_idx",
+    column="vec",
+    kind="IVF_FLAT",
+    metric="l2",
+    segments=1,
+    sizes=(20_000,),
+    uncovered_rows=0,
+    size_bytes=1,
+)
+
+
+def test_an_index_with_wrong_partitions_is_trained_though_it_covers_every_row() -> None:
+    (fold,) = with_retrains((), (VECTOR,))
+    assert (fold.name, fold.columns, fold.retrain, fold.uncovered_fragments) == ("vec_idx", ("vec",), True, 0)
+    assert "1 partition for 20,000 rows" in fold.why
+
+
+def test_an_index_that_is_folded_anyway_is_trained_in_its_place() -> None:
+    folds = (
+        IndexFold(name="id_idx", columns=("id",), segments=1, uncovered_fragments=2),
+        IndexFold(name="vec_idx", columns=("vec",), segments=3, uncovered_fragments=2),
+    )
+    found = with_retrains(folds, (VECTOR,))
+    assert [(f.name, f.retrain, f.segments) for f in found] == [("id_idx", False, 1), ("vec_idx", True, 3)]
+
+
+def test_an_index_whose_partitions_fit_is_left_alone() -> None:
+    assert with_retrains((), (replace(VECTOR, sizes=(4_000, 4_000, 4_000)),)) == ()
