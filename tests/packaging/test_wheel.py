@@ -169,7 +169,7 @@ def test_a_spark_worker_needs_the_worker_set_and_the_clusters_spark(installed: I
         OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    stats = json.loads((tmp_path / "result.json").read_text())["value"]
+    (stats,) = json.loads((tmp_path / "result.json").read_text())["value"]["tables"]
     assert (stats["fragments_removed"], stats["fragments_added"]) == (3, 1)
 
 
