@@ -72,8 +72,8 @@ def watched(peaks: dict[str, int]) -> Iterator[None]:
         thread.join()
 
 
-def measure(folder: Path, files: int) -> tuple[dict[str, int], float]:
-    """The peaks and the seconds of a copy of so many files."""
+def prepared(folder: Path, files: int) -> tuple[Transfer, CopyPlan]:
+    """A copy of so many files, which it writes."""
     source, destination = folder / f"source-{files}", folder / f"destination-{files}"
     names = [f"data/{n % 100}/{n}.lance" for n in range(files)]
     for name in names:
@@ -92,7 +92,12 @@ def measure(folder: Path, files: int) -> tuple[dict[str, int], float]:
         meter=Meter(SILENT, "copying", 0, "bytes"),
         journal=CopyJournal(target, BACKUP, "freeze"),
     )
-    plan = CopyPlan(copy=cut, link=(), keep=(), unproven=(), remove=())
+    return transfer, CopyPlan(copy=cut, link=(), keep=(), unproven=(), remove=())
+
+
+def measure(folder: Path, files: int) -> tuple[dict[str, int], float]:
+    """The peaks and the seconds of a copy of so many files."""
+    transfer, plan = prepared(folder, files)
     peaks: dict[str, int] = {}
     started = time.perf_counter()
     with watched(peaks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,9 +67,13 @@ def _whole(least: int) -> Callable[[str], int]:
     return convert
 
 
+# As spark-submit and SparkContext take them; a wrong one would be noticed by the first heavy table only.
+_MASTERS = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
+
+
 def _master(text: str) -> str:
-    if not text.strip():
-        raise InvalidInput("'' is no Spark master, as in spark://host:7077, yarn or local[4]")
+    if _MASTERS.fullmatch(text) is None:
+        raise InvalidInput(f"{text!r} is no Spark master, as in spark://host:7077, yarn, k8s://host:443 or local[4]")
     return text
 
 

@@ -66,9 +66,7 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
     for field in fields_of(stage.request):
         if field.option.argument and call.swap(field.name) is None:
             raise UsageError(f"{stage.name} takes a graph and a {field.name}; {stage.unharmed}")
-    if call.options.get("spark") is not None and call.options.get("fence"):
-        # The driver is another process, which the fence refuses like any writer.
-        raise UsageError(f"--spark and --fence exclude each other; {stage.unharmed}")
+    _check_spark(call, stage)
     request = request_of(stage.request, call.options)
     call.writes = stage.recorded and stage.effect is not Effect.READS
     if stage.does:
@@ -82,6 +80,13 @@ def _run_unasked(call: Call, stage: AnyRun) -> int:
     if problem := stage.problem(report):
         raise OpsError(problem)
     return stage.exit_code(report)
+
+
+def _check_spark(call: Call, stage: AnyRun | AnyPlanned) -> None:
+    """Refuse what a driver cannot do. Pure."""
+    if call.options.get("spark") is not None and call.options.get("fence"):
+        # The driver is another process, which the fence refuses like any writer.
+        raise UsageError(f"--spark and --fence exclude each other; {stage.unharmed}")
 
 
 def _report(call: Call, stage: AnyRun, graph: Graph, request: Any) -> Any:
@@ -221,7 +226,11 @@ def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
     call.note(plan)
     if call.recorder is not None and stage.nothing_to_do(plan) is None:
         call.recorder.decided(stage.name, plan.digest, forced=force)
-    report = stage.apply(graph, plan, call.progress, force=force)
+    submit = _submitter(call)
+    if submit is not None:
+        report = stage.apply_on_spark(graph, plan, call.progress, submit, force=force)
+    else:
+        report = stage.apply(graph, plan, call.progress, force=force)
     outcome = stage.outcome(report)
     call.emit(report, stage.view(report))
     call.note(outcome)
@@ -253,12 +262,15 @@ def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, reques
     kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
     words = ["--plan", kept] if kept is not None else words_of(request)
     also = [f"--{name.replace('_', '-')}" for name in ("allow_young", "fence") if said.get(name)]
+    if said.get("spark") is not None and (kept is None or stage.applies_on_spark):
+        also += ["--spark", said["spark"]]
     command = shlex.join(["omnigraph-ops", stage.name, graph.uri, *words, *also, "--confirm"])
     return f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}"
 
 
 def _check_options(call: Call, stage: AnyPlanned) -> None:
     """Refuse options that mean nothing together. Pure."""
+    _check_spark(call, stage)
     said, own = call.options, given(stage.request, call.options)
     if said.get("force") and not said["confirm"]:
         raise UsageError(f"{stage.name} --force requires --confirm; nothing was read or written")

@@ -132,6 +132,7 @@ class SettingsOverrides(BaseModel):
     concurrency: PositiveInt | None = None
     small_table_bytes: Bytes | None = None
     spark_copy_threshold_bytes: Bytes | None = None
+    spark_stages: tuple[Text, ...] | None = None
     target_rows_per_fragment: PositiveInt | None = None
     commit_batch_tasks: NonNegativeInt | None = None
     tier_fan_in: PositiveInt | None = None

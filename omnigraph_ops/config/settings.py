@@ -81,6 +81,9 @@ class Settings(BaseSettings):
     spark_copy_threshold_bytes: NonNegativeInt | None = None
     """Backups that copy at least this many bytes do it on Spark: in the DAG, and in the shell with `--spark`. Not set:
     the DAG copies every backup in its task."""
+    spark_stages: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = ()
+    """Stages whose heavy part the tasks of DAGs submit to Spark, of `orphans`, `repair` (its evidence) and
+    `expire-rows`, as in `orphans,repair`; see docs/how-to/spark.md."""
     target_rows_per_fragment: _AtLeastOne = 1_048_576
     """The engine's value; any other one makes its next optimize rewrite what this one wrote."""
     commit_batch_tasks: NonNegativeInt = 0

@@ -21,7 +21,7 @@ from omnigraph_ops.storage.store import Storage
 
 _MOST_AHEAD_US = int(MOST_SECONDS_APART * 1_000_000)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_KEPT_AFTER_EXPIRY_US = 7 * 86_400 * 1_000_000
+KEPT_AFTER_EXPIRY_US = 7 * 86_400 * 1_000_000
 """A stored plan stays this long past its expiry, so that last week's decision can still be read."""
 
 
@@ -139,5 +139,5 @@ def sweep(storage: Storage, folder: str) -> None:
         kept = _EXPIRIES.read(storage, path)
         if kept is None:
             continue
-        if now_us() > kept.expires_at_us + _KEPT_AFTER_EXPIRY_US and clock_problem(storage) is None:
+        if now_us() > kept.expires_at_us + KEPT_AFTER_EXPIRY_US and clock_problem(storage) is None:
             storage.delete(path)

@@ -121,6 +121,11 @@ PLACES = (
     ),
     Place(path=rf"{REMOVALS_DIR}/{_JSON}", what="announced removal of versions", removed_by="cleanup, recover"),
     Place(path=rf"{PLANS_DIR}/{_JSON}", what="sealed plan", removed_by="the next plan, when expired"),
+    Place(
+        path=rf"{PLANS_DIR}/{_ULID}/[a-z]+-\d+-\d+\.[0-9a-f]{{32}}\.parquet",
+        what="files of a plan that Spark made",
+        removed_by="the next such plan, a week after it was made",
+    ),
     Place(path=rf"{CONSENTS_DIR}/{_JSON}", what="consent to a plan", removed_by="the next question, when expired"),
     Place(path=rf"{AUDIT_DIR}/{_JSON}", what="entry of the audit log", removed_by="a person"),
     Place(path=rf"{INGEST_DIR}/{_JSON}", what="what a run left of a table", removed_by="optimize"),
@@ -150,7 +155,7 @@ PLACES = (
 )
 
 _HALF_WRITTEN = re.compile(
-    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/rewrites/[^/]+(?:/[^/]+)?|/runs/[^/]+|/tasks/[^/]+(?:/[^/]+)?)?)"
+    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/plans/{_ULID}|/rewrites/[^/]+(?:/[^/]+)?|/runs/[^/]+|/tasks/[^/]+(?:/[^/]+)?)?)"
     r"/[^/]+(?:\.tmp|#\d+)"
 )
 

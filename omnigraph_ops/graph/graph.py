@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -14,7 +15,7 @@ from omnigraph_ops.graph.schema import Catalog, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway, lance_errors
-from omnigraph_ops.storage.inventory import Stored, walk
+from omnigraph_ops.storage.inventory import Levels, Stored, upper_levels, walk
 from omnigraph_ops.storage.location import is_table_path
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Run
@@ -131,10 +132,15 @@ class Graph:
     def decode(self, manifest: Dataset, branch: str | None, *, tables: Collection[str] | None = None) -> BranchState:
         """The state in an open graph manifest, of all tables or of some keys; raises `CorruptGraph`. Reads."""
         with lance_errors(f"read the graph manifest of {self.uri}"):
-            rows = self.context.manifest_rows.of(manifest)
+            rows = self.context.manifest_rows.of(manifest, branch)
         if tables is not None:
-            rows = self.format.about(rows, tables)
-        return self.format.decode(self.context, rows, branch, manifest.version)
+            return self.format.decode(self.context, self.format.about(rows, tables), branch, manifest.version)
+        # Of thousands of tables it takes long, and whoever works on one after the other asks for each of them.
+        known = self.context.decoded.get(branch)
+        if known is None or known[0]() is not rows or known[1].manifest_version != manifest.version:
+            known = weakref.ref(rows), self.format.decode(self.context, rows, branch, manifest.version)
+            self.context.decoded[branch] = known
+        return known[1]
 
     def published(self, table_key: str) -> TableEntry | None:
         """What main publishes right now of one table, None when it is not live. Reads."""
@@ -148,9 +154,13 @@ class Graph:
         """When the newest version of the graph was published, in seconds since the epoch. Reads."""
         return self.storage.stat(version_path(MANIFEST_DIR, self.manifest().version, None)).modified_at
 
+    def upper_levels(self) -> Levels:
+        """What is stored and may be judged, down to the folders of datasets. Reads."""
+        return upper_levels(self.storage)
+
     def stored(self) -> Iterator[Stored]:
         """Everything that is stored and may be judged. Reads."""
-        return walk(self.storage)
+        return walk(self.storage, self.upper_levels())
 
     def cloned(self, table_path: str) -> str | None:
         """Why somebody else reads files of the versions of a dataset, None when nobody does. Reads."""

@@ -32,6 +32,14 @@ def encode_ulid(millis: int, randomness: int) -> str:
     return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
 
 
+def made_at_us(ulid: str) -> int:
+    """When a ULID was made, in microseconds since the epoch, to the millisecond. Pure."""
+    millis = 0
+    for letter in ulid[:10]:
+        millis = millis * 32 + _ALPHABET.index(letter)
+    return millis * 1000
+
+
 def is_ulid(text: str) -> bool:
     """Whether `text` is a canonical ULID. Pure."""
     return _ULID.fullmatch(text) is not None

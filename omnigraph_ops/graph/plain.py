@@ -9,7 +9,7 @@ run on the database know of each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -19,13 +19,14 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput, NotAGraph, StalePlan
 from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
+from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog, Property, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, Lineage, TextWriter
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, LanceFailure, LanceGateway, base_roots
 from omnigraph_ops.models import IndexBuild
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.storage.inventory import Stored, below_folder, files_in, folders_in
+from omnigraph_ops.storage.inventory import Levels, files_in, folders_in
 from omnigraph_ops.storage.location import is_elsewhere, locate
 from omnigraph_ops.storage.store import Storage
 
@@ -126,6 +127,9 @@ class PlainFormat:
 
     def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
         _refuse()
+
+    def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
+        return ()
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         _refuse()
@@ -242,8 +246,8 @@ class PlainGraph(Graph):
         times = [f.modified_at for files in found for f in files if any_version_of(_name(f.path)) is not None]
         return max(times, default=None)
 
-    def stored(self) -> Iterator[Stored]:
-        return super().stored() if self.only is None else below_folder(self.storage, self.only)
+    def upper_levels(self) -> Levels:
+        return super().upper_levels() if self.only is None else Levels(found=(), deeper=(self.only,))
 
     def cloned(self, table_path: str) -> str | None:
         """As far as neighbours in the folder go: clones elsewhere are not known to anybody. Reads."""

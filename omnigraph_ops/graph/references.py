@@ -8,9 +8,10 @@ are found by their uuid in the branch's manifests, and detached versions make th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import IntEnum
 from urllib.parse import unquote
 
 from omnigraph_ops.errors import CorruptGraph, OpsError
@@ -68,8 +69,7 @@ class References:
 
 def read_references(graph: Graph, table_paths: Iterable[str]) -> References:
     """References of these tables and of every internal dataset; unreadable ones are skipped. Reads."""
-    internal = [p for p in INTERNAL_DATASETS if graph.storage.exists(p)]
-    paths = sorted({*table_paths, *internal})
+    paths = datasets_to_read(graph, table_paths)
     with ThreadPoolExecutor(max_workers=graph.settings.concurrency) as pool:
         outcomes = list(pool.map(lambda path: _isolated(graph, path), paths))
     read = {o.path: o for o in outcomes if isinstance(o, DatasetReferences)}
@@ -82,11 +82,25 @@ def read_references(graph: Graph, table_paths: Iterable[str]) -> References:
     )
 
 
+def datasets_to_read(graph: Graph, table_paths: Iterable[str]) -> tuple[str, ...]:
+    """These tables and every internal dataset that is there, by path. Reads."""
+    internal = [p for p in INTERNAL_DATASETS if graph.storage.exists(p)]
+    return tuple(sorted({*table_paths, *internal}))
+
+
 def _isolated(graph: Graph, path: str) -> DatasetReferences | SkippedDataset:
     try:
         return read_dataset(graph, path)
     except OpsError as error:
         return SkippedDataset(path=path, reason=str(error))
+
+
+class Reference(IntEnum):
+    """In which way versions refer to files."""
+
+    EXACT = 0
+    LOOSE = 1
+    INDEX = 2
 
 
 def read_dataset(graph: Graph, path: str) -> DatasetReferences:
@@ -95,25 +109,43 @@ def read_dataset(graph: Graph, path: str) -> DatasetReferences:
     Raises:
         OpsError: some reference cannot be read, or Lance's list is not what is stored.
     """
+    found: dict[Reference, set[str]] = {way: set() for way in Reference}
+    branches = read_branches(graph, path)
+    for way, names in stream_references(graph, path, branches):
+        found[way] |= names
+    return DatasetReferences(
+        path=path,
+        branches=branches,
+        exact=frozenset(found[Reference.EXACT]),
+        loose=frozenset(found[Reference.LOOSE]),
+        indexes=frozenset(found[Reference.INDEX]),
+    )
+
+
+def read_branches(graph: Graph, path: str) -> tuple[BranchRef, ...]:
+    """The branches of a dataset; `OpsError` where Lance lists others than are stored. Reads."""
     main = graph.lance.open(graph.context.location.uri(path))
     branches = graph.lance.branches(main)
     _check_refs(graph, path, {b.name for b in branches})
     graph.lance.tags(main)
-    exact: set[str] = set()
-    loose: set[str] = set()
+    return branches
+
+
+def stream_references(graph: Graph, path: str, branches: tuple[BranchRef, ...]) -> Iterator[tuple[Reference, set[str]]]:
+    """What any version of any chain of a dataset refers to, piece by piece; some of it more than once. Reads.
+
+    None of it counts unless all of it was read.
+
+    Raises:
+        OpsError: some reference cannot be read, or Lance's list is not what is stored.
+    """
+    tracked: set[str] = set()
     for name in (None, *(b.name for b in branches)):
-        found, elsewhere = _chain(graph, path, name)
-        exact |= found
-        loose |= elsewhere
-    tracked = {index_id(tail) for tail in _index_tails(exact | loose)}
-    inherited = _inherited_indexes(graph, path, branches, tracked)
-    return DatasetReferences(
-        path=path,
-        branches=branches,
-        exact=frozenset(exact),
-        loose=frozenset(loose),
-        indexes=frozenset(tracked | inherited),
-    )
+        for way, paths in _chain(graph, path, name):
+            tracked |= {index_id(tail) for tail in _index_tails(paths)}
+            yield way, paths
+    yield Reference.INDEX, tracked
+    yield Reference.INDEX, _inherited_indexes(graph, path, branches, tracked)
 
 
 def _check_refs(graph: Graph, path: str, listed: set[str]) -> None:
@@ -130,26 +162,24 @@ def branch_names(graph: Graph, path: str) -> frozenset[str]:
     return frozenset(unquote(n.removesuffix(".json")) for n in names if n.endswith(".json"))
 
 
-def _chain(graph: Graph, path: str, branch: str | None) -> tuple[set[str], set[str]]:
+def _chain(graph: Graph, path: str, branch: str | None) -> Iterator[tuple[Reference, set[str]]]:
     """Files that one chain refers to: below this graph's root, and below roots spelled otherwise. Reads."""
     folder = chain_folder(path, branch)
     # Before the references: a version that is committed in between is then known to them.
     stored = _manifest_names(graph, folder)
     dataset = graph.lance.open(graph.context.location.uri(path), branch=branch)
-    exact: set[str] = set()
-    loose: set[str] = set()
-    for base, paths in tracked_files(dataset).items():
+    known, own = set[str](), f"{folder}/_versions/"
+    for base, paths in tracked_files(dataset):
         below = f"{base.rstrip('/')}/"
-        if below.startswith(f"{graph.uri}/"):
-            prefix = below[len(graph.uri) + 1 :]
-            exact |= {prefix + p for p in paths}
-        else:
-            loose |= paths
-    known = {n for n in stored if f"{folder}/_versions/{n}" in exact}
+        if not below.startswith(f"{graph.uri}/"):
+            yield Reference.LOOSE, paths
+            continue
+        exact = {below[len(graph.uri) + 1 :] + p for p in paths}
+        known |= {p[len(own) :] for p in exact if p.startswith(own)} & stored
+        yield Reference.EXACT, exact
     if not known or known != stored:
         strange = min(stored - known, default="no manifest")
         raise CorruptGraph(f"{folder}/_versions has {strange}, which Lance does not list as a version")
-    return exact, loose
 
 
 def _manifest_names(graph: Graph, folder: str) -> set[str]:

@@ -7,6 +7,7 @@ pylance 8.0.1, 9.0.0, 10.0.0, 11.0.0 and 13.0.0, in builds and folds alike.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +18,7 @@ import pyarrow as pa
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, read_manifest, writer_of
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of
+from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.fragment_rows import FragmentRows
@@ -104,14 +106,14 @@ def analyser_of(details: bytes) -> Analyser:
 def certifying_engine(storage: Storage, table_path: str, version: int) -> str | None:
     """The sign that an engine wrote here that certifies its text indexes; None when there is none. Reads."""
     for path, newest in ((table_path, version), (MANIFEST_DIR, None)):
-        writer = _newest_foreign_writer(storage, path, newest)
+        _, writer = newest_foreign(storage, path, newest)
         if writer is not None and writer.startswith(_CERTIFYING_WRITER):
             return f"{path} was written by {writer}"
     return None
 
 
-def _newest_foreign_writer(storage: Storage, path: str, newest: int | None) -> str | None:
-    """Who wrote the newest version that is not ours, as `lance 9.0.0`; within a bound. Reads."""
+def newest_foreign(storage: Storage, path: str, newest: int | None = None) -> tuple[int | None, str | None]:
+    """The newest version that is not ours and who wrote it, as `lance 9.0.0`; within a bound. Reads."""
     numbers = sorted(filter(None, map(any_version_of, storage.list(f"{path}/_versions"))), reverse=True)
     for number in [n for n in numbers if newest is None or n <= newest][:_LOOK_BACK]:
         try:
@@ -119,8 +121,8 @@ def _newest_foreign_writer(storage: Storage, path: str, newest: int | None) -> s
         except CorruptGraph:
             continue
         if writer is not None and not writer.startswith(_OWN_WRITER):
-            return writer
-    return None
+            return number, writer
+    return None, None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,8 @@ class GraphContext:
     """How its store is reached, and other places that it is copied to."""
     manifest_rows: FragmentRows = field(default_factory=FragmentRows)
     """The graph manifest as this process reads it."""
+    decoded: dict[str | None, tuple[weakref.ref[pa.Table], BranchState]] = field(default_factory=dict)
+    """Each branch as it was read last, with the rows that said so."""
 
 
 class StampFormat(Protocol):
@@ -187,6 +191,9 @@ class StampFormat(Protocol):
 
     def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
         """Let these commits of a branch's lineage name these parents. Writes."""
+
+    def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
+        """Every commit that a branch knows, its own and those from before it forked; its head comes last. Reads."""
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         """Whether the rows of a graph manifest hold exactly this publish. Pure."""

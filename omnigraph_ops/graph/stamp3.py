@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from omnigraph_ops.errors import CorruptGraph, PublishConflict
 from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
+from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog, TableSpec, parse_properties, read_catalog
 from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
 from omnigraph_ops.graph.state import (
@@ -214,6 +215,22 @@ class Stamp3:
         for commit_id, parent in parents.items():
             row = f"graph_commit_id = '{commit_id}'"
             context.lance.update(commits, {"parent_commit_id": f"'{parent}'"}, where=row)
+
+    def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
+        dataset = _open_optional(context, COMMITS_DIR, branch)
+        if dataset is None:
+            return ()
+        with lance_errors("read the commit graph"):
+            rows = sorted(dataset.to_table().to_pylist(), key=_rank)
+        return tuple(
+            GraphCommit(
+                commit_id=row["graph_commit_id"],
+                branch=row["manifest_branch"],
+                manifest_version=row["manifest_version"],
+                parents=tuple(filter(None, (row["parent_commit_id"], row["merged_parent_commit_id"]))),
+            )
+            for row in rows
+        )
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         """Stamp 3 rows carry no commit id: the exact version rows decide. Pure."""

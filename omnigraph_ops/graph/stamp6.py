@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog, TableIdentity, TableSpec, parse_properties, read_catalog
 from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
 from omnigraph_ops.graph.state import (
@@ -29,8 +30,10 @@ from omnigraph_ops.graph.state import (
     newest,
     of_type,
     parse_commit_created_at,
+    parse_commit_parents,
     sorted_entries,
 )
+from omnigraph_ops.lance.gateway import lance_errors
 from omnigraph_ops.storage.store import Storage
 
 _IDENTITY = ("stable_table_id", "table_incarnation_id")
@@ -135,6 +138,20 @@ class Stamp6:
     def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
         """Nothing: there are no forks."""
 
+    def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
+        manifest = context.lance.open(context.location.uri(MANIFEST_DIR), branch=branch)
+        with lance_errors("read the commits of the graph manifest"):
+            rows = of_type(context.manifest_rows.of(manifest, branch), "graph_commit").to_pylist()
+        return tuple(
+            GraphCommit(
+                commit_id=row["object_id"],
+                branch=row["table_branch"],
+                manifest_version=row["table_version"] or 0,
+                parents=parse_commit_parents(row["metadata"]),
+            )
+            for row in sorted(rows, key=_rank)
+        )
+
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         return lineage.commit_id in rows.column("object_id").to_pylist()
 
@@ -233,8 +250,11 @@ def _lineage_head(commits: pa.Table) -> str | None:
     """The head commit: greatest (manifest version, time, id) over the commits this branch can see. Pure."""
     versions = commits.column("table_version").fill_null(0)
     latest = commits.filter(pc.equal(versions, pc.max(versions))).to_pylist()
-    ranked = [(parse_commit_created_at(r["metadata"]), r["object_id"]) for r in latest]
-    return max(ranked)[1] if ranked else None
+    return max(latest, key=_rank)["object_id"] if latest else None
+
+
+def _rank(commit: Row) -> tuple[int, int, str]:
+    return commit["table_version"] or 0, parse_commit_created_at(commit["metadata"]), commit["object_id"]
 
 
 def _version_row(update: TableUpdate) -> ManifestRow:

@@ -141,6 +141,16 @@ def parse_commit_created_at(metadata: str | None) -> int:
         return 0
 
 
+def parse_commit_parents(metadata: str | None) -> tuple[str, ...]:
+    """The parents of a `graph_commit` row, the one that was merged last; raises `CorruptGraph`. Pure."""
+    try:
+        cells = json.loads(metadata or "")
+        found = (cells.get("parent_commit_id"), cells.get("merged_parent_commit_id"))
+    except (ValueError, AttributeError, RecursionError):
+        raise CorruptGraph(f"a graph commit has unreadable metadata {metadata!r}; nothing was written") from None
+    return tuple(str(parent) for parent in found if parent)
+
+
 def _compact(data: Mapping[str, object]) -> str:
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import lance
 import numpy as np
@@ -15,47 +15,59 @@ from omnigraph_ops.lance.gateway import Dataset
 _ADDRESS = "_rowaddr"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
     """What the last read found."""
 
     schema: pa.Schema
-    by_fragment: Mapping[Hashable, pa.Table] = field(default_factory=dict)
-    rows: pa.Table | None = None
+    by_fragment: Mapping[Hashable, pa.Table]
+    rows: pa.Table
     """Those of all fragments, one after the other."""
-    manifest: bytes = b""
+    manifest: bytes
     """Of the version that was read, as it is stored."""
 
 
 class FragmentRows:
-    """Reads each fragment once. A fragment never changes: one with other rows has other files. For any thread."""
+    """Reads each fragment of a branch once. A fragment never changes: one with other rows has other files.
+
+    For any thread.
+    """
 
     def __init__(self, most_bytes: int = 64 * 1024 * 1024) -> None:
         self._most_bytes = most_bytes
-        """Larger datasets are read anew each time."""
-        self._kept = _Kept(pa.schema([]))
+        """Of all chains together; what was read longest ago is read anew."""
+        self._kept: dict[str | None, _Kept] = {}
 
-    def of(self, dataset: Dataset) -> pa.Table:
-        """The rows of the version that is open, in its order. Reads the fragments that the last call did not see."""
+    def of(self, dataset: Dataset, branch: str | None = None) -> pa.Table:
+        """The rows of the version that is open, in its order. Reads the fragments that the last call did not see.
+
+        Args:
+            branch: whose version is open.
+        """
         # Not by the number of the version: a branch may be made anew, and a graph may be restored in its place.
-        kept, manifest = self._kept, pickle.dumps(dataset)
-        if kept.rows is not None and kept.manifest == manifest:
+        kept, manifest = self._kept.get(branch), pickle.dumps(dataset)
+        if kept is not None and kept.manifest == manifest:
             return kept.rows
-        fragments = {_files(f.metadata): f for f in dataset.get_fragments()}
-        if kept.schema != dataset.schema:
-            kept = _Kept(dataset.schema)
-        if kept.rows is not None and list(kept.by_fragment) == list(fragments):
-            self._kept = replace(kept, manifest=manifest)
-            return kept.rows
-        new = {key: f for key, f in fragments.items() if key not in kept.by_fragment}
+        schema, fragments = dataset.schema, {_files(f.metadata): f for f in dataset.get_fragments()}
+        if kept is not None and kept.schema == schema and list(kept.by_fragment) == list(fragments):
+            return self._keep(branch, replace(kept, manifest=manifest))
+        known = kept.by_fragment if kept is not None and kept.schema == schema else {}
+        new = {key: f for key, f in fragments.items() if key not in known}
         read = _read(dataset, list(new.values()))
-        found = {**kept.by_fragment, **{key: read[f.fragment_id] for key, f in new.items()}}
+        found = {**known, **{key: read[f.fragment_id] for key, f in new.items()}}
         by_fragment = {key: found[key] for key in fragments}
-        rows = pa.concat_tables([kept.schema.empty_table(), *by_fragment.values()]).combine_chunks()
-        self._kept = (
-            _Kept(kept.schema, by_fragment, rows, manifest) if rows.nbytes <= self._most_bytes else _Kept(kept.schema)
-        )
-        return rows
+        rows = pa.concat_tables([schema.empty_table(), *by_fragment.values()]).combine_chunks()
+        return self._keep(branch, _Kept(schema=schema, by_fragment=by_fragment, rows=rows, manifest=manifest))
+
+    def _keep(self, branch: str | None, read: _Kept) -> pa.Table:
+        """Remember what was read last, as far as it is not too much; its rows."""
+        others = [(name, kept) for name, kept in self._kept.items() if name != branch]
+        left, kept = self._most_bytes, list[tuple[str | None, _Kept]]()
+        for name, each in [(branch, read), *reversed(others)]:
+            left -= each.rows.nbytes
+            kept += [(name, each)] if left >= 0 else []
+        self._kept = dict(reversed(kept))
+        return read.rows
 
 
 def _files(fragment: lance.FragmentMetadata) -> Hashable:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.lance.gateway import Dataset, lance_errors
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, lance_errors
 from omnigraph_ops.models.retention import EpochUnit
 
 _UNITS = {
@@ -148,6 +150,58 @@ def delete_below(dataset: Dataset, clock: Clock, cut: int) -> int:
     """
     with lance_errors(f"delete the expired rows of {dataset.uri}"):
         return int(dataset.delete(clock.below(cut), conflict_retries=0)["num_deleted_rows"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentDelete:
+    """What a delete that is not committed does to one fragment."""
+
+    fragment_id: int
+    rows: int
+    left: str | None
+    """The fragment afterwards, as Lance writes it; None: nothing is left of it."""
+    file: str | None
+    """Its new deletion file, below the dataset."""
+
+
+def fragment_ids(dataset: Dataset) -> tuple[int, ...]:
+    """The fragments of the open version. Pure."""
+    return tuple(fragment.fragment_id for fragment in dataset.get_fragments())
+
+
+def delete_in_fragment(dataset: Dataset, fragment_id: int, predicate: str) -> FragmentDelete | None:
+    """Mark the rows of a fragment as deleted, without a commit; None when there are none. Writes a deletion file."""
+    with lance_errors(f"delete expired rows in fragment {fragment_id} of {dataset.uri}"):
+        fragment = dataset.get_fragment(fragment_id)
+        if fragment is None:
+            raise DatasetMissing(f"version {dataset.version} of {dataset.uri} has no fragment {fragment_id}")
+        before, after = fragment.metadata, fragment.delete(predicate)
+        if after is None:
+            return FragmentDelete(fragment_id=fragment_id, rows=before.num_rows, left=None, file=None)
+        if after.num_rows == before.num_rows or after.deletion_file is None:
+            return None
+        return FragmentDelete(
+            fragment_id=fragment_id,
+            rows=before.num_rows - after.num_rows,
+            left=json.dumps(after.to_json()),
+            file=after.deletion_file.path(fragment_id),
+        )
+
+
+def commit_deletes(dataset: Dataset, deletes: Iterable[FragmentDelete], predicate: str) -> None:
+    """Commit deletes of the open version as one; whoever deleted, changed or moved rows of them since makes it fail.
+
+    Destroys rows.
+    """
+    updated, gone = list[lance.FragmentMetadata](), list[int]()
+    for each in deletes:
+        if each.left is None:
+            gone.append(each.fragment_id)
+        else:
+            updated.append(lance.FragmentMetadata.from_json(each.left))
+    operation = lance.LanceOperation.Delete(updated, gone, predicate)
+    with lance_errors(f"delete the expired rows of {dataset.uri}"):
+        lance.LanceDataset.commit(dataset, operation, read_version=int(dataset.version), max_retries=0)
 
 
 class _Ends:

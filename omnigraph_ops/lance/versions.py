@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,24 +11,33 @@ import pyarrow.compute as pc
 
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors
 
-Tracked = dict[str, set[str]]
-"""Root of a dataset as a manifest spells it, to paths below it."""
+_MOST_REMEMBERED = 100_000
+"""Paths, twice, that a stream of references knows to have given."""
 
 
-def tracked_files(dataset: Dataset) -> Tracked:
-    """Files that any version of the open chain (main or one branch) refers to, by the root they are under. Reads.
+def tracked_files(dataset: Dataset) -> Iterator[tuple[str, set[str]]]:
+    """Files that any version of the open chain (main or one branch) refers to, in batches. Reads.
+
+    A batch is the root that files are under, as a manifest spells it, and their paths below it. A file comes with every
+    version that refers to it: what was in one of the last batches is left out, so the memory that this needs does not
+    grow with the number of versions.
 
     Lance leaves out blob side files, index files that a branch inherits, and detached versions: the
     caller must treat these itself. A manifest that cannot be read raises.
     """
-    found: Tracked = {}
+    recent: dict[str, set[str]] = {}
+    before: dict[str, set[str]] = {}
     with lance_errors(f"read the references of {dataset.uri}"):
         for batch in dataset.tracked_files():
             bases = batch.column("base_uri").dictionary_decode()
             for base in pc.unique(bases).to_pylist():
                 paths = pc.unique(batch.column("path").filter(pc.equal(bases, base)))
-                found.setdefault(base, set()).update(paths.to_pylist())
-    return found
+                fresh = set(paths.to_pylist()) - recent.get(base, set()) - before.get(base, set())
+                if fresh:
+                    recent.setdefault(base, set()).update(fresh)
+                    yield base, fresh
+            if sum(map(len, recent.values())) > _MOST_REMEMBERED:
+                recent, before = {}, recent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,19 @@ class TableHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InternalHealth:
+    """What an internal table stores, with all its branches. Every publish adds to it."""
+
+    table_key: str
+    versions: int
+    """Of its main chain."""
+    fragments: int
+    """Of the newest version."""
+    files: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
     """Every maintained table, worst first; those that could not be looked at come before all others."""
 
@@ -98,3 +111,5 @@ class HealthReport:
     score: int | None
     """The mean over the tables by their bytes; None when none could be looked at."""
     tables: tuple[TableHealth, ...]
+    internal: tuple[InternalHealth, ...] = ()
+    """None where tables were named."""

@@ -140,6 +140,23 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BranchTable:
+    """A table that a named branch of the graph keeps on a Lance branch of its own; optimize leaves it."""
+
+    branch: str
+    table_key: str
+    """Empty where the branch cannot be read."""
+    version: int = 0
+    rows: int = 0
+    fragments: int = 0
+    """Those that the branch inherited are among them."""
+    own_files: int = 0
+    own_bytes: int = 0
+    """Below the folder of the Lance branch, all versions."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizePlan:
     """Decisions for every table of the accepted catalog, in key order."""
 
@@ -149,6 +166,8 @@ class OptimizePlan:
     tables: tuple[TablePlan, ...]
     not_after_us: int | None = None
     """The deadline of the run: no table starts after it."""
+    left: tuple[BranchTable, ...] = ()
+    """What named branches keep for themselves, which nothing optimizes; only the verb `plan` looks for it."""
 
     @property
     def deferred(self) -> tuple[TablePlan, ...]:

@@ -65,6 +65,45 @@ class OrphanGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceTotal:
+    """How much of one kind goes from one place."""
+
+    path: str
+    """A dataset, a dead branch or a folder of the graph."""
+    kind: OrphanKind
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPart:
+    """One Parquet file with files of a plan: `path`, `size`, `modified_at`, `kind`, `group`."""
+
+    name: str
+    rows: int
+    sha256: str
+    """Of the Parquet file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesInParts:
+    """The files of a plan that are in Parquet files in the graph, because they may be many.
+
+    A row with a `group` belongs to the plan only if that group goes.
+    """
+
+    folder: str
+    """Relative to the graph."""
+    parts: tuple[PlanPart, ...]
+    places: tuple[PlaceTotal, ...]
+    """What goes, largest first."""
+    sample: tuple[OrphanFile, ...]
+    """Some of the files, for a person."""
+    unknown: int
+    """Unknown files; the plan names the first of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrphansPlan:
     """What `orphans` will remove, and whether that can be undone; `digest` binds an approval to exactly this."""
 
@@ -78,6 +117,7 @@ class OrphansPlan:
     cutoff: float
     """Only files modified before this moment (seconds since the epoch) are candidates."""
     files: tuple[OrphanFile, ...]
+    """Empty when they are in parts."""
     folders: tuple[str, ...]
     """Empty folders of a local graph, children first."""
     groups: tuple[OrphanGroup, ...]
@@ -96,11 +136,26 @@ class OrphansPlan:
     """Rows of that file that are outside of the graph."""
     missing_rows: int = 0
     """Referenced files that it does not have: it is incomplete by at least so many."""
+    parts: FilesInParts | None = None
+    """Where the files are that Spark planned; None: they are in `files`."""
     digest: str = ""
 
     @property
+    def total_files(self) -> int:
+        return len(self.files) if self.parts is None else sum(p.files for p in self.parts.places)
+
+    @property
     def total_bytes(self) -> int:
-        return sum(f.size for f in self.files)
+        return sum(f.size for f in self.files) if self.parts is None else sum(p.bytes for p in self.parts.places)
+
+    @property
+    def shown_files(self) -> tuple[OrphanFile, ...]:
+        """All files, or a sample of very many."""
+        return self.files if self.parts is None else self.parts.sample
+
+    @property
+    def unknown_files(self) -> int:
+        return len(self.unknown) if self.parts is None else self.parts.unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +191,9 @@ class QuarantineRecord:
     digest: str
     created_at_us: int
     files: tuple[OrphanFile, ...]
+    parts: FilesInParts | None = None
+    """Copies of the parts of its plan, below the quarantine, and the groups that went."""
+    groups: tuple[OrphanGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitOutcome(Generic[V]):
-    """The value of a job, or one sentence and whether the same submit may succeed later."""
+    """The value of a job, or one sentence and whether the same submit may succeed later.
+
+    It is empty as long as the job runs, and stays so when its driver is lost.
+    """
 
     value: V | None = None
     """Of the type that the job returns."""

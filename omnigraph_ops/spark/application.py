@@ -19,13 +19,15 @@ from omnigraph_ops.errors import OpsError, StorageError, TransientError
 from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.spark.copy_job import COPY
 from omnigraph_ops.spark.evidence_job import EVIDENCE
+from omnigraph_ops.spark.expire_job import EXPIRE
+from omnigraph_ops.spark.orphans_job import ORPHANS
 from omnigraph_ops.spark.restore_job import RESTORE
 from omnigraph_ops.spark.rewrite_job import REWRITE
 from omnigraph_ops.spark.verify_job import VERIFY
 from omnigraph_ops.storage.location import locate, s3fs_options
 from omnigraph_ops.storage.store import Storage
 
-JOBS = (REWRITE, COPY, VERIFY, RESTORE, EVIDENCE)
+JOBS = (REWRITE, COPY, VERIFY, RESTORE, EVIDENCE, ORPHANS, EXPIRE)
 _BY_NAME = {job.name: job for job in JOBS}
 
 
@@ -35,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     job = _BY_NAME[arguments.job]
     spark = SparkSession.builder.appName(f"omnigraph {job.name} {getattr(arguments, job.subject)}").getOrCreate()
     try:
+        if arguments.result_uri is not None:
+            write_outcome(arguments.result_uri, SubmitOutcome())
         value = job.run(spark, arguments)
     except OpsError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)

@@ -7,7 +7,6 @@ comes back is one sum per partition: the driver's memory does not grow with the 
 
 from __future__ import annotations
 
-import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, RowVersions, column_hashes, row_versions
 from omnigraph_ops.lance.gateway import LanceGateway
-from omnigraph_ops.spark.job import Job
+from omnigraph_ops.spark.job import Job, reason_of_worker
 from omnigraph_ops.stages.repair.compare import Sides, read_side
 from omnigraph_ops.stages.repair.comparison import Compared
 from omnigraph_ops.stages.repair.differences import ColumnDiff, Differences, RowDiff, Rows, diff_column, diff_rows
@@ -37,7 +36,6 @@ _BATCH_ROWS = 65_536
 _BEFORE, _AFTER = 0, 1
 _FIXED = ("id", "created", "updated")
 _RESULT = StructType([StructField("found", StringType(), nullable=False)])
-_REASON = re.compile(r"^omnigraph_ops\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,7 @@ def _evidence(spark: SparkSession, arguments: Namespace) -> Compared:
     try:
         parts = [serde.from_json(Differences, row.found) for row in found.toLocalIterator()]
     except PySparkException as error:
-        raise StorageError(_said(error)) from None
+        raise StorageError(reason_of_worker(error)[1]) from None
     return Compared(differences=reduce(add, parts, nothing), bytes_read=int(counted.value))
 
 
@@ -158,12 +156,6 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray[tuple[int, ...], np.dtype
     # A hash may have the highest bit: Spark's numbers are signed, the bits are the same.
     numbers: np.ndarray[tuple[int, ...], np.dtype[np.uint64]] = table[name].to_numpy().astype(np.int64).view(np.uint64)
     return numbers
-
-
-def _said(error: PySparkException) -> str:
-    """The sentence of our own error in a worker, else the first line of Spark's. Pure."""
-    found = _REASON.findall(str(error))
-    return found[-1] if found else str(error).strip().partition("\n")[0]
 
 
 def _arguments(parser: ArgumentParser) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+_REASON = re.compile(r"^omnigraph_ops\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +39,9 @@ def shared_rate(context: SparkContext, parts: int, bytes_per_second: int | None)
         return parts, None
     tasks = min(parts, max(context.defaultParallelism, 1))
     return tasks, max(bytes_per_second // tasks, 1)
+
+
+def reason_of_worker(error: PySparkException) -> tuple[str, str]:
+    """The class and the sentence of our own error in a worker, else no class and the first line of Spark's. Pure."""
+    found = _REASON.findall(str(error))
+    return found[-1] if found else ("", str(error).strip().partition("\n")[0])

@@ -58,12 +58,12 @@ def _every(context: SparkContext, graph: Graph, keys: Sequence[str]) -> Iterable
     large = {t.table_key for t in plan.productive() if t.cost_bytes >= graph.settings.small_table_bytes}
     lots = deal([key for key in keys if key not in large], lots=_LOTS_PER_CORE * max(context.defaultParallelism, 1))
     if lots:
-        work = partial(optimize_on_worker, graph.target, graph.settings)
-        for rows in context.parallelize(lots, len(lots)).map(work).collect():
+        whole = partial(optimize_on_worker, graph.target, graph.settings)
+        for rows in context.parallelize(lots, len(lots)).map(whole).collect():
             yield from rows
-    for key in keys:
-        if key in large:
-            yield _isolated(partial(_on_executors, context), graph, key)
+    # Side by side: the tasks of one fill what those of another leave, and their indexes are built meanwhile.
+    work = partial(_isolated, partial(_on_executors, context), graph)
+    yield from in_parallel(work, [key for key in keys if key in large], workers=graph.settings.concurrency)
 
 
 def _on_executors(context: SparkContext, graph: Graph, table_key: str) -> TableStats:

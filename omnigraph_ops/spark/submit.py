@@ -28,13 +28,17 @@ _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Submitter:
-    """Submits jobs from this process to one master, one after the other: each takes what the master has."""
+    """Submits jobs from this process to one master, one after the other: each takes what the master has.
+
+    A master on which Spark did not start is not asked again: one that does not answer costs a minute each time.
+    """
 
     master: str
     progress: Progress = SILENT
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _why_dead: str | None = None
 
     def __call__(self, job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
         """Run one job; what it returned. The effect of the job.
@@ -44,12 +48,14 @@ class Submitter:
 
         Raises:
             NotInstalled: this environment has no Spark.
-            StorageError: the job failed, and the same submit may succeed later.
+            StorageError: Spark did not start, or the job failed and the same submit may succeed later.
             OpsError: the job failed.
         """
         submit = spark_submit(f"--spark {self.master}")
         with self._turn, tempfile.TemporaryDirectory(prefix="omnigraph-submit-") as folder:
             check()
+            if self._why_dead is not None:
+                raise StorageError(self._why_dead)
             result, log = Path(folder, "result.json"), Path(folder, "submit.log")
             words = [str(APPLICATION), job, "--result-uri", str(result), *arguments]
             self.progress(f"{job} on {self.master}")
@@ -57,10 +63,13 @@ class Submitter:
             outcome = _outcome(result, value)
             if outcome is not None and outcome.value is not None:
                 return outcome.value
-            said = log.read_text(errors="replace")
-        if outcome is not None and outcome.error:
+            why = reason(log.read_text(errors="replace"))
+            if outcome is None:
+                self._why_dead = f"Spark did not start on {self.master}, so nothing was done there: {why}"
+                raise StorageError(self._why_dead)
+        if outcome.error:
             raise StorageError(outcome.error) if outcome.retryable else OpsError(outcome.error)
-        raise StorageError(f"the job {job} on {self.master} ended with code {code} and no outcome: {reason(said)}")
+        raise StorageError(f"the job {job} on {self.master} ended with code {code} and no outcome: {why}")
 
 
 def spark_submit(wanted_by: str) -> str:
@@ -103,7 +112,8 @@ def reason(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # The application's own sentence is its last word; of what Spark and Java say the first is the cause.
     own = [line for line in lines if line.startswith("Error: ")]
-    causes = [line for line in lines if " ERROR " in line] or [line for line in lines if "Exception: " in line]
+    errors = [line for line in lines if " ERROR " in line and "Error initializing SparkContext" not in line]
+    causes = errors or [line for line in lines if "Exception: " in line]
     said = (own[-1:] or causes[:1] or lines[-1:] or ["it said nothing"])[0]
     return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")
 
@@ -130,7 +140,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _outcome(result: Path, value: type[T]) -> SubmitOutcome[T] | None:
-    """What the application left; None when it died before it could. Reads."""
+    """What the application left; None when Spark did not start. Reads."""
     if not result.exists():
         return None
     return serde.from_json(SubmitOutcome[value], result.read_bytes())  # type: ignore[valid-type]

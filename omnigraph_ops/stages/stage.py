@@ -176,6 +176,8 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     """Below which age `--allow-young` is needed, as in `1h`; empty: there is no such age."""
     uses_engine: ClassVar[bool] = False
     """Whether the engine's own binary does the work, which `--engine` may name."""
+    applies_on_spark: ClassVar[bool] = False
+    """Whether a job does the heavy part of its apply; of the other stages with jobs, of their plan."""
     keeps_previews: ClassVar[bool] = False
     """Whether a preview is kept in the graph, so that `--plan DIGEST` finds it."""
 
@@ -184,8 +186,8 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         """What it would do. Reads."""
 
     def plan_on_spark(self, graph: Graph, request: Q, tell: Progress, submit: Submit) -> P:
-        """The same plan, its heavy part submitted to Spark. Reads."""
-        raise NotImplementedError(f"{self.name} has no job")
+        """The same plan, its heavy part submitted to Spark where it has a job. Reads."""
+        return self.plan(graph, request, tell)
 
     def check_ready(self, graph: Graph) -> None:
         """Raise `OpsError` if no plan could be applied here, for want of something outside of the graph. Reads."""
@@ -197,6 +199,10 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
         Args:
             force: the switch is on.
         """
+
+    def apply_on_spark(self, graph: Graph, plan: P, tell: Progress, submit: Submit, *, force: bool = False) -> R:
+        """Carry out the plan, its heavy part submitted to Spark where it has a job. The effect of `apply`."""
+        return self.apply(graph, plan, tell, force=force)
 
     @abstractmethod
     def nothing_to_do(self, plan: P) -> str | None:

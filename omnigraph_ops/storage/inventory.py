@@ -11,16 +11,13 @@ import functools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.storage.store import Storage, reason_of, translated
 
 WORKERS = 16
@@ -43,29 +40,44 @@ class Stored:
     """A link, socket or device: never followed, never removed."""
 
 
-def walk(storage: Storage, *, workers: int = WORKERS) -> Iterator[Stored]:
-    """Everything below the root, one top or table folder's subfolder after the other. Reads."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """What is stored down to the folders of datasets, and the folders whose contents are not in it."""
+
+    found: tuple[Stored, ...]
+    deeper: tuple[str, ...]
+
+
+def upper_levels(storage: Storage, *, workers: int = WORKERS) -> Levels:
+    """What lies directly below the root, the table folders and the folders of datasets. Reads."""
+    found, folders = _children(storage, "")
+    for table_folder in [f for f in folders if f in _TABLE_FOLDERS]:
+        folders.remove(table_folder)
+        children, below = _children(storage, table_folder)
+        found += children
+        folders += below
+    deeper: list[str] = []
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        top, folders = _children(storage, "")
-        yield from top
-        for table_folder in [f for f in folders if f in _TABLE_FOLDERS]:
-            folders.remove(table_folder)
-            found, below = _children(storage, table_folder)
-            yield from found
-            folders += below
-        deeper: list[str] = []
-        for found, below in pool.map(functools.partial(_children, storage), folders):
-            yield from found
+        for children, below in pool.map(functools.partial(_children, storage), folders):
+            found += children
             deeper += below
-        for batch in pool.map(lambda folder: list(below_folder(storage, folder)), deeper):
+    return Levels(found=tuple(found), deeper=tuple(deeper))
+
+
+def walk(storage: Storage, levels: Levels | None = None, *, workers: int = WORKERS) -> Iterator[Stored]:
+    """Everything below the root: the upper levels, then one deeper folder after the other. Reads."""
+    levels = levels or upper_levels(storage)
+    yield from levels.found
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        for batch in pool.map(lambda folder: list(below_folder(storage, folder)), levels.deeper):
             yield from batch
 
 
 def below_folder(storage: Storage, folder: str) -> Iterator[Stored]:
     """Everything below one folder, at any depth; nothing when it is absent. Reads."""
     if not storage.is_local:
-        found, _ = _page_through(storage, folder, delimiter=False)
-        yield from found
+        for found, _ in _pages(storage, folder, delimiter=False):
+            yield from found
         return
     pending = [folder]
     while pending:
@@ -135,7 +147,12 @@ def _children(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
     """Files (and local folders as entries), and the folders to go into. Reads."""
     if storage.is_local:
         return _scan(storage, folder)
-    return _page_through(storage, folder, delimiter=True)
+    found: list[Stored] = []
+    folders: list[str] = []
+    for files, below in _pages(storage, folder, delimiter=True):
+        found += files
+        folders += below
+    return found, folders
 
 
 def _scan(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
@@ -179,21 +196,22 @@ def _local(path: str, info: os.stat_result) -> Stored:
     )
 
 
-def _page_through(storage: Storage, folder: str, *, delimiter: bool) -> tuple[list[Stored], list[str]]:
+def _pages(storage: Storage, folder: str, *, delimiter: bool) -> Iterator[tuple[list[Stored], list[str]]]:
+    """Objects and, with a delimiter, folders, one page of S3's listing after the other. Reads."""
     bucket, _, base = storage.full("").partition("/")
     start = len(base) + 1 if base else 0
     prefix = posixpath.join(base, folder, "") if base or folder else ""
     request: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix} | ({"Delimiter": "/"} if delimiter else {})
-    found: list[Stored] = []
-    folders: list[str] = []
-    with translated("list", folder or storage.root):
-        while True:
+    while True:
+        with translated("list", folder or storage.root):
             page = storage.filesystem.call_s3("list_objects_v2", **request)
-            found += [_remote(o["Key"][start:], o["Size"], o["LastModified"]) for o in page.get("Contents", ())]
-            folders += [p["Prefix"][start:].rstrip("/") for p in page.get("CommonPrefixes", ())]
-            if not page.get("IsTruncated"):
-                return found, folders
-            request["ContinuationToken"] = page["NextContinuationToken"]
+        yield (
+            [_remote(o["Key"][start:], o["Size"], o["LastModified"]) for o in page.get("Contents", ())],
+            [p["Prefix"][start:].rstrip("/") for p in page.get("CommonPrefixes", ())],
+        )
+        if not page.get("IsTruncated"):
+            return
+        request["ContinuationToken"] = page["NextContinuationToken"]
 
 
 def _remote(path: str, size: int, modified: datetime) -> Stored:
@@ -276,22 +294,3 @@ def _move(storage: Storage, source: str, target: str) -> None:
         if storage.stat(target).size != storage.stat(source).size:
             raise StorageError(f"the copy of {source} is incomplete")
         storage.delete(source)
-
-
-_BATCH = 4096
-
-
-def parquet_rows(path: str, names: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Every row as a dictionary of the columns with these names, batch by batch. Reads.
-
-    Raises:
-        InvalidInput: it is not Parquet, is damaged, or holds what Python has no value for.
-    """
-    try:
-        file = pq.ParquetFile(path)
-        columns = [name for name in file.schema_arrow.names if name.strip().lower() in names]
-        for batch in file.iter_batches(batch_size=_BATCH, columns=columns):
-            yield from batch.to_pylist()
-    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InvalidInput(f"cannot read the inventory {path}: {reason}; nothing was deleted") from None

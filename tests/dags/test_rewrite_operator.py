@@ -98,7 +98,7 @@ def test_a_table_of_a_lot_that_fails_is_named_alone(root: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("leaves", "message"),
     [
-        (None, "Cannot execute: spark-submit. Error code is: 137."),
+        (None, "Cannot execute: spark-submit. Error code is: 137"),
         (SubmitOutcome(error="the store did not answer"), "the store did not answer"),
     ],
     ids=["killed driver", "transient error"],

@@ -440,7 +440,7 @@ def graph_path(graph: Graph, entry: TableEntry) -> Path:
 
 def unreferenced_files(graph: Graph, entry: TableEntry) -> list[str]:
     """Data and index files of a table that no version refers to."""
-    used = {file for files in tracked_files(graph.open_head(entry)).values() for file in files}
+    used = {file for _, files in tracked_files(graph.open_head(entry)) for file in files}
     root = graph_path(graph, entry)
     there = [str(p.relative_to(root)) for name in ("data", "_indices") for p in (root / name).rglob("*") if p.is_file()]
     return sorted(f for f in there if f not in used)

@@ -47,8 +47,8 @@ def test_the_target_line_is_on_stderr_and_quiet_removes_it(cli: Cli, demo_graph:
 FIELDS = {
     "check": {"uri", "stamp", "status", "sidecars", "staging_files", "schema_apply_lock", "drift", "advice"},
     "recover": {"uri", "outcomes", "status"},
-    "health": {"uri", "stamp", "graph_version", "score", "tables"},
-    "plan": {"uri", "stamp", "graph_version", "tables", "not_after_us"},
+    "health": {"uri", "stamp", "graph_version", "score", "tables", "internal"},
+    "plan": {"uri", "stamp", "graph_version", "tables", "not_after_us", "left"},
     "optimize": {"uri", "tables", "bytes_rewritten", "bytes_planned", "bytes_ingested", "write_amplification"},
     "audit": {"uri", "entries"},
     "repair": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},

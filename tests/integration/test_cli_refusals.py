@@ -308,8 +308,9 @@ def test_spark_and_fence_are_refused_together(demo_graph: DemoGraph, cli: Cli) -
     assert_refused(cli("optimize --fence", graph.uri, "--spark", "local[1]"), "exclude each other", code=2)
 
 
-@pytest.mark.parametrize("verb", ["optimize", "backup", "verify", "restore"])
-def test_an_empty_master_is_refused(demo_graph: DemoGraph, cli: Cli, tmp_path: Path, verb: str) -> None:
+@pytest.mark.parametrize("verb", ["optimize", "backup", "verify", "restore", "orphans"])
+@pytest.mark.parametrize("master", ["", "here", "local[x]", "spark:host"])
+def test_what_is_no_master_is_refused(demo_graph: DemoGraph, cli: Cli, tmp_path: Path, verb: str, master: str) -> None:
     graph = demo_graph(node_types=1, loads=1, rows=5)
     places = [str(tmp_path / "place")] if verb in {"backup", "restore"} else []
-    assert_refused(cli(verb, graph.uri, *places, "--spark", ""), "is no Spark master", code=2)
+    assert_refused(cli(verb, graph.uri, *places, "--spark", master), "is no Spark master", code=2)

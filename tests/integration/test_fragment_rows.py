@@ -74,6 +74,29 @@ def test_branches_take_turns_with_main(place: str) -> None:
         assert same(rows, lance.dataset(place))
 
 
+def test_branches_are_kept_as_far_as_they_are_not_too_many_bytes(place: str) -> None:
+    dataset = lance.dataset(place)
+    dataset.create_branch("b")
+    branch = dataset.checkout_version(("b", None))
+    size = dataset.to_table().nbytes
+    for most, kept in ((2 * size, True), (2 * size - 1, False)):
+        rows = FragmentRows(most_bytes=most)
+        first = rows.of(dataset)
+        assert rows.of(branch, "b").equals(first)
+        assert (rows.of(lance.dataset(place)) is first) is kept
+
+
+def test_a_state_is_decoded_once(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, lazy_branches=1)
+    (branch,) = graph.branches()
+    before = [graph.state(), graph.state(branch)]
+    assert [graph.state(), graph.state(branch)] == before
+    assert graph.state() is before[0]
+    assert graph.state(branch) is before[1]
+    published = publish(graph, (), actor=None)
+    assert graph.state().manifest_version == published.manifest_version
+
+
 def test_a_dataset_without_rows(tmp_path: Path) -> None:
     dataset = lance.write_dataset(numbers(0, 0), str(tmp_path / "none.lance"))
     assert same(FragmentRows(), dataset)

@@ -12,7 +12,7 @@ from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
-from tests.support.shell import runner
+from tests.support.shell import Cli, runner
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 PERSON = "node:Person"
@@ -39,6 +39,19 @@ def test_a_neglected_graph_is_bad_and_maintenance_makes_it_good(demo_graph: Demo
         assert good.maintained_at_us is not None
         assert table.maintained_at_us is None
         assert good.score == round(100 - sum(p.points for p in good.parts))
+
+
+def test_the_internal_tables_have_their_figures(demo_graph: DemoGraph, stamp: int, cli: Cli) -> None:
+    graph = demo_graph(stamp=stamp, written_branches=1, loads=3, rows=5)
+    found = {t.table_key: t for t in health(graph).internal}
+    assert set(found) == {key for key, _ in graph.format.internal_tables(graph.context)}
+    stored = [f for f in (Path(graph.uri) / "__manifest").rglob("*") if f.is_file()]
+    manifest = found["__manifest"]
+    assert (manifest.files, manifest.stored_bytes) == (len(stored), sum(f.stat().st_size for f in stored))
+    assert manifest.versions == len([f for f in stored if f.parent == Path(graph.uri) / "__manifest" / "_versions"]) - 1
+    assert manifest.fragments == len(graph.manifest().get_fragments()) > 1
+    assert health(graph, tables=(PERSON,)).internal == ()
+    assert "__manifest" in cli("health", graph.uri).out
 
 
 def test_every_fact_is_what_the_table_has(demo_graph: DemoGraph) -> None:

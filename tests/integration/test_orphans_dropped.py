@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -175,11 +175,10 @@ def test_a_dataset_that_another_one_refers_to_stays(demo_graph: DemoGraph, monke
     age(graph.uri)
     (data, *_) = (p for p in below(graph, path) if "/data/" in p)
 
-    def shared(dataset: lance_files.Dataset) -> lance_files.Tracked:
-        found = lance_files.tracked_files(dataset)
+    def shared(dataset: lance_files.Dataset) -> Iterator[tuple[str, set[str]]]:
+        yield from lance_files.tracked_files(dataset)
         if dataset.uri.endswith(person):
-            found[f"{graph.uri}/{path}"] = {data.removeprefix(f"{path}/")}
-        return found
+            yield f"{graph.uri}/{path}", {data.removeprefix(f"{path}/")}
 
     monkeypatch.setattr(references, "tracked_files", shared)
     plan = plan_orphans(graph)

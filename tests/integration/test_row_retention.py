@@ -212,7 +212,7 @@ class TestPlain:
         once_before(monkeypatch, lambda: lance.dataset(path).update({"at": "now()"}, where="id = 2"))
         graph = opened(root).with_run(LeavesPauses())
         with pytest.raises(Stopped):
-            delete.expire_plain(graph, plan, plan.tables[0])
+            delete.expire_plain(graph, plan, plan.tables[0], delete.delete_here)
         assert ids(root) == [0, 1, 2, 3]
 
     def test_a_plan_of_another_place_or_an_altered_one_is_refused(self, tmp_path: Path) -> None:

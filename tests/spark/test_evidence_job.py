@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -16,16 +14,14 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import DriftEvidence, EvidenceTier
 from omnigraph_ops.spark import evidence_job
-from omnigraph_ops.spark.application import JOBS, _parser
 from omnigraph_ops.stages.repair.comparison import OnSpark
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.support.evidence import compact, remove_data
-from tests.support.spark_cluster import environment
+from tests.support.spark_session import local_spark, submit_in
 from tests.support.templates import Templates
 from tests.support.writers import Change, copies, delete_first, drift
 
@@ -37,18 +33,8 @@ SAMPLE, FULL = EvidenceTier.SAMPLE, EvidenceTier.FULL
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    before = dict(os.environ)
-    os.environ.update(environment(), JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(before)
+    with local_spark(**{"sql.shuffle.partitions": "2"}) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -57,13 +43,7 @@ def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on(spark: SparkSession, tier: EvidenceTier) -> OnSpark:
-    """A submit whose driver is this process."""
-
-    def submit(job: str, arguments: Sequence[str], value: type[Any], _check: Callable[[], None]) -> Any:
-        chosen = next(j for j in JOBS if j.name == job)
-        return serde.from_json(value, serde.dumps(chosen.run(spark, _parser().parse_args([job, *arguments]))))
-
-    return OnSpark(submit=submit, check=lambda: None, tier=tier)
+    return OnSpark(submit=submit_in(spark), check=lambda: None, tier=tier)
 
 
 def found(graph: Graph, key: str, tier: EvidenceTier, comparison: OnSpark | None = None) -> DriftEvidence:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from omnigraph_ops.demo.publisher import merge_rows
@@ -12,6 +13,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import MANIFEST_SCHEMA_3, MANIFEST_SCHEMA_6, ManifestRow, manifest_table
 from omnigraph_ops.models import OrphanKind, OrphansPlan, OrphansReport
 from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.parts import files_of
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support.writers import entry_of
 
@@ -107,3 +109,16 @@ def drop(graph: Graph, table_key: str, branch: str | None = None) -> str:
 def below(graph: Graph, folder: str) -> set[str]:
     """Every file below a folder of a local graph. Reads."""
     return {str(p.relative_to(graph.uri)) for p in Path(graph.uri, folder).rglob("*") if p.is_file()}
+
+
+OF_THE_MOMENT = ("planned_at_us", "expires_at_us", "cutoff", "digest", "files", "parts")
+
+
+def assert_same_plan(graph: Graph, there: OrphansPlan, here: OrphansPlan) -> None:
+    """A plan from Spark says what one made in process says, but for when it was made. Reads its parts."""
+    assert there.parts is not None
+    assert (there.files, there.parts.unknown) == ((), len(here.unknown))
+    assert sorted(files_of(graph.storage, there), key=lambda f: f.path) == list(here.files)
+    assert (there.total_files, there.total_bytes) == (len(here.files), here.total_bytes)
+    assert {f.path for f in there.shown_files} <= {f.path for f in here.files}
+    assert replace(there, **{name: getattr(here, name) for name in OF_THE_MOMENT}) == here

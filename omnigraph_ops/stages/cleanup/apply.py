@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.holds import GraphView, announced, look
@@ -14,6 +15,7 @@ from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.versions import existing_versions, remove_versions
 from omnigraph_ops.models import (
@@ -28,8 +30,9 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import cleaned
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.stages.cleanup.plan import files_to_go, fork_files, is_orphaned, refusal, why_kept
-from omnigraph_ops.stages.cleanup.policy import protect, removable
+from omnigraph_ops.stages.cleanup.internal import InternalTables, internal_entry
+from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, refusal, why_kept
+from omnigraph_ops.stages.cleanup.policy import files_to_go, protect, removable
 from omnigraph_ops.watch import Stopped
 
 _SHOWN = 5
@@ -163,8 +166,10 @@ def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> 
     """What was removed of a table, and what ended that half-way; raises before anything is removed. Destroys."""
     if table.refused is not None:
         raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
+    is_internal = table.table_path in INTERNAL_DATASETS
     with (
-        committer_turn(graph, f"cleanup {table.table_key}") as keeper,
+        # A fence is not lifted in the middle of work of that name.
+        committer_turn(graph, INTERNAL_COMPACTION if is_internal else f"cleanup {table.table_key}") as keeper,
         announced(graph.storage, table.table_path, branch=None, versions=table.versions),
     ):
         return _remove(graph, plan, table, keeper)
@@ -176,11 +181,12 @@ def _remove(
     refuse_pending(graph, table_key=table.table_key)
     view = look(graph)
     entry = _same_table(graph, view, table)
-    refused = refusal(graph, entry, view, ignoring=set())
+    internal = InternalTables(graph=graph, view=view) if entry.path in INTERNAL_DATASETS else None
+    refused = internal.refusal(entry) if internal else refusal(graph, entry, view, ignoring=set())
     if refused is not None:
         raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
     head = graph.open_head(entry)
-    protection = protect(graph.lance, entry, head, view)
+    protection = internal.protect(entry, head, table.versions) if internal else protect(graph.lance, entry, head, view)
     existing = {v.version for v in existing_versions(head)}
     wanted = [v for v in table.versions if v in existing]
     doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
@@ -200,21 +206,26 @@ def _remove(
         files=files,
     )
     graph.run.begins(unit)
-    done, failure = _remove_versions(graph, unit, entry, view, keeper)
+    stays = existing & protection.numbers()
+
+    def prove() -> None:
+        internal.prove(entry, stays) if internal else _prove_readable(graph, entry, view)
+        _prove_gone(graph, entry, unit.versions)
+
+    done, failure = _remove_versions(graph, unit, entry, keeper, prove)
     graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
     return replace(done, skipped_since_protected=spared), failure
 
 
 def _remove_versions(
-    graph: Graph, unit: Unit, entry: TableEntry, view: GraphView, keeper: LeaseKeeper
+    graph: Graph, unit: Unit, entry: TableEntry, keeper: LeaseKeeper, prove: Callable[[], None]
 ) -> tuple[CleanupStats, OpsError | None]:
     """Remove the versions of a unit; after a failure the graph tells which of them are gone. Destroys."""
     limit = graph.settings.max_deletes_per_second or None
     try:
         keeper.assert_held()
         removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=limit)
-        _prove_readable(graph, entry, view)
-        _prove_gone(graph, entry, unit.versions)
+        prove()
     except OpsError as error:
         try:
             return cleaned(graph, unit), error
@@ -252,7 +263,7 @@ def _refuse_more(table_key: str, files: Iterable[PlannedFile], approved: Iterabl
 
 
 def _same_table(graph: Graph, view: GraphView, table: TableCleanupPlan) -> TableEntry:
-    entry = view.main.get(table.table_key)
+    entry = view.main.get(table.table_key) or internal_entry(graph, table)
     if entry is None or entry.path != table.table_path:
         raise StalePlan(f"{table.table_key} was dropped or replaced since the plan; nothing was deleted")
     return entry

@@ -15,12 +15,12 @@ from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
-from omnigraph_ops.lance.versions import FileToGo, existing_versions, explain_removal, files_of_branch, freed_with_forks
+from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.cleanup.policy import candidates, protect, removable, spelling_problem
+from omnigraph_ops.stages.cleanup.internal import InternalTables
+from omnigraph_ops.stages.cleanup.policy import candidates, files_to_go, protect, removable, spelling_problem
 from omnigraph_ops.stages.cleanup.request import check_policy
-from omnigraph_ops.storage.location import below_graph
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:
@@ -109,7 +109,7 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     """What cleanup would remove under the policy, table by table. Reads.
 
     Tables that may not be cleaned (drift, an unreadable branch) are listed as refused; the others
-    proceed.
+    proceed. The internal tables are part of it when nobody else publishes and no tables are named.
 
     Raises:
         InvalidInput: the policy has no bound or a negative one.
@@ -124,6 +124,12 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     found = find_orphaned_forks(graph, entries, view)
     forks = tuple(f for f in found if f.error is None)
     planner = _Planner(graph=graph, view=view, policy=policy, planned_at_us=now_us(), forks=forks)
+    rows = tuple(in_parallel(planner.table, entries, workers=graph.settings.concurrency))
+    # Their removal needs a fence or an exclusive run, so only such a run plans it.
+    if graph.is_alone() and not tables:
+        going = {row.table_path: row.versions for row in rows}
+        internal = InternalTables(graph=graph, view=view, going=going)
+        rows += tuple(internal.plan(policy, planner.planned_at_us))
     return seal(
         CleanupPlan(
             uri=graph.uri,
@@ -131,7 +137,7 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
             policy=policy,
             planned_at_us=planner.planned_at_us,
             expires_at_us=expiry(planner.planned_at_us, graph.settings),
-            tables=tuple(in_parallel(planner.table, entries, workers=graph.settings.concurrency)),
+            tables=rows,
             orphaned_forks=forks,
             kept_forks=tuple(f for f in found if f.error is not None),
             digest="",
@@ -194,14 +200,6 @@ def _with_forks(entry: TableEntry, files: Sequence[PlannedFile], freed: Sequence
     known = {f.path for f in files}
     more = [PlannedFile(path=f"{entry.path}/{f.path}", size=f.size, kind=f.kind) for f in freed]
     return tuple(sorted((*files, *(f for f in more if f.path not in known)), key=lambda f: f.path))
-
-
-def files_to_go(entry: TableEntry, head: Dataset, versions: Sequence[int]) -> tuple[PlannedFile, ...]:
-    """Every file that removing these versions deletes, by path relative to the graph. Reads."""
-    return tuple(
-        PlannedFile(path=below_graph(f.path, entry.path), size=f.size, kind=f.kind)
-        for f in explain_removal(head, versions)
-    )
 
 
 def refusal(graph: Graph, entry: TableEntry, view: GraphView, *, ignoring: set[str]) -> str | None:

@@ -1,16 +1,17 @@
-"""Which versions of a table are protected, and which of the others a retention policy lets go."""
+"""Which versions of a table are protected, which of the others a retention policy lets go, and with which files."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from omnigraph_ops.coordination.holds import GraphView
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
-from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths
-from omnigraph_ops.models import ProtectedVersion, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, explain_removal
+from omnigraph_ops.models import PlannedFile, ProtectedVersion, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.storage.location import below_graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,11 @@ class Protection:
     def numbers(self) -> frozenset[int]:
         """The versions that must stay. Pure."""
         return frozenset(p.version for p in self.versions)
+
+    def with_reasons(self, reasons: Iterable[tuple[int, str]]) -> Protection:
+        """The same with more that keeps a version. Pure."""
+        ours = [(p.version, reason) for p in self.versions for reason in p.reasons]
+        return replace(self, versions=_collect([*ours, *reasons]))
 
 
 def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphView) -> Protection:
@@ -71,6 +77,14 @@ def spelling_problem(head: Dataset, forks: Iterable[str], table_uri: str) -> str
                     "another spelling would delete files that the branch still reads"
                 )
     return None
+
+
+def files_to_go(entry: TableEntry, head: Dataset, versions: Sequence[int]) -> tuple[PlannedFile, ...]:
+    """Every file that removing these versions deletes, by path relative to the graph. Reads."""
+    return tuple(
+        PlannedFile(path=below_graph(f.path, entry.path), size=f.size, kind=f.kind)
+        for f in explain_removal(head, versions)
+    )
 
 
 def _collect(reasons: Iterable[tuple[int, str]]) -> tuple[ProtectedVersion, ...]:

@@ -49,7 +49,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     tasks = TaskIds(plan="plan_cleanup", approve="approve_cleanup", apply="cleanup_table")
     dag_id = "omnigraph_cleanup"
     measure = Measure(noun="versions", default=1000)
-    fence_help = f"{WRITERS_REFUSED}."
+    fence_help = f"{WRITERS_REFUSED}, and remove old versions of the internal tables too."
     form = (
         FormField(name="keep", title="Keep newest versions", default=10),
         FormField(name="older_than", title="Remove only older than", default="7d"),

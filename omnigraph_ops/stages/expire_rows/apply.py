@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
@@ -17,7 +18,7 @@ from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport,
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.expire_rows.delete import expire_plain, expiring_table, sweep_branches
+from omnigraph_ops.stages.expire_rows.delete import Delete, delete_here, expire_plain, expiring_table, sweep_branches
 from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"
@@ -51,11 +52,16 @@ def expire_rows(
     plan: RowRetentionPlan,
     *,
     engine: EngineCli | None,
+    delete: Delete = delete_here,
     progress: Progress = SILENT,
 ) -> RowRetentionReport:
     """Delete what the plan allows, table by table; faults stay in their table's row. Destroys rows.
 
     A run that is asked to stop reports the tables that it did by then.
+
+    Args:
+        engine: deletes on a graph.
+        delete: deletes on plain Lance.
 
     Raises:
         StalePlan: the plan was altered, expired or is another graph's; nothing was deleted.
@@ -72,6 +78,12 @@ def expire_rows(
             f"omnigraph {engine.release.text} cannot write on a branch of a branch, which deleting on {plan.branch!r} "
             "needs; nothing was deleted; rows of main can expire"
         )
+
+    def expire(table: TableRowPlan) -> TableRowStats:
+        if engine is None:
+            return expire_plain(graph, plan, table, delete)
+        return expiring_table(graph, engine, plan, table, progress).expire()
+
     settings = graph.settings
     with committer_lease(
         graph.storage, purpose="expire rows", ttl_seconds=settings.lease_ttl_seconds, wait_seconds=0, place=_PLACE
@@ -82,7 +94,7 @@ def expire_rows(
         with contextlib.suppress(Stopped):
             for table in plan.tables:
                 graph.run.check()
-                stats.append(_isolated(graph, plan, table, engine, progress))
+                stats.append(_isolated(graph, plan, table, expire))
                 progress.at("deleting rows", sum(t.rows_removed for t in stats), plan.total_rows, "rows")
     return RowRetentionReport(uri=graph.uri, branch=plan.branch, digest=plan.digest, tables=tuple(stats))
 
@@ -91,8 +103,7 @@ def _isolated(
     graph: Graph,
     plan: RowRetentionPlan,
     table: TableRowPlan,
-    engine: EngineCli | None,
-    progress: Progress,
+    expire: Callable[[TableRowPlan], TableRowStats],
 ) -> TableRowStats:
     if table.refused is not None:
         return TableRowStats(table_key=table.table_key, refused=table.refused, rows_left=table.expired)
@@ -111,10 +122,7 @@ def _isolated(
     except OpsError as error:
         return TableRowStats(table_key=table.table_key, rows_left=table.expired, error=str(error))
     try:
-        if engine is None:
-            stats = expire_plain(graph, plan, table)
-        else:
-            stats = expiring_table(graph, engine, plan, table, progress).expire()
+        stats = expire(table)
     except Stopped:
         done = _done(graph, unit, table)
         stats = done if done.rows_removed else replace(done, refused=_STOPPED)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tenacity import (
     RetryCallState,
@@ -64,7 +65,27 @@ ATTEMPTS = 5
 _PAUSE_SECONDS = 0.2
 
 
-def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> TableRowStats:
+class Delete(Protocol):
+    """Deletes the rows of an open version below a cut in one commit."""
+
+    def __call__(self, dataset: Dataset, clock: Clock, cut: int, check: Callable[[], None], /) -> int:
+        """How many were deleted. Destroys rows.
+
+        Args:
+            check: raises when it has to end.
+
+        Raises:
+            CommitConflict: another writer changed some of the rows; nothing was deleted.
+        """
+
+
+def delete_here(dataset: Dataset, clock: Clock, cut: int, check: Callable[[], None]) -> int:
+    """In this process. As `Delete`."""
+    check()
+    return delete_below(dataset, clock, cut)
+
+
+def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> TableRowStats:
     """Delete the rows below the cut in one commit, counted anew before each attempt. Destroys rows.
 
     The delete sees exactly the version that was counted: rows that others append meanwhile stay, and one that
@@ -76,7 +97,7 @@ def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> T
     """
     again = again_after(CommitConflict, CommitContention, graph=graph, pause=_PAUSE_SECONDS)
     try:
-        removed = again(_delete_expired, graph, plan, table)
+        removed = again(_delete_expired, graph, plan, table, delete)
     except RetryError:
         raise PublishConflict(
             f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
@@ -94,13 +115,12 @@ def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retryin
     )
 
 
-def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan) -> int:
+def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> int:
     with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
         dataset = dataset_in(graph, graph.state_of(table.table_key), table.table_key)
         clock = clock_of(dataset, table.policy.property, table.policy.unit)
         expired = refuse_over_bounds(plan, table, dataset, clock)
-        keeper.assert_held()
-        return delete_below(dataset, clock, table.cut) if expired else 0
+        return delete(dataset, clock, table.cut, keeper.assert_held) if expired else 0
 
 
 def refuse_over_bounds(plan: RowRetentionPlan, table: TableRowPlan, dataset: Dataset, clock: Clock) -> int:

@@ -12,7 +12,7 @@ from omnigraph_ops.outcomes.of_reports import of_rows
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, TaskIds
+from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, TaskIds
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
     tasks = TaskIds(plan="plan_row_retention", approve="approve_row_retention", apply="expire_rows")
     dag_id = "omnigraph_row_retention"
     uses_engine = True
+    applies_on_spark = True
     keeps_previews = True
 
+    spark_help = "Delete in tasks on this Spark master; only of plain Lance, on a graph the engine deletes."
     about = (
         "On a graph the engine deletes: `OMNIGRAPH_OPS_ENGINE` names its binary on the workers. The bytes come back "
         "with optimize and cleanup."
@@ -61,6 +63,16 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 
         return expire_rows(graph, plan, engine=engine_of(graph, None), progress=tell)
+
+    def apply_on_spark(
+        self, graph: Graph, plan: RowRetentionPlan, tell: Progress, submit: Submit, *, force: bool = False
+    ) -> RowRetentionReport:
+        """The same; on plain Lance the job `expire` finds the rows. Destroys rows."""
+        from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
+        from omnigraph_ops.stages.expire_rows.submitted import SubmittedDelete
+
+        delete = SubmittedDelete(submit=submit, root=graph.uri, storage=graph.storage, check=graph.run.check)
+        return expire_rows(graph, plan, engine=engine_of(graph, None), delete=delete, progress=tell)
 
     def check_ready(self, graph: Graph) -> None:
         from omnigraph_ops.stages.expire_rows.apply import engine_of

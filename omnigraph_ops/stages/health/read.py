@@ -11,7 +11,7 @@ from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.tables import TableFacts, table_facts
-from omnigraph_ops.models import HealthReport, TableHealth
+from omnigraph_ops.models import HealthReport, InternalHealth, TableHealth
 from omnigraph_ops.models.history import Measured
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel
@@ -112,7 +112,26 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0) -> Heal
             return TableHealth(table_key=entry.table_key, error=str(error))
 
     rows = in_parallel(one, entries, workers=graph.settings.concurrency)
-    return report_of(graph.uri, graph.stamp, state.manifest_version, rows)
+    report = report_of(graph.uri, graph.stamp, state.manifest_version, rows)
+    return report if tables else replace(report, internal=_internal(graph))
+
+
+def _internal(graph: Graph) -> tuple[InternalHealth, ...]:
+    """One listing of each internal table. Reads."""
+    found = []
+    for key, path in graph.format.internal_tables(graph.context):
+        files = [file for file in below_folder(graph.storage, path) if not file.is_folder]
+        names = (file.path.removeprefix(f"{path}/_versions/") for file in files)
+        found.append(
+            InternalHealth(
+                table_key=key,
+                versions=sum(any_version_of(name) is not None for name in names),
+                fragments=len(graph.lance.open(graph.context.location.uri(path)).get_fragments()),
+                files=len(files),
+                stored_bytes=sum(file.size for file in files),
+            )
+        )
+    return tuple(found)
 
 
 def _look(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableHealth:

@@ -22,9 +22,17 @@ def health_view(report: HealthReport) -> View:
     section = Section(title="Tables", header=_HEADER, rows=tuple(map(_cells, report.tables)))
     rows = tuple(_vector(t.table_key, index) for t in report.tables for index in t.vectors)
     vectors = Section(title="Vector indexes", header=_VECTOR_HEADER, rows=rows)
+    stored = Section(
+        title="Internal tables",
+        header=("Table", "Versions", "Fragments", "Files", "Stored"),
+        rows=tuple(
+            (t.table_key, f"{t.versions:,}", f"{t.fragments:,}", f"{t.files:,}", human_bytes(t.stored_bytes))
+            for t in report.internal
+        ),
+    )
     return View(
         title=f"health {report.uri} — {len(report.tables)} tables, {overall} by bytes, worst first",
-        sections=filled([section, vectors]),
+        sections=filled([section, vectors, stored]),
     )
 
 

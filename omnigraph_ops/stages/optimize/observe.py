@@ -6,19 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination.pace import ceilings_of
-from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph, spec_of
+from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
 from omnigraph_ops.lance.tables import TableFacts, column_bytes, has_values, index_type_of, table_facts
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
-from omnigraph_ops.models import IndexBuild
+from omnigraph_ops.models import BranchTable, IndexBuild
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes, thresholds_of
 from omnigraph_ops.stages.optimize.units import refuse_deferral
+from omnigraph_ops.storage.inventory import below_folder
 
 
 def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFacts) -> TextState | None:
@@ -111,3 +114,35 @@ def _column_bytes(head: Dataset, missing: Sequence[IndexBuild]) -> dict[str, int
 def columns_without_values(head: Dataset, missing: Iterable[IndexBuild]) -> frozenset[str]:
     """Vector columns whose declared index is missing and cannot be trained yet. Reads."""
     return frozenset(b.column for b in missing if b.index_type == "IVF_FLAT" and not has_values(head, b.column))
+
+
+def left_on_branches(graph: Graph) -> tuple[BranchTable, ...]:
+    """What named branches keep on Lance branches of their own, by branch and key. Reads.
+
+    Optimize works on main: see ADR 22. A branch that cannot be read has a row with its error.
+    """
+    names = sorted(graph.branches()) if graph.format.publishes else []
+    found = in_parallel(lambda name: _of_branch(graph, name), names, workers=graph.settings.concurrency)
+    return tuple(row for rows in found for row in rows)
+
+
+def _of_branch(graph: Graph, name: str) -> list[BranchTable]:
+    try:
+        return [_owned(graph, name, entry) for entry in graph.state(name).entries if entry.branch == name]
+    except OpsError as error:
+        return [BranchTable(branch=name, table_key="", error=str(error))]
+
+
+def _owned(graph: Graph, name: str, entry: TableEntry) -> BranchTable:
+    dataset = graph.open_pinned(entry)
+    stored = below_folder(graph.storage, chain_folder(entry.path, entry.branch))
+    files = [file for file in stored if not file.is_folder]
+    return BranchTable(
+        branch=name,
+        table_key=entry.table_key,
+        version=entry.version,
+        rows=live_rows(dataset),
+        fragments=len(dataset.get_fragments()),
+        own_files=len(files),
+        own_bytes=sum(file.size for file in files),
+    )

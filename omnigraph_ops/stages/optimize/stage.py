@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import Settings
@@ -30,9 +31,11 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
     def run(self, graph: Graph, request: PlanRequest, tell: Progress) -> OptimizePlan:
         """Plan. Reads."""
         from omnigraph_ops.stages.optimize.budget import budget_of
+        from omnigraph_ops.stages.optimize.observe import left_on_branches
         from omnigraph_ops.stages.optimize.run import plan_optimize
 
-        return plan_optimize(graph, tables=request.tables, budget=budget_of(request))
+        plan = plan_optimize(graph, tables=request.tables, budget=budget_of(request))
+        return plan if request.tables else replace(plan, left=left_on_branches(graph))
 
     def view(self, value: OptimizePlan) -> View:
         return plan_view(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from omnigraph_ops.models import (
+    BranchTable,
     OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
@@ -28,6 +29,8 @@ _SKIP_TEXT = {
     SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
 }
 
+_MOST_LEFT = 200
+
 
 def plan_view(plan: OptimizePlan) -> View:
     """What each table needs, and why. Pure."""
@@ -35,8 +38,25 @@ def plan_view(plan: OptimizePlan) -> View:
     rows = tuple((t.table_key, t.decision.value, _planned(t), _pending(t.pending_indexes)) for t in plan.tables)
     return View(
         title=f"plan {plan.uri} — {len(plan.tables)} tables, {len(plan.productive())} to optimize{waiting}",
-        sections=filled([Section(title="Tables", header=("Table", "Decision", "What and why", "Indexes"), rows=rows)]),
+        sections=filled(
+            [
+                Section(title="Tables", header=("Table", "Decision", "What and why", "Indexes"), rows=rows),
+                Section(
+                    title="Left as they are: optimize works on main",
+                    header=("Branch", "Table", "Fragments", "Rows", "Own files", "Own size", "Problem"),
+                    rows=tuple(map(_left, plan.left)),
+                    most=_MOST_LEFT,
+                ),
+            ]
+        ),
     )
+
+
+def _left(table: BranchTable) -> tuple[str, ...]:
+    if table.error is not None:
+        return (table.branch, *[""] * 5, table.error)
+    sizes = (f"{table.fragments:,}", f"{table.rows:,}", f"{table.own_files:,}", human_bytes(table.own_bytes))
+    return (table.branch, table.table_key, *sizes, "")
 
 
 def _planned(table: TablePlan) -> str:

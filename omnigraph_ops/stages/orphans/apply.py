@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from omnigraph_ops.graph.references import branch_names
 from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.stages.orphans.parts import check_parts, files_of
 from omnigraph_ops.stages.orphans.plan import dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.stages.orphans.survey import Standing, Survey, check_age, survey
@@ -52,6 +54,8 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
         LeaseHeld: another maintenance run holds, or took over, the committer lease.
     """
     sealed.verify(plan, uri=graph.uri, consequence=_NOTHING)
+    if plan.parts is not None:
+        check_parts(graph.storage, plan.parts)
     check_age(graph, plan.older_than_secs)
     refuse_wrong_clock(graph.storage, _NOTHING)
     sweep_ended(graph)
@@ -61,7 +65,7 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
             plan=plan,
             keeper=keeper,
             look=survey(graph, cutoff=plan.cutoff),
-            quarantine_id=begin(graph, plan) if plan.quarantine and plan.files else None,
+            quarantine_id=begin(graph, plan) if plan.quarantine and plan.total_files else None,
             progress=progress,
         )
         with contextlib.suppress(Stopped):
@@ -80,8 +84,10 @@ class _Run:
     look: Survey
     quarantine_id: str | None
     progress: Progress
-    removed: list[OrphanFile] = field(default_factory=list)
+    files_removed: int = 0
     bytes_removed: int = 0
+    left: set[str] = field(default_factory=set)
+    """Folders of a local graph from which files were removed."""
     folders_removed: int = 0
     gone: int = 0
     batches: int = 0
@@ -90,8 +96,8 @@ class _Run:
 
     def files(self) -> None:
         """Everything that stands alone first, then group by group. Destroys."""
-        single, groups = self._partition()
-        for batch in self._batches(single):
+        groups: dict[str, list[OrphanFile]] = {}
+        for batch in self._batches(self._single(groups)):
             self._remove(batch)
         for path, files in groups.items():
             self._look_again(path)
@@ -105,10 +111,10 @@ class _Run:
 
     def folders(self) -> None:
         """Remove the planned empty folders and those that the removals emptied, children first. Destroys."""
-        found = {f for f in self.plan.folders if self._may_remove(f)}
-        for file in self.removed:
-            folder = file.path.rpartition("/")[0]
-            while folder and folder not in found and self._may_remove(folder):
+        found = {f for f in self.plan.folders if self.look.judge.may_remove_folder(f)}
+        for left in self.left:
+            folder = left
+            while folder and folder not in found and self.look.judge.may_remove_folder(folder):
                 found.add(folder)
                 folder = folder.rpartition("/")[0]
         if not found:
@@ -121,13 +127,17 @@ class _Run:
 
     def report(self) -> OrphansReport:
         """What came of it; an empty quarantine is taken back. Writes."""
-        if self.quarantine_id is not None and not self.removed and discard_if_empty(self.graph, self.quarantine_id):
+        if (
+            self.quarantine_id is not None
+            and not self.files_removed
+            and discard_if_empty(self.graph, self.quarantine_id)
+        ):
             self.quarantine_id = None
         return OrphansReport(
             uri=self.graph.uri,
             digest=self.plan.digest,
             quarantine_id=self.quarantine_id,
-            files_removed=len(self.removed),
+            files_removed=self.files_removed,
             bytes_removed=self.bytes_removed,
             folders_removed=self.folders_removed,
             already_gone=self.gone,
@@ -135,16 +145,14 @@ class _Run:
             failed=tuple(self.failed),
         )
 
-    def _partition(self) -> tuple[list[OrphanFile], dict[str, list[OrphanFile]]]:
-        single: list[OrphanFile] = []
-        groups: dict[str, list[OrphanFile]] = {}
-        for file in self.plan.files:
+    def _single(self, groups: dict[str, list[OrphanFile]]) -> Iterator[OrphanFile]:
+        """The files that stand alone; the others are put into their groups. Reads the parts of the plan."""
+        for file in files_of(self.graph.storage, self.plan):
             verdict = self.look.judge.verdict(file.path)
             if verdict.standing is Standing.ORPHAN and verdict.group is not None:
                 groups.setdefault(verdict.group, []).append(file)
             else:
-                single.append(file)
-        return single, groups
+                yield file
 
     def _group_reason(self, path: str, files: Sequence[OrphanFile]) -> str | None:
         """Why a dropped dataset or dead branch must stay now, None when it may go. Reads."""
@@ -172,14 +180,14 @@ class _Run:
 
     def _batches(self, files: Iterable[OrphanFile]) -> Iterator[list[OrphanFile]]:
         """Bulks of files; with a ceiling on deletes a second's worth at a time, then the rest of that second."""
-        limit, listed = self.graph.settings.max_deletes_per_second, list(files)
-        size = min(BULK, limit) if limit else BULK
-        for start in range(0, len(listed), size):
+        limit, rest = self.graph.settings.max_deletes_per_second, iter(files)
+        size, began = min(BULK, limit) if limit else BULK, 0.0
+        while batch := list(itertools.islice(rest, size)):
+            if limit and began:
+                self.graph.run.pause(max(size / limit - (time.monotonic() - began), 0))
             began = time.monotonic()
             self.graph.run.check()
-            yield listed[start : start + size]
-            if limit and start + size < len(listed):
-                self.graph.run.pause(max(size / limit - (time.monotonic() - began), 0))
+            yield batch
 
     def _remove(self, batch: Sequence[OrphanFile]) -> None:
         good = list(self._still_orphans(batch))
@@ -191,12 +199,14 @@ class _Run:
         faults = {f.path: f.reason for f in self._effect([f.path for f in good])}
         self.failed += [SparedFile(path=path, reason=reason) for path, reason in faults.items()]
         done = [f for f in good if f.path not in faults]
-        self.removed += done
+        self.files_removed += len(done)
+        if self.graph.storage.is_local:
+            self.left |= {f.path.rpartition("/")[0] for f in done}
         size = sum(f.size for f in done)
         self.bytes_removed += size
         self.graph.run.ended(unit, FilesDone(files=len(done), bytes=size))
         verb = "deleting" if self.quarantine_id is None else "moving"
-        self.progress.at(verb, len(self.removed), len(self.plan.files), "files")
+        self.progress.at(verb, self.files_removed, self.plan.total_files, "files")
 
     def _unit(self, files: Sequence[OrphanFile]) -> Unit:
         self.batches += 1
@@ -235,14 +245,6 @@ class _Run:
                 self.spared.append(SparedFile(path=file.path, reason=_CHANGED))
             else:
                 yield file
-
-    def _may_remove(self, folder: str) -> bool:
-        """Whether a folder is inside of a dataset, or is one that no branch publishes. Pure."""
-        judge = self.look.judge
-        dataset = judge.dataset_of(folder)
-        if dataset is None or judge.references.is_skipped(dataset) or not judge.may_judge(dataset):
-            return False
-        return folder != dataset or (dataset not in judge.live and "/" in dataset)
 
 
 def _is_same(planned: OrphanFile | None, now: Stored) -> bool:

@@ -17,6 +17,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import is_plain, is_ulid, new_ulid, now_us
 from omnigraph_ops.models import (
+    OrphanFile,
     OrphansPlan,
     PlannedFile,
     QuarantineList,
@@ -27,6 +28,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.stages.orphans.parts import copy_parts, files_in_parts
 from omnigraph_ops.storage.inventory import (
     BULK,
     Stored,
@@ -40,14 +42,25 @@ from omnigraph_ops.storage.inventory import (
 )
 
 _RECORD = "quarantine.json"
+_PARTS = f"{_RECORD}.parts"
 _RECORDS = Records(QuarantineRecord, unreadable=refuse)
 B = TypeVar("B")
 
 
 def begin(graph: Graph, plan: OrphansPlan) -> str:
     """Write the record of everything that the plan may move, and return the id of the quarantine. Writes."""
+    quarantine_id, parts = new_ulid(), plan.parts
+    if parts is not None:
+        # The plan is swept some day, the quarantine never.
+        parts = copy_parts(graph.storage, parts, place_of(quarantine_id, _PARTS))
     record = QuarantineRecord(
-        quarantine_id=new_ulid(), uri=graph.uri, digest=plan.digest, created_at_us=now_us(), files=plan.files
+        quarantine_id=quarantine_id,
+        uri=graph.uri,
+        digest=plan.digest,
+        created_at_us=now_us(),
+        files=plan.files,
+        parts=parts,
+        groups=plan.groups if parts is not None else (),
     )
     _RECORDS.write(graph.storage, place_of(record.quarantine_id, _RECORD), record)
     return record.quarantine_id
@@ -64,6 +77,7 @@ def discard_if_empty(graph: Graph, quarantine_id: str) -> bool:
     """Drop a quarantine that holds no file any more; whether it went. Destroys only its record."""
     if _kept(graph, quarantine_id):
         return False
+    graph.storage.delete_tree(place_of(quarantine_id, _PARTS))
     graph.storage.delete(place_of(quarantine_id, _RECORD))
     _remove_empty_folders(graph, place_of(quarantine_id, "").rstrip("/"))
     return True
@@ -100,7 +114,7 @@ def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) ->
     with committer_turn(graph, f"restore {quarantine_id}") as keeper:
         refuse_pending(graph)
         kept = _kept(graph, quarantine_id)
-        files = [f for f in record.files if f.path in kept]
+        files = [f for f in _files(graph, record) if f.path in kept] if kept else []
         _refuse_new_chains(graph, record, kept.keys())
         # Without its manifests a dataset is not there: it appears when all of it is.
         files.sort(key=lambda f: ("/_versions/" in f.path, f.path))
@@ -178,9 +192,17 @@ def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:
     record = _RECORDS.read(graph.storage, path)
     if record is None:
         raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined")
-    if not all(is_plain(f.path) for f in record.files):
-        raise InvalidInput(f"{path} names a file outside of the graph; nothing was moved")
     return record
+
+
+def _files(graph: Graph, record: QuarantineRecord) -> Iterator[OrphanFile]:
+    """What a quarantine was made for. Reads its parts."""
+    parts = record.parts
+    for file in record.files if parts is None else files_in_parts(graph.storage, parts, record.groups):
+        if not is_plain(file.path):
+            path = place_of(record.quarantine_id, _RECORD)
+            raise InvalidInput(f"{path} names a file outside of the graph; nothing was moved")
+        yield file
 
 
 def _kept(graph: Graph, quarantine_id: str) -> dict[str, Stored]:
@@ -224,7 +246,7 @@ def _refuse_new_chains(graph: Graph, record: QuarantineRecord, kept: Collection[
     Manifests that an earlier restore brought back are there already: the same bytes as their copy, or on
     local disk, where a move keeps the time, what the record says.
     """
-    recorded = {f.path: f for f in record.files if _is_manifest(f.path)}
+    recorded = {f.path: f for f in _files(graph, record) if _is_manifest(f.path)} if kept else {}
     for folder in sorted({path.rpartition("/")[0] for path in recorded if path in kept}):
         for now in files_in(graph.storage, folder):
             if not _is_manifest(now.path):

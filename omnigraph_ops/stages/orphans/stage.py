@@ -14,7 +14,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.orphans.request import SAFE_AGE_SECONDS, OrphansRequest
 from omnigraph_ops.stages.orphans.view import plan_view, question, report_view
-from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PlannedStage, TaskIds
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PlannedStage, Submit, TaskIds
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
     dag_id = "omnigraph_orphans"
     measure = Measure(noun="files", default=10_000)
     fence_help = f"{WRITERS_REFUSED}."
+    spark_help = "Read references, list and judge on this Spark master; the plan is the same."
     form = (
         FormField(name="older_than", title="Only files older than"),
         FormField(name="quarantine", default=True),
@@ -60,6 +61,21 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
             progress=tell,
         )
 
+    def plan_on_spark(self, graph: Graph, request: OrphansRequest, tell: Progress, submit: Submit) -> OrphansPlan:
+        """The same, by the job `orphans`; the files of the plan are in parts in the graph. Writes them."""
+        from omnigraph_ops.graph.layout import new_ulid
+        from omnigraph_ops.stages.orphans.parts import folder_of
+
+        if request.listing is not None:
+            request = request.model_copy(update={"listing": str(_local_file(request.listing))})
+        plan_id = new_ulid()
+        words = ("--graph", graph.target, "--plan-id", plan_id, "--request", request.said)
+        try:
+            return submit(self.name, words, OrphansPlan, graph.run.check)
+        except BaseException:
+            graph.storage.delete_tree(folder_of(plan_id))
+            raise
+
     def apply(self, graph: Graph, plan: OrphansPlan, tell: Progress, *, force: bool = False) -> OrphansReport:
         """Delete the planned files that still nothing refers to, or move them to quarantine. Destroys."""
         from omnigraph_ops.stages.orphans.apply import apply_orphans
@@ -67,7 +83,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         return apply_orphans(graph, plan, progress=tell)
 
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
-        return None if plan.files or plan.folders else "no unreferenced files that are old enough"
+        return None if plan.total_files or plan.folders else "no unreferenced files that are old enough"
 
     def too_young(self, of: OrphansRequest | OrphansPlan, *, asked: bool = False) -> str | None:
         age = of.older_than if isinstance(of, OrphansRequest) else of.older_than_secs
@@ -80,14 +96,14 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
 
     def attention(self, plan: OrphansPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         unread = [f"{skipped.path} was not searched for orphans: {skipped.reason}" for skipped in plan.skipped]
-        unknown = f"{len(plan.unknown)} unknown file(s) lie in the graph; they are never removed"
-        return [*unread, unknown] if plan.unknown else unread
+        unknown = f"{plan.unknown_files} unknown file(s) lie in the graph; they are never removed"
+        return [*unread, unknown] if plan.unknown_files else unread
 
     def size(self, plan: OrphansPlan) -> tuple[int, int]:
-        return len(plan.files), plan.total_bytes
+        return plan.total_files, plan.total_bytes
 
     def files(self, plan: OrphansPlan) -> Sequence[OrphanFile]:
-        return plan.files
+        return plan.shown_files
 
     def view(self, value: OrphansPlan | OrphansReport) -> View:
         return plan_view(value) if isinstance(value, OrphansPlan) else report_view(value)

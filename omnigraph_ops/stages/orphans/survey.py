@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -20,15 +21,17 @@ from omnigraph_ops.graph.layout import (
     LanceFile,
     Part,
     chain_folder,
+    data_file_of_blob,
     dataset_of,
+    index_id,
     is_plain,
     is_root_file,
     lance_file,
     version_of_manifest_file,
 )
-from omnigraph_ops.graph.references import References, read_references
-from omnigraph_ops.models import OrphanFile, OrphanKind, UnknownFile
-from omnigraph_ops.storage.inventory import Stored, files_in
+from omnigraph_ops.graph.references import Reference, References, read_references
+from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.storage.inventory import files_in
 
 _KINDS = {
     Part.DATA: OrphanKind.DATA,
@@ -83,9 +86,40 @@ class Judge:
         first = path.partition("/")[0]
         return first if first in self.live else dataset_of(path)
 
+    def meeting_point(self, path: str) -> str:
+        """What a stored file has in common with every reference that its verdict depends on. Pure.
+
+        So the verdict needs only the references that meet it there, of all that there are.
+        """
+        dataset = self.dataset_of(path)
+        known = self.references.datasets.get(dataset) if dataset is not None else None
+        file = lance_file(path, known.branch_names if known is not None else (), dataset)
+        if file is not None and file.part is Part.INDEX:
+            return index_id(file.tail)
+        if file is not None and file.part is Part.BLOB:
+            return data_file_of_blob(file.tail).rpartition("/")[2]
+        return path.rpartition("/")[2]
+
     def may_judge(self, dataset: str) -> bool:
         """Whether a dataset that nothing publishes counts as dropped. Pure."""
         return self.publishes or dataset in self.live
+
+    def point_of(self, way: Reference, reference: str) -> str:
+        """The meeting point of a reference. Pure."""
+        match way:
+            case Reference.EXACT:
+                return self.meeting_point(reference)
+            case Reference.LOOSE:
+                return index_id(reference) if reference.startswith("_indices/") else reference.rpartition("/")[2]
+            case Reference.INDEX:
+                return reference
+
+    def may_remove_folder(self, folder: str) -> bool:
+        """Whether an empty folder is inside of a dataset, or is one that no branch publishes. Pure."""
+        dataset = self.dataset_of(folder)
+        if dataset is None or self.references.is_skipped(dataset) or not self.may_judge(dataset):
+            return False
+        return folder != dataset or (dataset not in self.live and "/" in dataset)
 
     def verdict(self, path: str) -> Verdict:
         """What that path is. Age is not considered. Pure."""
@@ -245,7 +279,14 @@ class Survey:
     held_back: tuple[str, ...]
 
 
-def survey(graph: Graph, *, cutoff: float) -> Survey:
+class ReferenceReader(Protocol):
+    """Reads what some datasets, and the internal ones, refer to."""
+
+    def __call__(self, graph: Graph, table_paths: Iterable[str], /) -> References:
+        """As `read_references`. Reads."""
+
+
+def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_references) -> Survey:
     """Read everything that can protect a file. Reads.
 
     Raises:
@@ -265,7 +306,7 @@ def survey(graph: Graph, *, cutoff: float) -> Survey:
     # Before the references: a result that is committed in between is then known to them.
     journalled = named_files(graph.storage, live)
     judge = Judge(
-        references=read_references(graph, live),
+        references=reader(graph, live),
         live=live,
         # An ended freeze still has tags, which only its record names.
         active_holds=frozenset(h.hold_id for h in (*view.holds, *freezes(graph.storage))),
@@ -289,100 +330,3 @@ def check_age(graph: Graph, older_than_secs: int) -> None:
             "files younger than an hour may belong to a write in progress; nothing was deleted; "
             "use a greater --older-than, or keep writers away with --fence"
         )
-
-
-@dataclass(slots=True, kw_only=True)
-class Group:
-    """A dropped dataset or dead branch while it is collected."""
-
-    kind: OrphanKind
-    files: list[OrphanFile] = field(default_factory=list)
-    kept: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Sorted:
-    """What is stored, sorted by verdict and age."""
-
-    survey: Survey
-    single: list[OrphanFile] = field(default_factory=list)
-    groups: dict[str, Group] = field(default_factory=dict)
-    unknown: list[UnknownFile] = field(default_factory=list)
-    empty: dict[str, float] = field(default_factory=dict)
-    """Folders of datasets with nothing in them so far, with their time."""
-    seen_references: int = 0
-    files: int = 0
-    bytes: int = 0
-    young_files: int = 0
-    young_bytes: int = 0
-
-    def add(self, item: Stored) -> None:
-        """Judge one stored thing."""
-        if item.is_folder:
-            if self.survey.judge.dataset_of(item.path) is not None:
-                self.empty[item.path] = item.modified_at
-            return
-        self.files, self.bytes = self.files + 1, self.bytes + item.size
-        self._fill(item.path)
-        if item.is_special:
-            self.unknown.append(UnknownFile(path=item.path, size=item.size))
-            return
-        judge = self.survey.judge
-        verdict = judge.verdict(item.path)
-        if item.path in judge.references.exact:
-            self.seen_references += 1
-        if verdict.standing is Standing.UNKNOWN:
-            self.unknown.append(UnknownFile(path=item.path, size=item.size))
-        elif verdict.standing is Standing.NEEDED:
-            if verdict.group is not None:
-                self._group(verdict.group, OrphanKind.DROPPED_TABLE).kept = f"{item.path}: {verdict.reason}"
-        elif verdict.kind is not None:
-            self._orphan(item, verdict.kind, verdict.group)
-
-    def _orphan(self, item: Stored, kind: OrphanKind, group: str | None) -> None:
-        old = item.modified_at < self.survey.cutoff
-        if not old:
-            self.young_files, self.young_bytes = self.young_files + 1, self.young_bytes + item.size
-        file = OrphanFile(path=item.path, size=item.size, modified_at=item.modified_at, kind=kind)
-        if group is not None:
-            collected = self._group(group, kind)
-            collected.files.append(file)
-            if not old:
-                collected.kept = collected.kept or f"{item.path} is not old enough"
-        elif old:
-            self.single.append(file)
-
-    def _group(self, path: str, kind: OrphanKind) -> Group:
-        return self.groups.setdefault(path, Group(kind=kind))
-
-    def _fill(self, path: str) -> None:
-        """Note that the folders above a file are not empty."""
-        folder = path.rpartition("/")[0]
-        while folder:
-            self.empty.pop(folder, None)
-            folder = folder.rpartition("/")[0]
-
-    def empty_folders(self) -> tuple[str, ...]:
-        """Old folders without a file at any depth, children first."""
-        young = {f for f, modified in self.empty.items() if modified >= self.survey.cutoff}
-        above = {parent for f in young for parent in _parents(f)}
-        kept = young | above
-        good = [f for f in self.empty if f not in kept and self._may_remove(f)]
-        return tuple(sorted(good, key=lambda f: (-f.count("/"), f)))
-
-    def _may_remove(self, folder: str) -> bool:
-        judge = self.survey.judge
-        dataset = judge.dataset_of(folder)
-        if dataset is None or judge.references.is_skipped(dataset) or not judge.may_judge(dataset):
-            return False
-        if folder == dataset:
-            return dataset not in judge.live and "/" in dataset
-        return True
-
-
-def _parents(folder: str) -> list[str]:
-    found = []
-    while "/" in folder:
-        folder = folder.rpartition("/")[0]
-        found.append(folder)
-    return found

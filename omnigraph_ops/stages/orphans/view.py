@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from omnigraph_ops.graph.layout import dataset_of
 from omnigraph_ops.models import (
@@ -46,13 +47,13 @@ def plan_view(plan: OrphansPlan) -> View:
                     most=_MOST_ROWS,
                 ),
                 Section(
-                    title="Unknown, never removed",
+                    title=_unknown(plan),
                     header=("Path", "Size"),
                     rows=tuple((u.path, human_bytes(u.size)) for u in plan.unknown),
                     most=_MOST_ROWS,
                 ),
                 Section(title="Also", lines=tuple(_notes(plan))),
-                files_section((f.path, f.kind.value, human_bytes(f.size)) for f in plan.files),
+                _files(plan),
             ]
         ),
     )
@@ -63,12 +64,31 @@ def _fate(plan: OrphansPlan) -> str:
 
 
 def _total(plan: OrphansPlan) -> str:
-    files, folders = count(len(plan.files), "file"), count(len(plan.folders), "empty folder")
+    files, folders = count(plan.total_files, "file"), count(len(plan.folders), "empty folder")
     return f"{files} (about {human_bytes(plan.total_bytes)}) and {folders}"
+
+
+def _files(plan: OrphansPlan) -> Section:
+    """Every file that goes, or some of very many. Pure."""
+    section = files_section((f.path, f.kind.value, human_bytes(f.size)) for f in plan.shown_files)
+    if plan.parts is None:
+        return section
+    return replace(
+        section,
+        title=f"{len(plan.shown_files):,} of the {count(plan.total_files, 'file')} that go; all are in "
+        f"{plan.parts.folder} of the graph, as Parquet",
+    )
+
+
+def _unknown(plan: OrphansPlan) -> str:
+    shown, found = len(plan.unknown), plan.unknown_files
+    return "Unknown, never removed" + (f", the first {shown:,} of {found:,}" if shown < found else "")
 
 
 def _places(plan: OrphansPlan) -> tuple[tuple[str, ...], ...]:
     """What goes, by place and kind, largest first. Pure."""
+    if plan.parts is not None:
+        return tuple((p.path, p.kind.value, counted(p.files), human_bytes(p.bytes)) for p in plan.parts.places)
     files: Counter[tuple[str, str]] = Counter()
     sizes: Counter[tuple[str, str]] = Counter()
     going = [g.path for g in plan.groups if g.kept is None]
@@ -142,7 +162,7 @@ def _reasons(title: str, files: Sequence[SparedFile]) -> Section:
 
 def question(plan: OrphansPlan) -> Question:
     """What a person is asked about orphans. Pure."""
-    what = f"{len(plan.files):,} unreferenced files (about {human_bytes(plan.total_bytes)})"
+    what = f"{plan.total_files:,} unreferenced files (about {human_bytes(plan.total_bytes)})"
     aside = "moved to quarantine; omnigraph-ops orphans --restore brings them back"
     fate = aside if plan.quarantine else "deleted for good. They cannot be brought back"
     dropped = any(g.kept is None and g.kind is OrphanKind.DROPPED_TABLE for g in plan.groups)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +18,10 @@ from omnigraph_airflow.operators.base import failures_told
 from omnigraph_airflow.task_run import airflow_errors, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
+from omnigraph_ops.errors import OpsError, StorageError
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.spark.submit import reason
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -77,7 +81,7 @@ class SubmitJobOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            raise _failure(self._outcome(graph.storage, value), sentence(str(error))) from error
+            raise _failure(self._outcome(graph.storage, value), reason(str(error))) from error
         outcome = self._outcome(graph.storage, value)
         if outcome is None or outcome.value is None:
             raise _failure(outcome, "the application left no outcome")
@@ -93,13 +97,50 @@ class SubmitJobOperator(SparkSubmitOperator):
         return hook
 
     def _outcome(self, storage: Storage, value: type[T]) -> SubmitOutcome[T] | None:
-        """What the application left, None when it died before it could. Reads, and removes it."""
+        return outcome_at(storage, self.result, value)
+
+
+@dataclass(slots=True)
+class TaskSubmits:
+    """Submits the heavy part of a stage from the task that runs it, through `spark_default`. A `Submit`."""
+
+    graph: Graph
+    address: Address
+    _hook: SparkSubmitHook | None = None
+
+    def __call__(self, job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
+        """Submit a job, wait, and read its outcome. The effect of the job."""
+        check()
+        result = f"{RESULTS_DIR}/{new_ulid()}/{job}.json"
+        words = [job, "--result-uri", f"{self.graph.uri}/{result}", *arguments]
+        hook = self._hook = SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
+        hook._env_vars = driver_variables(self.address, hook)
         try:
-            outcome = serde.from_json(SubmitOutcome[value], storage.read(self.result))  # type: ignore[valid-type]
-        except FileNotFoundError:
-            return None
-        storage.delete(self.result)
-        return outcome
+            hook.submit(APPLICATION)
+        except AirflowException as error:
+            outcome, why = outcome_at(self.graph.storage, result, value), reason(str(error))
+        else:
+            outcome, why = outcome_at(self.graph.storage, result, value), "the application left no outcome"
+        if outcome is not None and outcome.value is not None:
+            return outcome.value
+        if outcome is not None and outcome.error and not outcome.retryable:
+            raise OpsError(outcome.error)
+        raise StorageError((outcome.error if outcome is not None else None) or why)
+
+    def kill(self) -> None:
+        """End the submit that is at work. Kills processes."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+
+def outcome_at(storage: Storage, path: str, value: type[T]) -> SubmitOutcome[T] | None:
+    """What an application left, None when it died before it could. Reads, and removes it."""
+    try:
+        outcome = serde.from_json(SubmitOutcome[value], storage.read(path))  # type: ignore[valid-type]
+    except FileNotFoundError:
+        return None
+    storage.delete(path)
+    return outcome
 
 
 def driver_variables(address: Address | None, hook: SparkSubmitHook) -> dict[str, str]:
@@ -122,9 +163,3 @@ def _failure(outcome: SubmitOutcome[T] | None, otherwise: str) -> AirflowExcepti
     message = (outcome.error if outcome is not None else None) or otherwise
     final = outcome is not None and not outcome.retryable
     return AirflowFailException(message) if final else AirflowException(message)
-
-
-def sentence(output: str) -> str:
-    """The application's own `Error:` line out of what spark-submit printed, else all of it. Pure."""
-    lines = [line.partition("Error: ")[2] for line in output.splitlines() if "Error: " in line]
-    return lines[-1] if lines else output

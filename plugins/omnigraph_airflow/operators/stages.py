@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.forms import FORCE, said
+from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import ApprovePlanOperator, approved
 from omnigraph_airflow.operators.base import (
@@ -23,14 +24,15 @@ from omnigraph_airflow.operators.base import (
     to_xcom,
 )
 from omnigraph_airflow.operators.lots import LOT_LABEL, LotOperator
+from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import audited, run_of
-from omnigraph_ops.errors import ApprovalMissing, StorageError
+from omnigraph_ops.errors import ApprovalMissing, InvalidInput, StorageError, did_you_mean
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.requests import build
-from omnigraph_ops.stages.registry import planned
-from omnigraph_ops.stages.stage import PartedStage
+from omnigraph_ops.stages.registry import PLANNED, planned
+from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 from omnigraph_ops.views import terminal
 from omnigraph_ops.views.question import body
 
@@ -45,7 +47,34 @@ PLAN = "plan"
 """XCom key of the kept plan's name, where `return_value` is the list that the next task is mapped over."""
 
 
-class PlanStageOperator(OmnigraphOperator):
+class _MaySubmit(OmnigraphOperator):
+    """Runs a stage whose heavy part the setting `spark_stages` may send to Spark."""
+
+    _submits: TaskSubmits | None = None
+
+    def submits(self, graph: Graph, stage: PlannedStage[Any, Any, Any]) -> Submit | None:
+        """What submits the heavy part of the stage; None where it is done in this task. Reads the settings.
+
+        Raises:
+            InvalidInput: the setting names what is no such stage.
+        """
+        known = sorted(stage.name for stage in PLANNED if stage.spark_help)
+        for name in graph.settings.spark_stages:
+            if name not in known:
+                raise InvalidInput(
+                    f"OMNIGRAPH_OPS_SPARK_STAGES: no job is known for {name!r}{did_you_mean(name, known)}"
+                )
+        if stage.name not in graph.settings.spark_stages:
+            return None
+        self._submits = TaskSubmits(graph, OmnigraphHook(self.graph).address())
+        return self._submits
+
+    def on_kill(self) -> None:
+        if self._submits is not None:
+            self._submits.kill()
+
+
+class PlanStageOperator(_MaySubmit):
     """Decides what a stage would do; changes nothing. Returns the kept plan's name.
 
     Of a stage that is carried out in parts it returns lots of them, and leaves the plan's name as XCom `plan`.
@@ -105,7 +134,8 @@ class PlanStageOperator(OmnigraphOperator):
         request = build(stage.request, said(stage.request, self.request))
         if why := stage.too_young(request, asked=True):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
-        return stage.plan(graph, request, Lines(self.log.info))
+        tell, submit = Lines(self.log.info), self.submits(graph, stage)
+        return stage.plan(graph, request, tell) if submit is None else stage.plan_on_spark(graph, request, tell, submit)
 
 
 class ApproveStageOperator(ApprovePlanOperator):
@@ -168,7 +198,7 @@ def apply_task(plan: PlanStageOperator) -> Any:
     return mapped.expand(lot=plan.output)
 
 
-class ApplyStageOperator(OmnigraphOperator):
+class ApplyStageOperator(_MaySubmit):
     """Checks the approval itself, carries out the plan, returns the stage's report.
 
     :param stage: name of the stage.
@@ -192,12 +222,19 @@ class ApplyStageOperator(OmnigraphOperator):
         with audited(graph, stage.name, decision) as work:
             report = self._carried_out(graph, plan)
             if report is None:
-                report = stage.apply(graph, plan, Lines(self.log.info), force=decision.force)
+                report = self._apply(graph, plan, force=decision.force)
             outcome = stage.outcome(report)
             graph.run.notes(report)
             graph.run.notes(outcome)
             work.ends(AuditEvent.APPLIED if outcome.applied else AuditEvent.FAILED, outcome.detail)
         return to_xcom(report)
+
+    def _apply(self, graph: Graph, plan: Any, *, force: bool) -> Any:
+        stage, tell = planned(self.stage), Lines(self.log.info)
+        submit = self.submits(graph, stage) if stage.applies_on_spark else None
+        if submit is None:
+            return stage.apply(graph, plan, tell, force=force)
+        return stage.apply_on_spark(graph, plan, tell, submit, force=force)
 
     def _carried_out(self, graph: Graph, plan: Any) -> Any:
         """The report of a killed attempt of this task, if that one did the whole plan; else None. Reads."""

@@ -29,6 +29,7 @@ KNOWN = {
     f"clones/{ULID}.lance/data/x.lance": (Kept.BY_HOLD, ULID),
     f"removals/{ULID}.json": (Kept.ALWAYS, ""),
     f"plans/{'0' * 64}.json": (Kept.ALWAYS, ""),
+    f"plans/{ULID}/files-000001-000000.{'0' * 32}.parquet": (Kept.ALWAYS, ""),
     f"consents/{'0' * 64}.json": (Kept.ALWAYS, ""),
     f"audit/{ULID}.json": (Kept.ALWAYS, ""),
     "ingest/node.Person.json": (Kept.ALWAYS, ""),

@@ -41,8 +41,9 @@ def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ('echo \'{"error": "the store is away"}\' > "$6"; exit 1', StorageError, "the store is away"),
         ('echo \'{"error": "no such table", "retryable": false}\' > "$6"; exit 1', OpsError, "no such table"),
-        ("echo 'x.SparkException: Could not parse Master URL'; exit 1", StorageError, "Could not parse Master URL"),
-        ("exit 0", StorageError, "no outcome"),
+        ('echo "{}" > "$6"; echo \'Exception: lost\'; exit 137', StorageError, "code 137 and no outcome: lost"),
+        ("echo 'x.SparkException: Could not parse Master URL'; exit 1", StorageError, "not start .*: Could not parse"),
+        ("exit 0", StorageError, "did not start"),
     ],
 )
 def test_a_failed_job_says_whether_to_repeat_it(
@@ -52,6 +53,29 @@ def test_a_failed_job_says_whether_to_repeat_it(
     with pytest.raises(OpsError, match=said) as caught:
         ask()
     assert type(caught.value) is kind
+
+
+def test_a_master_on_which_spark_did_not_start_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    stand_in(tmp_path, monkeypatch, f"echo >> {asked}; echo '12:00 ERROR Client: All masters are unresponsive'; exit 1")
+    submitter = Submitter(master="spark://away:7077")
+    said = []
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"not start on spark://away:7077.*: Client: All masters") as caught:
+            submitter("count", (), Tally, lambda: None)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert asked.read_text() == "\n"
+
+
+def test_a_lost_driver_does_not_end_the_submits_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    stand_in(tmp_path, monkeypatch, f'echo >> {asked}; echo "{{}}" > "$6"; exit 137')
+    submitter = Submitter(master="local[1]")
+    for _ in range(2):
+        with pytest.raises(StorageError, match="no outcome"):
+            submitter("count", (), Tally, lambda: None)
+    assert asked.read_text() == "\n\n"
 
 
 def test_a_check_that_raises_ends_the_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from omnigraph_ops.graph.references import DatasetReferences, References
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph_ops.graph.references import DatasetReferences, Reference, References
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models import OrphanKind, SkippedDataset
 from omnigraph_ops.stages.orphans.survey import Judge, Standing
@@ -179,3 +183,40 @@ def test_plain(path: str, standing: Standing) -> None:
 )
 def test_a_graph_has_no_datasets_at_its_root(path: str, standing: Standing) -> None:
     assert judge_plain(publishes=True, live=TABLE).verdict(path).standing is standing
+
+
+CHAINS = (LIVE, f"{LIVE}/tree/b", f"{LIVE}/tree/dead", f"{LIVE}/tree/_indices/{OTHER}", DROPPED, SKIPPED)
+TAILS = (
+    *(f"data/{name}.lance" for name in "pq"),
+    *(f"data/{name}/0101.blob" for name in "pq"),
+    *(f"_indices/{name}/page.lance" for name in (UUID, OTHER)),
+    f"_indices/{UUID}/data/p.lance",
+    "_deletions/0-1-2.arrow",
+    "_versions/18446744073709551614.manifest",
+    "_transactions/1-a.txn",
+)
+TAIL = st.sampled_from(TAILS)
+PATH = st.builds(lambda chain, tail: f"{chain}/{tail}", st.sampled_from(CHAINS), TAIL)
+FOUND = st.fixed_dictionaries(
+    {
+        Reference.EXACT: st.frozensets(PATH),
+        Reference.LOOSE: st.frozensets(TAIL),
+        Reference.INDEX: st.frozensets(st.sampled_from((UUID, OTHER))),
+    }
+)
+
+
+def with_references(found: dict[Reference, frozenset[str]]) -> Judge:
+    known = judge()
+    exact, loose, indexes = (found[way] for way in Reference)
+    return replace(known, references=replace(known.references, exact=exact, loose=loose, indexes=indexes))
+
+
+@given(path=PATH, found=FOUND)
+def test_a_verdict_needs_only_the_references_at_its_meeting_point(
+    path: str, found: dict[Reference, frozenset[str]]
+) -> None:
+    known = judge()
+    point = known.meeting_point(path)
+    met = {way: frozenset(r for r in found[way] if known.point_of(way, r) == point) for way in Reference}
+    assert with_references(met).verdict(path) == with_references(found).verdict(path)

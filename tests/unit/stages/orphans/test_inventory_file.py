@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.stages.orphans.plan import Inventory
+from omnigraph_ops.stages.orphans.inventory_file import Inventory
 from omnigraph_ops.storage.inventory import Stored
 
 ROOT = "s3://bucket/graphs/kb.omni"

@@ -1,0 +1,144 @@
+"""Claim: two executors of one core do the work of a job on Spark at least 1.6 times as fast as one.
+
+A standalone cluster of real processes, first with one worker, then with two. Each worker is pinned to its own core,
+because Lance takes every core that it sees. The start of the session is part of the time; both runs have equal input.
+
+    python bench/bench_spark_executors.py [--share SHARE] [JOB ...]
+
+With a share, as 0.1, the work is so much smaller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+from bench_spark_copy import prepared
+from bench_spark_evidence import made
+from bench_spark_orphans import inventory
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.models import OptimizeReport, OrphansPlan
+from omnigraph_ops.spark import submit
+from omnigraph_ops.spark.submit import Submitter
+from omnigraph_ops.stages.backup.parts import SubmittedCopy
+from omnigraph_ops.stages.orphans.request import OrphansRequest
+from omnigraph_ops.stages.repair.comparison import Compared
+from tests.support.spark_cluster import Cluster, cluster
+
+LOAD_ROWS, CATEGORIES, COLUMNS = 100_000, 200, 10
+Run = Callable[[Submitter], object]
+"""The job, once."""
+
+
+def rewrite(folder: Path, share: float) -> Run:
+    """Compaction of columns of few values, which costs the most time for its bytes."""
+    draw, names = np.random.default_rng(0), np.array([f"category number {n}" for n in range(CATEGORIES)])
+    for _ in range(max(int(1600 * share), 20)):
+        columns = {f"c{n}": names[draw.integers(0, CATEGORIES, LOAD_ROWS)] for n in range(COLUMNS)}
+        lance.write_dataset(pa.table(columns), folder / "t.lance", mode="append", enable_stable_row_ids=True)
+
+    def run(submitter: Submitter) -> None:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as other:
+            shutil.copytree(folder, other, dirs_exist_ok=True)
+            words = ("--graph", other, "--table", "table:t")
+            report = submitter("rewrite", words, OptimizeReport, lambda: None)
+        assert report.tables[0].fragments_removed, report
+
+    return run
+
+
+def copy(folder: Path, share: float) -> Run:
+    """A backup of files of 1 KiB."""
+    transfer, plan = prepared(folder, int(150_000 * share))
+
+    def run(submitter: Submitter) -> None:
+        done = SubmittedCopy(submit=submitter)(transfer, plan, lambda: None)
+        assert len(done.copied) == len(plan.copy)
+        shutil.rmtree(transfer.destination.root)
+
+    return run
+
+
+def evidence(folder: Path, share: float) -> Run:
+    """Two versions of a table in which every fragment differs."""
+    before, after = made(folder / "t.lance", int(4_000_000 * share))
+    words = ("--dataset", str(folder / "t.lance"), "--before", str(before), "--after", str(after), "--values")
+    return lambda submitter: submitter("evidence", words, Compared, lambda: None)
+
+
+def orphans(folder: Path, share: float) -> Run:
+    """A plan from an inventory."""
+    root, listing = str(folder / "g.omni"), folder / "inventory.parquet"
+    write_demo_graph(root, DemoSpec(loads=3, rows=20))
+    inventory(listing, [entry.path for entry in open_graph(root).state().entries], int(3_000_000 * share))
+    # The same application with made-up references.
+    submit.APPLICATION = Path(__file__).with_name("made_up_references.py")
+    request = OrphansRequest(listing=str(listing)).said
+    words = ("--graph", root, "--request", request)
+    return lambda submitter: submitter("orphans", (*words, "--plan-id", new_ulid()), OrphansPlan, lambda: None)
+
+
+JOBS: dict[str, Callable[[Path, float], Run]] = {
+    "rewrite": rewrite,
+    "copy": copy,
+    "evidence": evidence,
+    "orphans": orphans,
+}
+
+
+@contextlib.contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """Processes that start meanwhile stay on this core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def measure(spark: Cluster, run: Run) -> list[float]:
+    """Seconds with one worker, and with two."""
+    seconds = []
+    for name in ("worker-1", "worker-2"):
+        with pinned(len(seconds)):
+            spark.add_worker(name)
+        started = time.perf_counter()
+        run(Submitter(master=spark.master_url))
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("jobs", nargs="*", default=list(JOBS))
+    words = parser.parse_args()
+    for job in words.jobs:
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch, job)
+            folder.mkdir()
+            run = JOBS[job](folder, words.share)
+            with cluster(Path(scratch)) as spark:
+                for name in ("worker-1", "worker-2"):
+                    spark.kill(name)
+                one, two = measure(spark, run)
+        print(
+            f"{job:9} {one:6.1f} s with one executor, {two:6.1f} s with two: {one / two:.2f} times as fast", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""The sorting of what is stored by verdict and age, all at once or a batch at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from omnigraph_ops.graph.layout import dataset_of
+from omnigraph_ops.models import OrphanFile, OrphanKind, PlaceTotal, UnknownFile
+from omnigraph_ops.stages.orphans.survey import Judge, Standing
+from omnigraph_ops.storage.inventory import Stored, look_again
+from omnigraph_ops.storage.store import Storage
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """A dropped dataset or dead branch while it is collected."""
+
+    kind: OrphanKind
+    needed: str = ""
+    """The first of its files, by path, that is needed, and why."""
+    young: str = ""
+    """The first of its files, by path, that is not old enough."""
+    changed: bool = False
+    """Some of its files are not as an inventory says."""
+
+    @property
+    def kept(self) -> str | None:
+        """Why it stays, as far as its own files tell. Pure."""
+        if self.needed or self.young:
+            return self.needed or f"{self.young} is not old enough"
+        return "it changed since the inventory was taken" if self.changed else None
+
+    def joined(self, other: Group) -> Group:
+        """What two batches found about it. Pure."""
+        return Group(
+            kind=self.kind,
+            needed=_first(self.needed, other.needed),
+            young=_first(self.young, other.young),
+            changed=self.changed or other.changed,
+        )
+
+
+def _first(*texts: str) -> str:
+    return min((text for text in texts if text), default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A file that nothing refers to."""
+
+    file: OrphanFile
+    group: str | None = None
+    """The dropped dataset or dead branch that it goes with."""
+
+    @property
+    def place(self) -> str:
+        """Where a person looks for it: a dataset, a dead branch or a folder of the graph. Pure."""
+        return self.group or place_of_file(self.file.path)
+
+
+def place_of_file(path: str) -> str:
+    """The dataset of a path, or the folder of the graph that it is in. Pure."""
+    return dataset_of(path) or path.partition("/")[0]
+
+
+@dataclass(slots=True, kw_only=True)
+class Folders:
+    """The empty folders of a local graph, as far as its files are known."""
+
+    judge: Judge
+    empty: dict[str, float] = field(default_factory=dict)
+    """Folders of datasets with nothing in them so far, with their time."""
+
+    def add(self, item: Stored) -> None:
+        """Take a folder for empty, or the folders above a file not any more. A folder comes before what is in it."""
+        if not item.is_folder:
+            self.fill(item.path.rpartition("/")[0])
+        elif self.judge.dataset_of(item.path) is not None:
+            self.empty[item.path] = item.modified_at
+
+    def fill(self, folder: str) -> None:
+        """Note that a folder, and so those above it, are not empty."""
+        while folder:
+            self.empty.pop(folder, None)
+            folder = folder.rpartition("/")[0]
+
+    def old(self, cutoff: float) -> tuple[str, ...]:
+        """Old folders without a file at any depth, children first. Pure."""
+        young = {f for f, modified in self.empty.items() if modified >= cutoff}
+        kept = young | {parent for f in young for parent in _parents(f)}
+        good = [f for f in self.empty if f not in kept and self.judge.may_remove_folder(f)]
+        return tuple(sorted(good, key=lambda f: (-f.count("/"), f)))
+
+
+def _parents(folder: str) -> list[str]:
+    found = []
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        found.append(folder)
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class Sorted:
+    """Stored files, sorted by verdict and age."""
+
+    judge: Judge
+    cutoff: float
+    candidates: list[Candidate] = field(default_factory=list)
+    groups: dict[str, Group] = field(default_factory=dict)
+    unknown: list[UnknownFile] = field(default_factory=list)
+    seen_references: int = 0
+    files: int = 0
+    bytes: int = 0
+    young_files: int = 0
+    young_bytes: int = 0
+
+    def add(self, item: Stored) -> None:
+        """Judge one stored file."""
+        self.files, self.bytes = self.files + 1, self.bytes + item.size
+        if item.is_special:
+            self.unknown.append(UnknownFile(path=item.path, size=item.size))
+            return
+        verdict = self.judge.verdict(item.path)
+        if item.path in self.judge.references.exact:
+            self.seen_references += 1
+        if verdict.standing is Standing.UNKNOWN:
+            self.unknown.append(UnknownFile(path=item.path, size=item.size))
+        elif verdict.standing is Standing.NEEDED:
+            if verdict.group is not None:
+                needed = f"{item.path}: {verdict.reason}"
+                self._tell(verdict.group, Group(kind=OrphanKind.DROPPED_TABLE, needed=needed))
+        elif verdict.kind is not None:
+            self._orphan(item, verdict.kind, verdict.group)
+
+    def join(self, other: Sorted) -> None:
+        """Add what another batch had."""
+        self.candidates += other.candidates
+        for path, found in other.groups.items():
+            self._tell(path, found)
+        self.unknown += other.unknown
+        self.seen_references += other.seen_references
+        self.files += other.files
+        self.bytes += other.bytes
+        self.young_files += other.young_files
+        self.young_bytes += other.young_bytes
+
+    def verify(self, storage: Storage) -> None:
+        """Replace what an inventory says about candidates by what is stored now; drop what is gone. Reads."""
+        found = look_again(storage, [c.file.path for c in self.candidates])
+        kept = []
+        for candidate, now in zip(self.candidates, found, strict=True):
+            if isinstance(now, Stored) and not (now.is_special or now.is_folder) and now.modified_at < self.cutoff:
+                file = replace(candidate.file, size=now.size, modified_at=now.modified_at)
+                kept.append(replace(candidate, file=file))
+            elif candidate.group is not None:
+                self._tell(candidate.group, Group(kind=candidate.file.kind, changed=True))
+        self.candidates = kept
+
+    def _orphan(self, item: Stored, kind: OrphanKind, group: str | None) -> None:
+        old = item.modified_at < self.cutoff
+        if not old:
+            self.young_files, self.young_bytes = self.young_files + 1, self.young_bytes + item.size
+        if group is not None:
+            self._tell(group, Group(kind=kind, young="" if old else item.path))
+        elif not old:
+            return
+        file = OrphanFile(path=item.path, size=item.size, modified_at=item.modified_at, kind=kind)
+        self.candidates.append(Candidate(file=file, group=group))
+
+    def _tell(self, path: str, found: Group) -> None:
+        known = self.groups.get(path)
+        self.groups[path] = found if known is None else known.joined(found)
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """How many files go, and their bytes, by where they are and what they are."""
+
+    files: Counter[tuple[str, OrphanKind]] = field(default_factory=Counter)
+    bytes: Counter[tuple[str, OrphanKind]] = field(default_factory=Counter)
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Count some more."""
+        for candidate in candidates:
+            key = (candidate.place, candidate.file.kind)
+            self.files[key] += 1
+            self.bytes[key] += candidate.file.size
+
+    def join(self, places: Iterable[PlaceTotal]) -> None:
+        """Add other totals."""
+        for place in places:
+            self.files[place.path, place.kind] += place.files
+            self.bytes[place.path, place.kind] += place.bytes
+
+    def places(self, without: Collection[str] = ()) -> tuple[PlaceTotal, ...]:
+        """The totals, largest first. Pure.
+
+        Args:
+            without: places that are left out.
+        """
+        found = [
+            PlaceTotal(path=path, kind=kind, files=self.files[path, kind], bytes=self.bytes[path, kind])
+            for path, kind in self.files
+            if path not in without
+        ]
+        return tuple(sorted(found, key=lambda p: (-p.bytes, p.path, p.kind)))

@@ -1,0 +1,116 @@
+"""Tasks of DAGs submit the heavy part of the stages that a setting names: for real, on Spark in one process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.coordination import sealed
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.models import EvidenceTier, OrphansPlan, RepairPreview
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.repair.run import preview_repair
+from tests.conftest import DemoGraph
+from tests.support.events import ids, items
+from tests.support.operators import Run
+from tests.support.orphans import age, plant
+from tests.support.runs import Finished
+from tests.support.spark_cluster import environment
+from tests.support.writers import delete_first, drift
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("airflow")]
+PERSON = "node:Person"
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs that were submitted, and all stages with jobs are to be."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    real, jobs = SparkSubmitHook.submit, list[str]()
+
+    def submit(hook: Any, application: str, **kwargs: Any) -> None:
+        jobs.append(hook._application_args[0])
+        real(hook, application, **kwargs)
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
+    monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_STAGES", "repair, orphans, expire-rows")
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    return jobs
+
+
+def planned_by(graph: Graph, stage: str, request: dict[str, Any], cls: type[Any]) -> Any:
+    """The plan that the task of a DAG makes and keeps. Writes it."""
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
+    operator = PlanStageOperator(task_id="plan", stage=stage, request=request, graph=graph.uri)
+    done = Run(graph).execute(operator)
+    assert done.state == "success", done.sentence
+    return sealed.load(graph.storage, cls, done.value["digest"])
+
+
+def assert_no_results(root: str | Path) -> None:
+    assert not list(Path(root, "__maintenance").glob("results/*/*"))
+
+
+def test_evidence_is_collected_by_tasks(submitted: list[str], demo_graph: DemoGraph) -> None:
+    graph = demo_graph(node_types=2, loads=3, rows=15)
+    drift(graph, PERSON, delete_first(2))
+    here = preview_repair(graph, evidence=EvidenceTier.FULL)
+    preview = planned_by(graph, "repair", {"evidence": "full"}, RepairPreview)
+    assert submitted == ["evidence"]
+    found, wanted = ([row.evidence and replace(row.evidence, costs=()) for row in p.rows] for p in (preview, here))
+    assert found == wanted
+    assert any(found)
+    assert_no_results(graph.uri)
+
+
+def test_orphans_are_planned_by_tasks(submitted: list[str], demo_graph: DemoGraph) -> None:
+    graph = demo_graph(node_types=2, loads=3, rows=15)
+    age(graph.uri, days=30)
+    plant(graph)
+    here = plan_orphans(graph)
+    plan = planned_by(graph, "orphans", {}, OrphansPlan)
+    assert submitted == ["orphans"]
+    assert plan.parts is not None
+    assert here.files
+    assert plan.total_files == here.total_files
+    assert_no_results(graph.uri)
+
+
+def test_rows_expire_by_tasks(submitted: list[str], dags: Any, tmp_path: Path) -> None:
+    root = items(tmp_path / "data", [1, 2, 60])
+    asks = {"graph": str(root), "policies": [{"table": "table:items", "property": "at", "older_than": "30d"}]}
+    looked = Finished(dags["omnigraph_row_retention"].test(run_conf=asks))
+    assert submitted == []
+    said = {**asks, "confirm": True, "digest": looked.xcom("plan_row_retention")["digest"]}
+    done = Finished(dags["omnigraph_row_retention"].test(run_conf=said))
+    assert (done.state, submitted, ids(root)) == ("success", ["expire"], [0, 1])
+    assert_no_results(root)
+
+
+def test_a_failed_job_is_the_sentence_of_the_task(
+    submitted: list[str], demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
+    graph = demo_graph(node_types=1, loads=1, rows=5)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[none]"}')
+    done = Run(graph).execute(PlanStageOperator(task_id="plan", stage="orphans", graph=graph.uri))
+    assert (done.state, submitted) == ("retry", ["orphans"])
+    assert "local[none]" in done.sentence
+    assert not list(Path(graph.uri, "__maintenance").glob("plans/*/*"))
+    assert_no_results(graph.uri)
+
+
+def test_what_has_no_job_is_refused(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
+    monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_STAGES", "orphan")
+    graph = demo_graph(node_types=1, loads=1, rows=5)
+    done = Run(graph).execute(PlanStageOperator(task_id="plan", stage="repair", graph=graph.uri))
+    assert done.sentence == "OMNIGRAPH_OPS_SPARK_STAGES: no job is known for 'orphan'; did you mean 'orphans'?"

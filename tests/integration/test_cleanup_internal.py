@@ -1,0 +1,191 @@
+"""Old versions of the graph manifest go when nobody publishes; every commit that can be opened stays readable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, fenced
+from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
+from omnigraph_ops.coordination.lease import working_holder
+from omnigraph_ops.errors import StalePlan
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, any_version_of
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.versions import Removed, remove_versions
+from omnigraph_ops.models import CleanupPlan, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
+from omnigraph_ops.stages.cleanup.internal import NOT_ALONE
+from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.stage import Cleanup
+from omnigraph_ops.stages.optimize.run import optimize_all
+from tests.conftest import DemoGraph
+from tests.support.rows import rows_everywhere
+from tests.support.writers import copies, write
+
+SMALL = {"loads": 4, "rows": 12, "node_types": 1}
+ALONE = Settings(exclusive=True)
+KEEP_1 = RetentionPolicy(keep_versions=1)
+
+
+def row(plan: CleanupPlan, key: str = MANIFEST_DIR) -> TableCleanupPlan:
+    return next(t for t in plan.tables if t.table_key == key)
+
+
+def kept(graph: Graph, path: str = MANIFEST_DIR) -> set[int]:
+    """The stored versions of a main chain."""
+    return {v for v in map(any_version_of, graph.storage.list(f"{path}/_versions")) if v is not None}
+
+
+def states(graph: Graph) -> dict[int, object]:
+    """Every commit of main of which all tables can be opened: what it publishes."""
+    found: dict[int, object] = {}
+    for commit in graph.format.commits(graph.context, None):
+        if commit.manifest_version not in kept(graph):
+            continue
+        manifest = graph.lance.open(graph.context.location.uri(MANIFEST_DIR), version=commit.manifest_version)
+        entries = graph.decode(manifest, None).entries
+        if all(e.version in kept(graph, e.path) for e in entries):
+            found[commit.manifest_version] = entries
+    return found
+
+
+def test_a_run_beside_writers_plans_no_internal_table(demo_graph: DemoGraph) -> None:
+    plan = plan_cleanup(demo_graph(**SMALL), KEEP_1)
+    assert not [t for t in plan.tables if t.table_key.startswith("_")]
+
+
+def test_named_tables_are_all_that_a_plan_has(demo_graph: DemoGraph) -> None:
+    plan = plan_cleanup(demo_graph(settings=ALONE, **SMALL), KEEP_1, tables=("node:Person",))
+    assert [t.table_key for t in plan.tables] == ["node:Person"]
+
+
+def test_versions_that_no_reader_needs_go_with_the_old_versions_of_the_tables(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    graph = demo_graph(stamp=stamp, settings=ALONE, **SMALL)
+    optimize_all(graph)
+    rows, head, stored = rows_everywhere(graph), graph.manifest().version, kept(graph)
+    plan = plan_cleanup(graph, KEEP_1)
+    gone = set(row(plan).versions)
+    assert len(gone) > len(stored) / 2
+    report = cleanup_all(graph, plan)
+    assert not report.failed
+    assert sum(t.bytes_removed for t in report.tables) == plan.total_bytes
+    assert kept(graph) == stored - gone
+    assert head in kept(graph)
+    assert len(states(graph)) >= 1
+    assert rows_everywhere(graph) == rows
+    if stamp == 3:
+        assert len(kept(graph, COMMITS_DIR)) == 1
+    assert not row(plan_cleanup(graph, KEEP_1)).versions, "a second run has nothing left to do"
+    write(graph, "node:Person", copies("later"))
+    assert not optimize_all(graph).failed
+
+
+def test_every_commit_that_can_be_opened_stays(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, settings=ALONE, lazy_branches=1, written_branches=1, **SMALL)
+    optimize_all(graph)
+    held = [HeldVersion(table_path=e.path, version=v) for e in graph.state().entries for v in kept(graph, e.path)]
+    place_hold(graph.storage, held, kind=HoldKind.READER, reason="all of it", ttl_seconds=600)
+    before, rows = states(graph), rows_everywhere(graph)
+    plan = plan_cleanup(graph, KEEP_1)
+    assert row(plan).versions, "those that no commit names"
+    assert not set(row(plan).versions) & set(before)
+    assert not cleanup_all(graph, plan).failed
+    assert states(graph) == before
+    assert rows_everywhere(graph) == rows
+
+
+def test_the_base_of_the_next_merge_stays_whatever_its_tables_lost(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, settings=ALONE, **SMALL)
+    base = graph.format.commits(graph.context, None)[-1]
+    graph.lance.create_branch(graph.manifest(), "topic")
+    if stamp == 3:
+        graph.lance.create_branch(graph.lance.open(graph.context.location.uri(COMMITS_DIR)), "topic")
+    for _ in range(3):
+        write(graph, "node:Person", copies("later"))
+    reasons = {p.version: p.reasons for p in row(plan_cleanup(graph, KEEP_1)).protected}
+    assert f"merges of live branches start from commit {base.commit_id}" in reasons[base.manifest_version]
+
+
+def test_a_commit_that_became_readable_for_good_is_spared(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(settings=ALONE, **SMALL)
+    plan = plan_cleanup(graph, KEEP_1)
+    dead = next(v for v in row(plan).versions if v in states(graph))
+    stats = cleanup_table(graph, plan, MANIFEST_DIR)
+    assert dead in stats.skipped_since_protected, "the old versions of its tables are still there"
+    assert dead in states(graph)
+
+
+def test_nothing_goes_once_the_fence_is_down(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    with fenced(graph) as behind_fence:
+        plan = plan_cleanup(behind_fence, KEEP_1)
+    assert row(plan).versions
+    before = kept(graph)
+    with pytest.raises(StalePlan, match=NOT_ALONE):
+        cleanup_table(graph, plan, MANIFEST_DIR)
+    assert kept(graph) == before
+
+
+def test_behind_a_fence_it_is_planned_and_applied(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, written_branches=1, **SMALL)
+    rows, before = rows_everywhere(graph), kept(graph)
+    with fenced(graph) as behind_fence:
+        report = cleanup_all(behind_fence, plan_cleanup(behind_fence, KEEP_1))
+    assert not report.failed
+    assert len(kept(graph)) < len(before)
+    assert rows_everywhere(graph) == rows
+
+
+def test_tags_and_holds_keep_versions_of_the_graph_manifest(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(settings=ALONE, **SMALL)
+    tagged, held, *_ = sorted(kept(graph))
+    graph.manifest().tags.create("release", tagged)
+    version = HeldVersion(table_path=MANIFEST_DIR, version=held)
+    place_hold(graph.storage, [version], kind=HoldKind.READER, reason="a report", ttl_seconds=600)
+    assert not {tagged, held} & set(row(plan_cleanup(graph, KEEP_1)).versions)
+
+
+def test_a_cleanup_that_was_stopped_is_finished_by_the_next(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, settings=ALONE, **SMALL)
+    optimize_all(graph)
+    for key in ("node:Person", "edge:Knows"):
+        write(graph, key, copies("later"))
+    plan = row(plan_cleanup(graph, KEEP_1))
+    removed = [f.path for f in plan.files if f.kind == "data"][:2] + [f.path for f in plan.files][:2]
+    assert len(set(removed)) > 2
+    for path in set(removed):
+        graph.storage.delete(path)
+    assert not cleanup_all(graph, plan_cleanup(graph, KEEP_1)).failed
+    assert not [f.path for f in plan.files if graph.storage.exists(f.path)]
+    assert not optimize_all(graph).failed
+
+
+def test_parts_may_be_applied_alone_and_in_any_order(demo_graph: DemoGraph, stamp: int) -> None:
+    graph, stage = demo_graph(stamp=stamp, settings=ALONE, **SMALL), Cleanup()
+    rows = rows_everywhere(graph)
+    for _ in range(2):  # what the first round spared, because tables came later, goes in the second
+        plan = plan_cleanup(graph, KEEP_1)
+        for part in reversed(stage.parts(plan)):
+            assert not stage.apply_part(graph, plan, part).failed
+    assert plan_cleanup(graph, KEEP_1).is_empty
+    assert rows_everywhere(graph) == rows
+
+
+def test_the_fence_is_not_lifted_in_the_middle(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, seen = demo_graph(settings=ALONE, **SMALL), dict[str, str | None]()
+
+    def noted(dataset: Dataset, versions: Sequence[int], **limits: Any) -> Removed:
+        lease = working_holder(graph.storage)
+        seen[dataset.uri.rpartition("/")[2]] = lease.purpose if lease else None
+        return remove_versions(dataset, versions, **limits)
+
+    monkeypatch.setattr("omnigraph_ops.stages.cleanup.apply.remove_versions", noted)
+    assert not cleanup_all(graph, plan_cleanup(graph, KEEP_1)).failed
+    assert seen[MANIFEST_DIR] == INTERNAL_COMPACTION
+    assert [purpose for name, purpose in seen.items() if purpose == INTERNAL_COMPACTION and name[0] != "_"] == []

@@ -1,0 +1,119 @@
+"""The job `orphans` on a standalone cluster that loses a worker or its driver, and that does tasks twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops import serde
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.spark.submit import APPLICATION
+from omnigraph_ops.stages.orphans.parts import folder_of
+from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.storage.inventory import walk
+from tests.conftest import DemoGraph
+from tests.support.orphans import PERSON, age, assert_same_plan, plant
+from tests.support.rows import tree_of
+from tests.support.spark_cluster import Cluster, cluster
+from tests.support.writers import entry_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+SLOW = str(Path(__file__).parents[1] / "support" / "slow_orphans.py")
+_LONGEST_SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    made = demo_graph(node_types=2, loads=3, rows=20)
+    age(made.uri, days=30)
+    for _ in range(5):
+        plant(made)
+    plant(made, folder=f"{entry_of(made, PERSON).path}/tree/gone")
+    Path(made.uri, "__maintenance", "plans").mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    (tmp_path / "marks").mkdir()
+    return tmp_path / "marks"
+
+
+def submit(
+    spark: Cluster, graph: Graph, result: Path, plan_id: str, application: str = str(APPLICATION), **settings: str
+) -> subprocess.Popen[bytes]:
+    words = ("orphans", "--graph", graph.uri, "--plan-id", plan_id, "--result-uri", str(result))
+    return spark.submit(application, *words, **settings)
+
+
+def wait_for_marks(marks: Path, name: str, count: int, process: subprocess.Popen[bytes], spark: Cluster) -> None:
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    while len(list(marks.glob(name))) < count:
+        assert process.poll() is None, spark.log("driver")[-3000:]
+        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
+        time.sleep(0.05)
+
+
+def assert_planned(graph: Graph, result: Path, plan_id: str) -> None:
+    """What one process plans, and no file beside those that the plan names."""
+    plan = serde.from_json(SubmitOutcome[OrphansPlan], result.read_bytes()).value
+    assert plan is not None
+    assert plan.parts is not None
+    here = plan_orphans(graph)
+    assert here.files
+    # This one lists the parts, too.
+    mine = [s for s in walk(graph.storage) if s.path.startswith(f"{plan.parts.folder}/")]
+    listed = {
+        "listed_files": here.listed_files - len(mine),
+        "listed_bytes": here.listed_bytes - sum(s.size for s in mine),
+    }
+    assert_same_plan(graph, plan, replace(here, **listed))
+    left = {p.name for p in Path(graph.uri, folder_of(plan_id)).iterdir()}
+    assert left == {part.name for part in plan.parts.parts}
+
+
+def outside_of_plans(graph: Graph) -> dict[str, str]:
+    return {path: what for path, what in tree_of(graph.uri).items() if "__maintenance/plans" not in path}
+
+
+@pytest.mark.parametrize("moment", ["*", "judge-*"])
+def test_a_lost_worker_and_tasks_done_twice_cost_no_file_and_leave_none(
+    spark: Cluster, graph: Graph, marks: Path, tmp_path: Path, moment: str
+) -> None:
+    before, plan_id, result = outside_of_plans(graph), new_ulid(), tmp_path / "result.json"
+    process = submit(spark, graph, result, plan_id, SLOW, MARKS=str(marks))
+    wait_for_marks(marks, moment, 3 if moment == "*" else 1, process, spark)
+    spark.kill("worker-2")
+    assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    spark.add_worker("worker-2")
+    assert_planned(graph, result, plan_id)
+    assert outside_of_plans(graph) == before
+
+
+def test_a_lost_driver_changes_nothing_and_is_submitted_again(
+    spark: Cluster, graph: Graph, marks: Path, tmp_path: Path
+) -> None:
+    before, plan_id, result = outside_of_plans(graph), new_ulid(), tmp_path / "result.json"
+    process = submit(spark, graph, result, plan_id, SLOW, MARKS=str(marks))
+    wait_for_marks(marks, "judge-*", 1, process, spark)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert outside_of_plans(graph) == before
+    assert submit(spark, graph, result, plan_id).wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    assert_planned(graph, result, plan_id)
