@@ -26,6 +26,7 @@ from bench_spark_copy import prepared
 from bench_spark_evidence import made
 from bench_spark_orphans import inventory
 
+from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import new_ulid
@@ -33,6 +34,7 @@ from omnigraph_ops.models import OptimizeReport, OrphansPlan
 from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.parts import SubmittedCopy
+from omnigraph_ops.stages.expire_rows.submitted import DeletesDone
 from omnigraph_ops.stages.orphans.request import OrphansRequest
 from omnigraph_ops.stages.repair.comparison import Compared
 from tests.support.spark_cluster import Cluster, cluster
@@ -90,11 +92,24 @@ def orphans(folder: Path, share: float) -> Run:
     return lambda submitter: submitter("orphans", (*words, "--plan-id", new_ulid()), OrphansPlan, lambda: None)
 
 
+def expire(folder: Path, share: float) -> Run:
+    """A delete in files of a thousand rows: one of many rows is too fast to need a cluster."""
+    rows = int(20_000_000 * share)
+    made_at = pa.table({"at": np.random.default_rng(0).integers(0, 1_000, rows)})
+    lance.write_dataset(
+        pa.table({"at": made_at}), folder / "t.lance", max_rows_per_file=1_000, max_rows_per_group=1_000
+    )
+    words = ("--graph", str(folder), "--dataset", str(folder / "t.lance"), "--version", "1")
+    notes = ("--predicate", "`at` < 300", "--notes", f"{RESULTS_DIR}/{new_ulid()}")
+    return lambda submitter: submitter("expire", (*words, *notes), DeletesDone, lambda: None)
+
+
 JOBS: dict[str, Callable[[Path, float], Run]] = {
     "rewrite": rewrite,
     "copy": copy,
     "evidence": evidence,
     "orphans": orphans,
+    "expire": expire,
 }
 
 
