@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.layout import manifest_file_name, old_manifest_file_name, version_path
+from omnigraph_ops.graph.layout import any_version_of, manifest_file_name, old_manifest_file_name, version_path
 from omnigraph_ops.lance.commits import Manifest
 from omnigraph_ops.storage.store import Storage
 
@@ -129,6 +129,12 @@ def version_record(storage: Storage, table_path: str, version: int, branch: str 
         raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
     except _DAMAGED as error:
         raise UnreadableTransaction(f"failed to read Lance transaction for version {version}: {error}") from None
+
+
+def stored_versions(storage: Storage, folder: str) -> frozenset[int]:
+    """The versions of a chain whose manifest is there, by the names alone. Reads: one listing."""
+    names = storage.list(f"{folder}/_versions" if folder else "_versions")
+    return frozenset(v for v in map(any_version_of, names) if v is not None)
 
 
 def read_manifest(storage: Storage, table_path: str, version: int) -> Manifest:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput, NotAGraph, StalePlan
 from omnigraph_ops.graph.graph import Graph, RunContext
+from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
 from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog, Property, TableSpec
@@ -279,7 +280,7 @@ class PlainGraph(Graph):
             head = self.lance.open(self.context.location.uri(path))
         except LanceFailure:
             # Named nevertheless, so that every verb says for itself why it cannot be opened.
-            versions = _versions(self.storage, path)
+            versions = stored_versions(self.storage, path)
             if not versions:
                 return None
             self.catalog.note(spec_of_schema(key, path, None))
@@ -317,12 +318,7 @@ def open_plain(context: GraphContext, settings: Settings) -> PlainGraph | None:
 
 def is_dataset(storage: Storage, path: str) -> bool:
     """Whether a folder holds a version of a Lance dataset. Reads."""
-    return bool(_versions(storage, path))
-
-
-def _versions(storage: Storage, path: str) -> list[int]:
-    names = storage.list(f"{path}/_versions" if path else "_versions")
-    return [v for v in map(any_version_of, names) if v is not None]
+    return bool(stored_versions(storage, path))
 
 
 def _refuse_parts(storage: Storage) -> None:

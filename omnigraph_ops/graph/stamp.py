@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, read_manifest, writer_of
-from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of
+from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, read_manifest, stored_versions, writer_of
+from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
@@ -114,7 +114,7 @@ def certifying_engine(storage: Storage, table_path: str, version: int) -> str | 
 
 def newest_foreign(storage: Storage, path: str, newest: int | None = None) -> tuple[int | None, str | None]:
     """The newest version that is not ours and who wrote it, as `lance 9.0.0`; within a bound. Reads."""
-    numbers = sorted(filter(None, map(any_version_of, storage.list(f"{path}/_versions"))), reverse=True)
+    numbers = sorted(stored_versions(storage, path), reverse=True)
     for number in [n for n in numbers if newest is None or n <= newest][:_LOOK_BACK]:
         try:
             writer = writer_of(read_manifest(storage, path, number))

@@ -21,14 +21,13 @@ from omnigraph_ops.coordination.lease import is_running, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history
+from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history, stored_versions
 from omnigraph_ops.graph.layout import is_ulid, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
 from omnigraph_ops.lance.rows import clock_of, count_below
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
-from omnigraph_ops.lance.versions import existing_versions
 from omnigraph_ops.models import CleanupStats, OrphanedFork, RecoveryOutcome, RepairAction, RepairReport, TableStats
 from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord, Work
@@ -214,7 +213,7 @@ def can_tell(unit: Unit) -> bool:
 
 def cleaned(graph: Graph, unit: Unit) -> CleanupStats:
     """Which of the versions are gone, and how much of their files. Reads."""
-    there = {v.version for v in existing_versions(_open(graph, unit.table_path))}
+    there = stored_versions(graph.storage, unit.table_path)
     gone = tuple(v for v in unit.versions if v not in there)
     return CleanupStats(
         table_key=unit.table_key,

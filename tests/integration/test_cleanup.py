@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,14 @@ import lance
 import pytest
 
 from omnigraph_ops import serde
+from omnigraph_ops.coordination.lease import read_lease
 from omnigraph_ops.errors import InvalidInput, RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.versions import Removed, remove_versions
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
@@ -53,6 +60,31 @@ def test_exactly_the_planned_versions_go(demo_graph: DemoGraph, stamp: int, keep
     assert_no_leftovers(graph)
     again = cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=keep)))
     assert sum(t.old_versions_removed for t in again.tables) == 0
+
+
+@pytest.mark.parametrize(("per_second", "together", "of_each"), [(0, 6, None), (13, 6, 2), (2, 2, 1)])
+def test_tables_are_cleaned_side_by_side_in_one_turn(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, per_second: int, together: int, of_each: int | None
+) -> None:
+    monkeypatch.setenv("OMNIGRAPH_OPS_MAX_DELETES_PER_SECOND", str(per_second))
+    graph = open_graph(demo_graph(loads=4, rows=12).uri)
+    plan, before, limits = plan_cleanup(graph, KEEP_1), read_lease(graph.storage), []
+    assert len(plan.tables) == 6
+    all_here = threading.Barrier(together)
+
+    def remove(dataset: Dataset, versions: Sequence[int], *, deletes_per_second: int | None) -> Removed:
+        all_here.wait(60)
+        limits.append(deletes_per_second)
+        return remove_versions(dataset, versions, deletes_per_second=deletes_per_second)
+
+    monkeypatch.setattr(apply, "remove_versions", remove)
+    report = cleanup_all(graph, plan)
+    assert [(t.table_key, t.versions, t.error) for t in report.tables] == [
+        (t.table_key, t.versions, None) for t in plan.tables
+    ]
+    after = read_lease(graph.storage)
+    assert after is not None and after.number - (before.number if before else 0) == 6 // together
+    assert limits == [of_each] * 6
 
 
 def test_both_bounds_must_agree(demo_graph: DemoGraph) -> None:

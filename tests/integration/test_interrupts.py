@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.lease import committer_turn, read_lease
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.text_indexer import home_of, process_of
@@ -50,6 +50,16 @@ table_run.plan_tasks = slow
 sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
+_SLOW_REMOVAL = """
+import sys, time
+from omnigraph_ops.cli import main
+from omnigraph_ops.stages.cleanup import apply
+
+apply.remove_versions = lambda *_, **_named: time.sleep(120)
+sys.argv = ["omnigraph-ops", *sys.argv[1:]]
+sys.exit(main())
+"""
+ONE_BY_ONE = {"OMNIGRAPH_MAINTENANCE_CONCURRENCY": "1"}
 _WHILE_IMPORTING = """
 import os, signal, sys
 
@@ -102,7 +112,9 @@ def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
 ) -> None:
     graph = demo_graph(**SMALL)
     before = {e.table_key: e.version for e in graph.state().entries}
-    ended = stopped_at(graph, ("cleanup", "--keep", "1", "--confirm"), tmp_path / "run", number, moment=14)
+    words = ("cleanup", graph.uri, "--keep", "1", "--confirm")
+    kill = Kill(moment=14, signals=(number,))
+    ended = run_command(words, Path(graph.uri), tmp_path / "run", kill=kill, environment=ONE_BY_ONE)
     assert (ended.code, "Traceback" in ended.err) == (code, False), ended.err
     (said,) = [line for line in ended.err.splitlines() if line.startswith("Finishing cleanup of ")]
     assert "then stopping. Press Ctrl-C again to abort at once" in said
@@ -117,10 +129,9 @@ def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
 
 def test_an_optimize_that_is_stopped_says_which_tables_it_left(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SMALL)
-    run_options = {"environment": {"OMNIGRAPH_MAINTENANCE_CONCURRENCY": "1"}}
     kill = Kill(moment=5, signals=(signal.SIGINT,))
     words = ("optimize", graph.uri, "--quiet")
-    ended = run_command(words, Path(graph.uri), tmp_path / "run", kill=kill, **run_options)
+    ended = run_command(words, Path(graph.uri), tmp_path / "run", kill=kill, environment=ONE_BY_ONE)
     assert ended.code == 130, ended.err
     assert "the run was stopped first" in ended.out
     (listed,) = history.read_runs(graph)
@@ -161,6 +172,21 @@ def test_more_signals_abort_work_that_nothing_can_stop(demo_graph: DemoGraph, pr
     assert err.count("Finishing ") == 1
     (record,) = settle(open_graph(graph.uri))
     assert (record.outcome, record.counts.succeeded) == (RunOutcome.INTERRUPTED, 0)
+
+
+def test_what_is_still_removing_after_an_abort_keeps_the_lease_to_its_end(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SMALL)
+    with running("-c", _SLOW_REMOVAL, "cleanup", graph.uri, "--keep", "1", "--confirm") as process:
+        begun(graph)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        _, err = process.communicate(timeout=100)
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    left = read_lease(graph.storage)
+    assert left is not None and not left.released
+    # Its process is gone, so nobody waits for it.
+    assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
 
 
 @pytest.mark.parametrize("module", ["omnigraph_ops.cli.verbs", "lance", "omnigraph_ops.cli.recording"])

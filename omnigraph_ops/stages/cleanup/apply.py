@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
@@ -15,9 +17,10 @@ from omnigraph_ops.coordination.sealed import verify
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.versions import existing_versions, remove_versions
+from omnigraph_ops.lance.versions import remove_versions
 from omnigraph_ops.models import (
     CleanupPlan,
     CleanupReport,
@@ -28,6 +31,7 @@ from omnigraph_ops.models import (
 )
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import cleaned
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.cleanup.internal import InternalTables, internal_entry
@@ -54,13 +58,18 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
     forks = _remove_forks(graph, plan)
     stats: list[CleanupStats] = []
     meter = Meter(progress, "removing", sum(t.estimated_bytes for t in plan.tables), "bytes")
+
+    def one(turn: _Turn, table: TableCleanupPlan) -> CleanupStats:
+        done = _isolated(turn, table)
+        removed = f"{done.old_versions_removed} versions, {human_bytes(done.bytes_removed)} removed"
+        progress(f"{table.table_key}: {done.error or removed}")
+        meter.add(table.estimated_bytes if done.old_versions_removed else 0)
+        return done
+
     with contextlib.suppress(Stopped):
-        for table in plan.tables:
+        for tables in _groups(graph, plan.tables):
             graph.run.check()
-            stats.append(_isolated(graph, plan, table))
-            done = f"{stats[-1].old_versions_removed} versions, {human_bytes(stats[-1].bytes_removed)} removed"
-            progress(f"{table.table_key}: {stats[-1].error or done}")
-            meter.add(table.estimated_bytes if stats[-1].old_versions_removed else 0)
+            stats += _side_by_side(graph, plan, tables, one)
     return CleanupReport(
         uri=graph.uri,
         keep_versions=plan.policy.keep_versions,
@@ -86,7 +95,8 @@ def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupSta
     table = next((t for t in plan.tables if t.table_key == table_key), None)
     if table is None:
         raise UnknownTable(f"the cleanup plan has no table {table_key!r}; nothing was deleted")
-    stats, failure = _cleanup_table(graph, plan, table)
+    with _turn_for(graph, plan, (table,)) as turn:
+        stats, failure = _cleanup_table(turn, table)
     if failure is not None:
         raise failure
     return stats
@@ -154,30 +164,83 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
         return removed
 
 
-def _isolated(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> CleanupStats:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """The committer lease, for as long as some tables are cleaned side by side."""
+
+    graph: Graph
+    plan: CleanupPlan
+    keeper: LeaseKeeper
+    deletes_per_second: int | None
+    """Of each table; None: no bound."""
+
+
+@contextlib.contextmanager
+def _turn_for(graph: Graph, plan: CleanupPlan, tables: Sequence[TableCleanupPlan]) -> Iterator[_Turn]:
+    """The turn in which these tables are cleaned. Writes the lease.
+
+    Raises:
+        LeaseHeld: another run kept the lease; nothing was deleted.
+    """
+    first, limit = tables[0], graph.settings.max_deletes_per_second
+    purpose = f"cleanup {first.table_key}" + (f" and {len(tables) - 1} more" if len(tables) > 1 else "")
+    # A fence is not lifted in the middle of work of that name.
+    with committer_turn(graph, INTERNAL_COMPACTION if _is_internal(first) else purpose) as keeper:
+        yield _Turn(graph=graph, plan=plan, keeper=keeper, deletes_per_second=limit // len(tables) or None)
+
+
+def _is_internal(table: TableCleanupPlan) -> bool:
+    return table.table_path in INTERNAL_DATASETS
+
+
+def _groups(graph: Graph, tables: Sequence[TableCleanupPlan]) -> Iterator[Sequence[TableCleanupPlan]]:
+    """The tables in their order, so many together as are cleaned side by side; an internal one by itself. Pure."""
+    # Fewer where few deletes a second are allowed: each table has at least one of them.
+    size = min(graph.settings.concurrency, graph.settings.max_deletes_per_second or graph.settings.concurrency)
+    for internal, some in groupby(tables, key=_is_internal):
+        rest = list(some)
+        step = 1 if internal else size
+        yield from (rest[n : n + step] for n in range(0, len(rest), step))
+
+
+def _side_by_side(
+    graph: Graph,
+    plan: CleanupPlan,
+    tables: Sequence[TableCleanupPlan],
+    one: Callable[[_Turn, TableCleanupPlan], CleanupStats],
+) -> list[CleanupStats]:
+    """Clean some tables in one turn; on a store a table is mostly waiting for replies. Destroys."""
+    stats: list[CleanupStats] = []
     try:
-        stats, failure = _cleanup_table(graph, plan, table)
+        with _turn_for(graph, plan, tables) as turn:
+            try:
+                stats = in_parallel(partial(one, turn), tables, workers=len(tables))
+            except KeyboardInterrupt:
+                turn.keeper.keep_until_death()
+                raise
+    except OpsError as error:
+        return stats or [CleanupStats(table_key=t.table_key, error=t.refused or str(error)) for t in tables]
+    return stats
+
+
+def _isolated(turn: _Turn, table: TableCleanupPlan) -> CleanupStats:
+    try:
+        stats, failure = _cleanup_table(turn, table)
     except OpsError as error:
         return CleanupStats(table_key=table.table_key, error=table.refused or str(error))
     return stats if failure is None else replace(stats, error=str(failure))
 
 
-def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
+def _cleanup_table(turn: _Turn, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
     """What was removed of a table, and what ended that half-way; raises before anything is removed. Destroys."""
     if table.refused is not None:
         raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
-    is_internal = table.table_path in INTERNAL_DATASETS
-    with (
-        # A fence is not lifted in the middle of work of that name.
-        committer_turn(graph, INTERNAL_COMPACTION if is_internal else f"cleanup {table.table_key}") as keeper,
-        announced(graph.storage, table.table_path, branch=None, versions=table.versions),
-    ):
-        return _remove(graph, plan, table, keeper)
+    with announced(turn.graph.storage, table.table_path, branch=None, versions=table.versions):
+        return _remove(turn, table)
 
 
-def _remove(
-    graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
-) -> tuple[CleanupStats, OpsError | None]:
+def _remove(turn: _Turn, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
+    graph = turn.graph
     refuse_pending(graph, table_key=table.table_key)
     view = look(graph)
     entry = _same_table(graph, view, table)
@@ -187,7 +250,7 @@ def _remove(
         raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
     head = graph.open_head(entry)
     protection = internal.protect(entry, head, table.versions) if internal else protect(graph.lance, entry, head, view)
-    existing = {v.version for v in existing_versions(head)}
+    existing = stored_versions(graph.storage, entry.path)
     wanted = [v for v in table.versions if v in existing]
     doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
     spared = tuple(sorted(set(wanted) - set(doomed)))
@@ -198,7 +261,7 @@ def _remove(
     unit = Unit(
         name=f"cleanup of {table.table_key}",
         stage="cleanup",
-        digest=plan.digest,
+        digest=turn.plan.digest,
         table_key=table.table_key,
         table_path=entry.path,
         version=entry.version,
@@ -212,19 +275,19 @@ def _remove(
         internal.prove(entry, stays) if internal else _prove_readable(graph, entry, view)
         _prove_gone(graph, entry, unit.versions)
 
-    done, failure = _remove_versions(graph, unit, entry, keeper, prove)
+    done, failure = _remove_versions(turn, unit, entry, prove)
     graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
     return replace(done, skipped_since_protected=spared), failure
 
 
 def _remove_versions(
-    graph: Graph, unit: Unit, entry: TableEntry, keeper: LeaseKeeper, prove: Callable[[], None]
+    turn: _Turn, unit: Unit, entry: TableEntry, prove: Callable[[], None]
 ) -> tuple[CleanupStats, OpsError | None]:
     """Remove the versions of a unit; after a failure the graph tells which of them are gone. Destroys."""
-    limit = graph.settings.max_deletes_per_second or None
+    graph = turn.graph
     try:
-        keeper.assert_held()
-        removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=limit)
+        turn.keeper.assert_held()
+        removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=turn.deletes_per_second)
         prove()
     except OpsError as error:
         try:
@@ -244,7 +307,7 @@ def _remove_versions(
 
 def _prove_gone(graph: Graph, entry: TableEntry, doomed: tuple[int, ...]) -> None:
     """Fail when versions that were to go are still there: Lance passes over a delete that the store refuses. Reads."""
-    left = {v.version for v in existing_versions(graph.open_head(entry))} & set(doomed)
+    left = stored_versions(graph.storage, entry.path) & set(doomed)
     if left:
         raise StorageError(f"{len(left)} of {len(doomed)} versions are still there; may this account delete objects?")
 
