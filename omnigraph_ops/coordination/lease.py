@@ -84,7 +84,6 @@ class LeaseKeeper:
         """When the newest renewal that landed was begun, by `_clock`."""
         self._writing = threading.Lock()
         self._stop = threading.Event()
-        self._until_death = False
         self._thread = threading.Thread(target=self._renew_forever, name="lease", daemon=True)
         self._thread.start()
 
@@ -118,14 +117,8 @@ class LeaseKeeper:
             if _clock() - self._renewed_at <= self._lease.ttl_seconds * 2 / 3:
                 return
 
-    def keep_until_death(self) -> None:
-        """Never release: threads that only the end of the process ends act under the lease."""
-        self._until_death = True
-
     def release(self) -> None:
         """Stop renewing and mark the lease as free if it is still ours. Writes."""
-        if self._until_death:
-            return
         self._stop.set()
         self._thread.join()
         with self._writing:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from omnigraph_ops.coordination.lease import is_running, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history, stored_versions
 from omnigraph_ops.graph.layout import is_ulid, new_ulid, now_us
@@ -212,8 +212,10 @@ def can_tell(unit: Unit) -> bool:
 
 
 def cleaned(graph: Graph, unit: Unit) -> CleanupStats:
-    """Which of the versions are gone, and how much of their files. Reads."""
+    """Which of the versions are gone, and how much of their files. Raises `CorruptGraph`. Reads."""
     there = stored_versions(graph.storage, unit.table_path)
+    if not there:
+        raise CorruptGraph(f"{unit.table_path} has no version any more")
     gone = tuple(v for v in unit.versions if v not in there)
     return CleanupStats(
         table_key=unit.table_key,

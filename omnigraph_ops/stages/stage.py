@@ -282,6 +282,10 @@ class PartedStage(PlannedStage[Q, P, R]):
     def apply_part(self, graph: Graph, plan: P, part: str) -> R:
         """Carry out one part of the plan unchanged, after checking its preconditions again."""
 
+    def side_by_side(self, settings: Settings) -> int:
+        """How many parts may be carried out at once, in threads of one process. Pure."""
+        return 1
+
     @abstractmethod
     def joined(self, reports: Sequence[R]) -> R:
         """The reports of some parts as one. Pure."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -22,12 +23,18 @@ pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 TABLES = SHARED_LOTS + 8
 
 
-def operator(lot: list[str], fails: dict[str, list[Exception]]) -> Any:
-    """An operator whose tables fail as often as told."""
+def operator(lot: list[str], fails: dict[str, list[Exception]], together: int) -> Any:
+    """An operator that begins so many tables together, and whose tables fail as often as told."""
     from omnigraph_airflow.operators.lots import LotOperator
 
+    begun = Barrier(together, timeout=60)
+
     class Told(LotOperator):
+        def side_by_side(self, graph: Any) -> int:
+            return together
+
         def run_table(self, graph: Any, table_key: str, context: Any) -> str:
+            begun.wait()
             if fails.get(table_key):
                 raise fails[table_key].pop(0)
             return f"row of {table_key}"
@@ -54,8 +61,8 @@ def plan_of(tables: int, *, executor: Executor = Executor.IN_PROCESS) -> Optimiz
 def run(tmp_path: Path, templates: Templates) -> Callable[..., tuple[Any, dict[str, Any]]]:
     templates.copy(DemoSpec(node_types=1, loads=1, rows=3), tmp_path / "g")
 
-    def go(lot: list[str], **fails: list[Exception]) -> tuple[Any, dict[str, Any]]:
-        task, instance = operator(lot, fails), Instance("optimize_table", 3)
+    def go(lot: list[str], *, together: int = 1, **fails: list[Exception]) -> tuple[Any, dict[str, Any]]:
+        task, instance = operator(lot, fails, together), Instance("optimize_table", 3)
         task.graph = str(tmp_path / "g")
         try:
             return task.execute(context_of(instance)), instance.pushed
@@ -67,6 +74,12 @@ def run(tmp_path: Path, templates: Templates) -> Callable[..., tuple[Any, dict[s
 
 def test_a_lot_returns_a_row_per_table(run: Any) -> None:
     assert run(["a", "b"]) == (["row of a", "row of b"], {})
+
+
+def test_tables_side_by_side_keep_their_order_and_fail_each_for_itself(run: Any) -> None:
+    assert run(["a", "b", "c", "d"], together=2) == ([f"row of {key}" for key in "abcd"], {})
+    error, _ = run(["a", "b", "c", "d"], together=4, c=[CorruptGraph("c is broken")])
+    assert "1 of 4 tables failed, the others are done: c: c is broken" in str(error)
 
 
 def test_a_table_that_fails_stops_no_other_and_is_named_alone(run: Any) -> None:

@@ -40,6 +40,7 @@ from tests.support.leases import bury_holders, is_free, take_over
 from tests.support.losses import lossy_result
 from tests.support.rows import rows_of, tree_of
 from tests.support.sidecars import audit_rows
+from tests.support.waits import instead_of_sleep
 from tests.support.writers import delete_first, drift, entry_of
 
 pytestmark = pytest.mark.slow
@@ -176,7 +177,7 @@ def test_a_writer_in_its_own_window_costs_a_moment_and_no_work(
         waits.append(seconds)
         graph.storage.delete(sidecar_path(FOREIGN))
 
-    monkeypatch.setattr("time.sleep", ends)
+    instead_of_sleep(monkeypatch, ends)
     optimize_table(graph, PERSON)
     assert (built, waits) == (["once"], [0.1])
     assert_pins_are_heads(graph)

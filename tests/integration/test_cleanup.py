@@ -62,7 +62,7 @@ def test_exactly_the_planned_versions_go(demo_graph: DemoGraph, stamp: int, keep
     assert sum(t.old_versions_removed for t in again.tables) == 0
 
 
-@pytest.mark.parametrize(("per_second", "together", "of_each"), [(0, 6, None), (13, 6, 2), (2, 2, 1)])
+@pytest.mark.parametrize(("per_second", "together", "of_each"), [(0, 6, None), (17, 6, 2), (2, 2, 1)])
 def test_tables_are_cleaned_side_by_side_in_one_turn(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, per_second: int, together: int, of_each: int | None
 ) -> None:

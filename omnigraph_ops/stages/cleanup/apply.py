@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.holds import GraphView, announced, look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.sealed import verify
+from omnigraph_ops.coordination.shared_turn import shared_turn
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, StorageError, UnknownTable
 from omnigraph_ops.graph.graph import Graph
@@ -59,17 +60,21 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
     stats: list[CleanupStats] = []
     meter = Meter(progress, "removing", sum(t.estimated_bytes for t in plan.tables), "bytes")
 
-    def one(turn: _Turn, table: TableCleanupPlan) -> CleanupStats:
-        done = _isolated(turn, table)
+    def one(table: TableCleanupPlan) -> None:
+        try:
+            graph.run.check()
+            done = _isolated(graph, plan, table)
+        except Stopped:
+            return
+        stats.append(done)
         removed = f"{done.old_versions_removed} versions, {human_bytes(done.bytes_removed)} removed"
         progress(f"{table.table_key}: {done.error or removed}")
         meter.add(table.estimated_bytes if done.old_versions_removed else 0)
-        return done
 
-    with contextlib.suppress(Stopped):
-        for tables in _groups(graph, plan.tables):
-            graph.run.check()
-            stats += _side_by_side(graph, plan, tables, one)
+    in_parallel(one, [t for t in plan.tables if not _is_internal(t)], workers=side_by_side(graph.settings))
+    in_parallel(one, [t for t in plan.tables if _is_internal(t)], workers=1)
+    order = {table.table_key: number for number, table in enumerate(plan.tables)}
+    stats.sort(key=lambda done: order[done.table_key])
     return CleanupReport(
         uri=graph.uri,
         keep_versions=plan.policy.keep_versions,
@@ -95,8 +100,7 @@ def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupSta
     table = next((t for t in plan.tables if t.table_key == table_key), None)
     if table is None:
         raise UnknownTable(f"the cleanup plan has no table {table_key!r}; nothing was deleted")
-    with _turn_for(graph, plan, (table,)) as turn:
-        stats, failure = _cleanup_table(turn, table)
+    stats, failure = _cleanup_table(graph, plan, table)
     if failure is not None:
         raise failure
     return stats
@@ -164,83 +168,46 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
         return removed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """The committer lease, for as long as some tables are cleaned side by side."""
-
-    graph: Graph
-    plan: CleanupPlan
-    keeper: LeaseKeeper
-    deletes_per_second: int | None
-    """Of each table; None: no bound."""
+def side_by_side(settings: Settings) -> int:
+    """How many tables are cleaned at once: on a store a table mostly waits for replies. Pure."""
+    # Fewer where few deletes a second are allowed: each table has at least one of them.
+    return min(settings.concurrency, settings.max_deletes_per_second or settings.concurrency)
 
 
-@contextlib.contextmanager
-def _turn_for(graph: Graph, plan: CleanupPlan, tables: Sequence[TableCleanupPlan]) -> Iterator[_Turn]:
-    """The turn in which these tables are cleaned. Writes the lease.
+def _isolated(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> CleanupStats:
+    try:
+        stats, failure = _cleanup_table(graph, plan, table)
+    except OpsError as error:
+        return CleanupStats(table_key=table.table_key, error=table.refused or str(error))
+    return stats if failure is None else replace(stats, error=str(failure))
 
-    Raises:
-        LeaseHeld: another run kept the lease; nothing was deleted.
-    """
-    first, limit = tables[0], graph.settings.max_deletes_per_second
-    purpose = f"cleanup {first.table_key}" + (f" and {len(tables) - 1} more" if len(tables) > 1 else "")
-    # A fence is not lifted in the middle of work of that name.
-    with committer_turn(graph, INTERNAL_COMPACTION if _is_internal(first) else purpose) as keeper:
-        yield _Turn(graph=graph, plan=plan, keeper=keeper, deletes_per_second=limit // len(tables) or None)
+
+def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
+    """What was removed of a table, and what ended that half-way; raises before anything is removed. Destroys."""
+    if table.refused is not None:
+        raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
+    with (
+        _turn(graph, table) as keeper,
+        announced(graph.storage, table.table_path, branch=None, versions=table.versions),
+    ):
+        return _remove(graph, plan, table, keeper)
 
 
 def _is_internal(table: TableCleanupPlan) -> bool:
     return table.table_path in INTERNAL_DATASETS
 
 
-def _groups(graph: Graph, tables: Sequence[TableCleanupPlan]) -> Iterator[Sequence[TableCleanupPlan]]:
-    """The tables in their order, so many together as are cleaned side by side; an internal one by itself. Pure."""
-    # Fewer where few deletes a second are allowed: each table has at least one of them.
-    size = min(graph.settings.concurrency, graph.settings.max_deletes_per_second or graph.settings.concurrency)
-    for internal, some in groupby(tables, key=_is_internal):
-        rest = list(some)
-        step = 1 if internal else size
-        yield from (rest[n : n + step] for n in range(0, len(rest), step))
+def _turn(graph: Graph, table: TableCleanupPlan) -> AbstractContextManager[LeaseKeeper]:
+    """The turn in which a table is cleaned; an internal one has it for itself. Writes the lease."""
+    if _is_internal(table):
+        # A fence is not lifted in the middle of work of that name.
+        return committer_turn(graph, INTERNAL_COMPACTION)
+    return shared_turn(graph, f"cleanup {table.table_key}", most=side_by_side(graph.settings))
 
 
-def _side_by_side(
-    graph: Graph,
-    plan: CleanupPlan,
-    tables: Sequence[TableCleanupPlan],
-    one: Callable[[_Turn, TableCleanupPlan], CleanupStats],
-) -> list[CleanupStats]:
-    """Clean some tables in one turn; on a store a table is mostly waiting for replies. Destroys."""
-    stats: list[CleanupStats] = []
-    try:
-        with _turn_for(graph, plan, tables) as turn:
-            try:
-                stats = in_parallel(partial(one, turn), tables, workers=len(tables))
-            except KeyboardInterrupt:
-                turn.keeper.keep_until_death()
-                raise
-    except OpsError as error:
-        return stats or [CleanupStats(table_key=t.table_key, error=t.refused or str(error)) for t in tables]
-    return stats
-
-
-def _isolated(turn: _Turn, table: TableCleanupPlan) -> CleanupStats:
-    try:
-        stats, failure = _cleanup_table(turn, table)
-    except OpsError as error:
-        return CleanupStats(table_key=table.table_key, error=table.refused or str(error))
-    return stats if failure is None else replace(stats, error=str(failure))
-
-
-def _cleanup_table(turn: _Turn, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
-    """What was removed of a table, and what ended that half-way; raises before anything is removed. Destroys."""
-    if table.refused is not None:
-        raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
-    with announced(turn.graph.storage, table.table_path, branch=None, versions=table.versions):
-        return _remove(turn, table)
-
-
-def _remove(turn: _Turn, table: TableCleanupPlan) -> tuple[CleanupStats, OpsError | None]:
-    graph = turn.graph
+def _remove(
+    graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
+) -> tuple[CleanupStats, OpsError | None]:
     refuse_pending(graph, table_key=table.table_key)
     view = look(graph)
     entry = _same_table(graph, view, table)
@@ -261,7 +228,7 @@ def _remove(turn: _Turn, table: TableCleanupPlan) -> tuple[CleanupStats, OpsErro
     unit = Unit(
         name=f"cleanup of {table.table_key}",
         stage="cleanup",
-        digest=turn.plan.digest,
+        digest=plan.digest,
         table_key=table.table_key,
         table_path=entry.path,
         version=entry.version,
@@ -275,19 +242,19 @@ def _remove(turn: _Turn, table: TableCleanupPlan) -> tuple[CleanupStats, OpsErro
         internal.prove(entry, stays) if internal else _prove_readable(graph, entry, view)
         _prove_gone(graph, entry, unit.versions)
 
-    done, failure = _remove_versions(turn, unit, entry, prove)
+    done, failure = _remove_versions(graph, unit, entry, keeper, prove)
     graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
     return replace(done, skipped_since_protected=spared), failure
 
 
 def _remove_versions(
-    turn: _Turn, unit: Unit, entry: TableEntry, prove: Callable[[], None]
+    graph: Graph, unit: Unit, entry: TableEntry, keeper: LeaseKeeper, prove: Callable[[], None]
 ) -> tuple[CleanupStats, OpsError | None]:
     """Remove the versions of a unit; after a failure the graph tells which of them are gone. Destroys."""
-    graph = turn.graph
+    limit = graph.settings.max_deletes_per_second // side_by_side(graph.settings) or None
     try:
-        turn.keeper.assert_held()
-        removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=turn.deletes_per_second)
+        keeper.assert_held()
+        removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=limit)
         prove()
     except OpsError as error:
         try:

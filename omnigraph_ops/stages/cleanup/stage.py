@@ -26,6 +26,7 @@ from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
+    from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.outcomes.results import RunResults
 
@@ -82,6 +83,11 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         if part == ORPHANED_FORKS:
             return _report((), remove_orphaned_forks(graph, plan), uri=graph.uri, policy=plan.policy)
         return _report((cleanup_table(graph, plan, part),), (), uri=graph.uri, policy=plan.policy)
+
+    def side_by_side(self, settings: Settings) -> int:
+        from omnigraph_ops.stages.cleanup.apply import side_by_side
+
+        return side_by_side(settings)
 
     def joined(self, reports: Sequence[CleanupReport]) -> CleanupReport:
         tables = [table for report in reports for table in report.tables]

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from omnigraph_airflow.operators.base import OmnigraphOperator
 from omnigraph_airflow.task_run import airflow_errors, failures_of
 from omnigraph_ops.errors import StorageError, TransientError
+from omnigraph_ops.parallel import in_parallel
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,7 +35,7 @@ def only_one(lot: Sequence[str]) -> str | None:
 
 
 class LotOperator(OmnigraphOperator):
-    """Does the tables of a lot one after the other; one that fails stops no other, and fails the task in the end.
+    """Does the tables of a lot; one that fails stops no other, and fails the task in the end.
 
     What may succeed later is tried once more after the last table. Of a lot of one table the error is raised as
     it is, for Airflow to repeat it or not. Returns a list with a row per table.
@@ -60,6 +61,10 @@ class LotOperator(OmnigraphOperator):
         """Do one table; returns its row."""
         raise NotImplementedError
 
+    def side_by_side(self, graph: Graph) -> int:
+        """How many tables are done at once. Pure."""
+        return 1
+
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         done: dict[str, Any] = {}
         failed = self._round(graph, self.lot, context, done)
@@ -80,14 +85,21 @@ class LotOperator(OmnigraphOperator):
     ) -> dict[str, Exception]:
         """Do these tables, rows into `done`; what went wrong with which."""
         failed: dict[str, Exception] = {}
+
+        def one(key: str) -> None:
+            try:
+                with airflow_errors():
+                    done[key] = self.run_table(graph, key, context)
+            except Exception as error:
+                self.log.error("%s: %s", key, error)
+                failed[key] = error
+
+        if (threads := self.side_by_side(graph)) > 1:
+            in_parallel(one, tables, workers=threads)
+            return failed
         for key in tables:
             with self._group(key):
-                try:
-                    with airflow_errors():
-                        done[key] = self.run_table(graph, key, context)
-                except Exception as error:
-                    self.log.error("%s: %s", key, error)
-                    failed[key] = error
+                one(key)
         return failed
 
     @contextmanager

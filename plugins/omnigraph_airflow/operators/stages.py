@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
@@ -272,6 +273,7 @@ class ApplyPartsOperator(LotOperator):
     def run_stage(self, graph: Graph, context: Context) -> list[Any]:
         stage = planned(self.stage)
         self._approved, self._done = kept_plan(context, graph, stage.plan_type, self.plan), list[Any]()
+        self._noting = Lock()
         what = f"{stage.name} of {self.label}"
         decision = approved(context, graph.storage, self.approval, self._approved.digest, what=what)
         with audited(graph, stage.name, decision) as work:
@@ -279,14 +281,19 @@ class ApplyPartsOperator(LotOperator):
             work.ends(AuditEvent.APPLIED, work.told)
         return rows
 
+    def side_by_side(self, graph: Graph) -> int:
+        stage = planned(self.stage)
+        return stage.side_by_side(graph.settings) if isinstance(stage, PartedStage) else 1
+
     def run_table(self, graph: Graph, table_key: str, context: Context) -> Any:
         stage = planned(self.stage)
         assert isinstance(stage, PartedStage), "no other stage is given to this operator"
         report = stage.apply_part(graph, self._approved, table_key)
-        self._done.append(report)
-        joined = stage.joined(self._done)
-        graph.run.notes(joined)
-        graph.run.notes(stage.outcome(joined))
+        with self._noting:
+            self._done.append(report)
+            joined = stage.joined(self._done)
+            graph.run.notes(joined)
+            graph.run.notes(stage.outcome(joined))
         if failures := stage.failures(report):
             raise StorageError("; ".join(failures))
         return to_xcom(report)

@@ -25,6 +25,7 @@ from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.leases import is_free
+from tests.support.waits import instead_of_sleep
 from tests.support.writers import copies, write
 
 
@@ -180,17 +181,14 @@ def test_a_note_that_cannot_be_read_knows_nothing() -> None:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits of windows, without the waiting."""
     waits: list[float] = []
-    real, own = time.sleep, threading.get_ident()
+    real = time.sleep
 
     def sleep(seconds: float) -> None:
-        if threading.get_ident() != own:  # what other tests left in this process
-            real(seconds)
-            return
         if seconds > 0.5:
             waits.append(seconds)
         real(min(seconds, 0.01))
 
-    monkeypatch.setattr("time.sleep", sleep)
+    instead_of_sleep(monkeypatch, sleep)
     return waits
 
 

@@ -1,0 +1,98 @@
+"""One turn of the committer lease for several threads of a run, each at work on a table of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.graph.graph import Graph
+
+_POLL_SECONDS = 0.5
+"""How often a thread that is not woken asks whether its run stops."""
+
+
+@contextlib.contextmanager
+def shared_turn(graph: Graph, purpose: str, *, most: int) -> Iterator[LeaseKeeper]:
+    """Hold the committer lease for the block, with other threads of the run that come meanwhile. Writes the lease.
+
+    Args:
+        purpose: what this thread does. No two threads are in a turn for one purpose, and that of the first one
+            is what others read of the lease.
+        most: as many threads have part in one turn; then other runs may have theirs.
+
+    Raises:
+        LeaseHeld: another run kept the lease; nothing was done.
+        Stopped: so was this run.
+    """
+    shared = _shared_of(graph.storage.root, id(graph.run))
+    keeper = shared.enter(graph, purpose, most)
+    try:
+        yield keeper
+    finally:
+        shared.leave(purpose)
+
+
+class _Shared:
+    """The turn that the threads of a run share."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = False
+        """Whether a thread takes or releases the lease."""
+        self._keeper: LeaseKeeper | None = None
+        self._lease = contextlib.ExitStack()
+        self._inside = set[str]()
+        self._entered = 0
+
+    def enter(self, graph: Graph, purpose: str, most: int) -> LeaseKeeper:
+        while True:
+            with self._changed:
+                if self._keeper is not None and self._has_room(purpose, most):
+                    return self._enter(self._keeper, purpose)
+                if self._keeper is None and not self._busy:
+                    self._busy = True
+                    break
+                self._changed.wait(_POLL_SECONDS)
+            graph.run.pause(0.0)
+        try:
+            keeper = self._lease.enter_context(committer_turn(graph, purpose))
+        except BaseException:
+            self._free()
+            raise
+        with self._changed:
+            self._keeper, self._entered = keeper, 0
+            self._busy = False
+            self._changed.notify_all()
+            return self._enter(keeper, purpose)
+
+    def _has_room(self, purpose: str, most: int) -> bool:
+        return not self._busy and self._entered < most and purpose not in self._inside
+
+    def _enter(self, keeper: LeaseKeeper, purpose: str) -> LeaseKeeper:
+        self._inside.add(purpose)
+        self._entered += 1
+        return keeper
+
+    def leave(self, purpose: str) -> None:
+        with self._changed:
+            self._inside.remove(purpose)
+            if self._inside:
+                return
+            self._busy = True
+        try:
+            self._lease.close()
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        with self._changed:
+            self._keeper, self._busy = None, False
+            self._changed.notify_all()
+
+
+@lru_cache(maxsize=64)
+def _shared_of(root: str, run: int) -> _Shared:
+    return _Shared()
