@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -51,7 +53,9 @@ class SubmitJobOperator(SparkSubmitOperator):
     operator_extra_links = (*SparkSubmitOperator.operator_extra_links, GraphPageLink())
 
     def __init__(self, *, graph: str = GRAPH, result: str = RESULT, **kwargs: Any) -> None:
-        super().__init__(application=APPLICATION, **kwargs)
+        # A retry submits again, and the application goes on where it was: the provider need not find the old submit,
+        # for which YARN in cluster mode would have to be asked over its REST API.
+        super().__init__(application=APPLICATION, **{"durable": False, **kwargs})
         self._address: Address | None = None
         self.graph, self.result = graph, result
 
@@ -87,6 +91,10 @@ class SubmitJobOperator(SparkSubmitOperator):
             raise _failure(outcome, "the application left no outcome")
         return outcome.value
 
+    def on_kill(self) -> None:
+        with _what_it_started(self._hook):
+            super().on_kill()
+
     def _get_hook(self) -> SparkSubmitHook:
         """The hook of the provider, with what the driver of this graph needs in its environment. Reads."""
         hook = super()._get_hook()
@@ -107,6 +115,7 @@ class TaskSubmits:
     graph: Graph
     address: Address
     _hook: SparkSubmitHook | None = None
+    _killed: bool = False
 
     def __call__(self, job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
         """Submit a job, wait, and read its outcome. The effect of the job."""
@@ -123,14 +132,34 @@ class TaskSubmits:
             outcome, why = outcome_at(self.graph.storage, result, value), "the application left no outcome"
         if outcome is not None and outcome.value is not None:
             return outcome.value
+        if self._killed:
+            raise StorageError(f"the task was asked to end, and ended its submit of the job {job}")
         if outcome is not None and outcome.error and not outcome.retryable:
             raise OpsError(outcome.error)
         raise StorageError((outcome.error if outcome is not None else None) or why)
 
     def kill(self) -> None:
         """End the submit that is at work. Kills processes."""
+        self._killed = True
         if self._hook is not None:
-            self._hook.on_kill()
+            with _what_it_started(self._hook):
+                self._hook.on_kill()
+
+
+@contextlib.contextmanager
+def _what_it_started(hook: SparkSubmitHook | None) -> Iterator[None]:
+    """End what a submit started after the submit itself: of a killed JVM the Python driver goes on. Kills processes."""
+    launcher: Any = None if hook is None else hook._submit_sp
+    started = list[psutil.Process]()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if launcher is not None and launcher.poll() is None:
+            started = psutil.Process(launcher.pid).children(recursive=True)
+    try:
+        yield
+    finally:
+        for process in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def outcome_at(storage: Storage, path: str, value: type[T]) -> SubmitOutcome[T] | None:
