@@ -132,11 +132,19 @@ def _waited(process: subprocess.Popen[bytes], check: Callable[[], None], most_se
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ask the submit to end, so that Spark removes its own temporary files, then insist. Kills processes."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
+    try:
+        _signal(process, signal.SIGTERM)
+    finally:
+        # Also when somebody does not want to wait so long: a second Ctrl-C.
+        _signal(process, signal.SIGKILL)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to everything that was started, and wait a while for its first process. Signals processes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_SECONDS)
 
 
 def _outcome(result: Path, value: type[T]) -> SubmitOutcome[T] | None:

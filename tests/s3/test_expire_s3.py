@@ -51,7 +51,6 @@ def test_a_commit_without_a_reply_keeps_its_files(
         (stats,) = expire_rows(graph, plan, engine=None, delete=delete).tables
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
     assert len(proxy.lost) == 1
-    print(stats)
     dataset = lance.dataset(f"{uri}/items.lance", storage_options=lance_options(uri))
     assert sorted(dataset.to_table().column("id").to_pylist()) == [0, 1, 2, 5, 8]
     assert (stats.rows_removed, stats.rows_left) == (4, 0)
