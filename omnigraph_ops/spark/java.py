@@ -36,7 +36,9 @@ def java_home(venv_dir: str | os.PathLike[str] = sys.prefix) -> str:
     if configured:
         # Spark's own script would speak of a bad array subscript.
         if not os.access(Path(configured, "bin", "java"), os.X_OK):
-            raise OpsError(f"there is no bin/java in {configured}, which JAVA_HOME names: set it to a Java, or unset it")
+            raise OpsError(
+                f"there is no bin/java in {configured}, which JAVA_HOME names: set it to a Java, or unset it"
+            )
         return configured
     home = Path(venv_dir).resolve() / "java"
     try:
