@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.py")
+_LINES_KEPT = 500
+"""Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
 RESULT = (
     RESULTS_DIR + "/{{ run_id | replace(':', '.') | replace('+', '.') }}"
     "/{{ ti.task_id }}.{{ ti.map_index }}.{{ ti.try_number }}.json"
@@ -98,6 +101,7 @@ class SubmitJobOperator(SparkSubmitOperator):
     def _get_hook(self) -> SparkSubmitHook:
         """The hook of the provider, with what the driver of this graph needs in its environment. Reads."""
         hook = super()._get_hook()
+        hook._last_submit_log_lines = deque(maxlen=_LINES_KEPT)
         extra = driver_variables(self._address, hook)
         if extra:
             # Set here, past the templated field: that one is stored and shown in the UI.
@@ -122,10 +126,14 @@ class TaskSubmits:
         check()
         result = f"{RESULTS_DIR}/{new_ulid()}/{job}.json"
         words = [job, "--result-uri", f"{self.graph.uri}/{result}", *arguments]
-        hook = self._hook = SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
-        hook._env_vars = driver_variables(self.address, hook)
         try:
+            hook = self._hook = SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
+            hook._last_submit_log_lines = deque(maxlen=_LINES_KEPT)
+            hook._env_vars = driver_variables(self.address, hook)
             hook.submit(APPLICATION)
+        except (OSError, ValueError) as error:
+            # There is no such binary, or the connection names one that the provider does not take.
+            raise OpsError(f"the job {job} could not be submitted through spark_default: {error}") from None
         except AirflowException as error:
             outcome, why = outcome_at(self.graph.storage, result, value), reason(str(error))
         else:
