@@ -114,7 +114,8 @@ def reason(log: str) -> str:
     own = [line for line in lines if line.startswith("Error: ")]
     errors = [line for line in lines if " ERROR " in line and "Error initializing SparkContext" not in line]
     causes = errors or [line for line in lines if "Exception: " in line]
-    said = (own[-1:] or causes[:1] or lines[-1:] or ["it said nothing"])[0]
+    others = [line for line in lines if " INFO " not in line]
+    said = (own[-1:] or causes[:1] or others[-1:] or ["it said nothing"])[0]
     return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")
 
 

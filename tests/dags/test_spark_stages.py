@@ -116,6 +116,7 @@ def test_what_has_no_job_is_refused(demo_graph: DemoGraph, monkeypatch: pytest.M
     assert "OMNIGRAPH_OPS_SPARK_STAGES must be repair, orphans or expire-rows, it is 'orphan'" in done.sentence
 
 
+@pytest.mark.usefixtures("submitted")
 @pytest.mark.parametrize(
     ("connection", "state", "words"),
     [
@@ -125,7 +126,6 @@ def test_what_has_no_job_is_refused(demo_graph: DemoGraph, monkeypatch: pytest.M
     ],
 )
 def test_what_is_wrong_with_the_connection_is_said(
-    submitted: list[str],
     demo_graph: DemoGraph,
     monkeypatch: pytest.MonkeyPatch,
     connection: str,

@@ -47,6 +47,7 @@ def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.Mon
         ('echo "{}" > "$6"; echo \'Exception: lost\'; exit 137', StorageError, "code 137 and no outcome: lost"),
         ("echo 'x.SparkException: Could not parse Master URL'; exit 1", StorageError, "not start .*: Could not parse"),
         ("exit 0", StorageError, "did not start"),
+        ("echo '12:00 INFO BlockManager: Initialized'; exit 137", StorageError, "it said nothing"),
     ],
 )
 def test_a_failed_job_says_whether_to_repeat_it(
