@@ -51,7 +51,7 @@ def test_a_driver_gets_the_keys_and_the_settings_of_its_graph(
     said = {"target": graph.uri, "connection": "store", "settings": {"plan_ttl": "3h"}}
     (tmp_path / "graphs.yaml").write_text(json.dumps({"version": 1, "graphs": {"mine": said}}))
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
-    monkeypatch.setenv("OMNIGRAPH_GRAPHS", str(tmp_path / "graphs.yaml"))
+    monkeypatch.setenv("OMNIGRAPH_GRAPHS_FILE", str(tmp_path / "graphs.yaml"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
