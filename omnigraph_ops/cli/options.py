@@ -68,7 +68,7 @@ def _whole(least: int) -> Callable[[str], int]:
 
 
 # As spark-submit and SparkContext take them; a wrong one would be noticed by the first heavy table only.
-_MASTERS = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
+_MASTERS = re.compile(r"local(\[([1-9]\d*|\*)(, *\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
 
 
 def _master(text: str) -> str:

@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.optimize import BinaryCopy, RewritePolicy
+from omnigraph_ops.models.submits import SparkStage
 
 MIB = 1024 * 1024
 LONGEST_TTL_SECONDS = 3600.0
@@ -81,7 +82,7 @@ class Settings(BaseSettings):
     spark_copy_threshold_bytes: NonNegativeInt | None = None
     """Backups that copy at least this many bytes do it on Spark: in the DAG, and in the shell with `--spark`. Not set:
     the DAG copies every backup in its task."""
-    spark_stages: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)] = ()
+    spark_stages: Annotated[tuple[SparkStage, ...], NoDecode, BeforeValidator(_listed)] = ()
     """Stages whose heavy part the tasks of DAGs submit to Spark, of `orphans`, `repair` (its evidence) and
     `expire-rows`, as in `orphans,repair`; see docs/how-to/spark.md."""
     target_rows_per_fragment: _AtLeastOne = 1_048_576

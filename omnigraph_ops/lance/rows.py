@@ -21,6 +21,8 @@ _UNITS = {
     "ns": ("Nanosecond", 1),
 }
 _EPOCHS = {EpochUnit.S: 1_000_000_000, EpochUnit.MS: 1_000_000}
+_NARROWEST = {EpochUnit.S: 32, EpochUnit.MS: 64}
+"""Bits of an integer that holds the time of today."""
 _DAY = 86_400 * 1_000_000_000
 _SHOWN = 5
 
@@ -85,6 +87,8 @@ def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
     if pa.types.is_integer(kind):
         if unit is None:
             raise InvalidInput(f"{column!r} is an integer: say what it counts with unit s or ms; nothing was deleted")
+        if kind.bit_width < _NARROWEST[unit]:
+            raise InvalidInput(f"{column!r} is {kind}, too narrow for {unit} since 1970; nothing was deleted")
         return Clock(column=column, nanoseconds=_EPOCHS[unit], sql_type=None)
     if unit is not None:
         raise InvalidInput(f"{column!r} is {kind}, which knows its unit: leave the unit out; nothing was deleted")

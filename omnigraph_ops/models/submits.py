@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
+
+
+class SparkStage(StrEnum):
+    """A stage whose heavy part the tasks of DAGs may submit."""
+
+    REPAIR = "repair"
+    ORPHANS = "orphans"
+    EXPIRE_ROWS = "expire-rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,18 @@ exec {java} "${{args[@]}}"
 
 
 def java_home(venv_dir: str | os.PathLike[str] = sys.prefix) -> str:
-    """The JAVA_HOME to start Spark with; makes `<venv_dir>/java` when the environment names none. Writes."""
+    """The JAVA_HOME to start Spark with; makes `<venv_dir>/java` when the environment names none. Writes.
+
+    Raises:
+        OpsError: there is no Java where the environment says.
+    """
     configured = os.environ.get("JAVA_HOME", "")
     if configured:
+        # Spark's own script would speak of a bad array subscript.
+        if not os.access(Path(configured, "bin", "java"), os.X_OK):
+            raise OpsError(
+                f"there is no bin/java in {configured}, which JAVA_HOME names: set it to a Java, or unset it"
+            )
         return configured
     home = Path(venv_dir).resolve() / "java"
     try:

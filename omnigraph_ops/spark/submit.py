@@ -114,7 +114,8 @@ def reason(log: str) -> str:
     own = [line for line in lines if line.startswith("Error: ")]
     errors = [line for line in lines if " ERROR " in line and "Error initializing SparkContext" not in line]
     causes = errors or [line for line in lines if "Exception: " in line]
-    said = (own[-1:] or causes[:1] or lines[-1:] or ["it said nothing"])[0]
+    others = [line for line in lines if " INFO " not in line]
+    said = (own[-1:] or causes[:1] or others[-1:] or ["it said nothing"])[0]
     return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")
 
 
@@ -132,11 +133,19 @@ def _waited(process: subprocess.Popen[bytes], check: Callable[[], None], most_se
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ask the submit to end, so that Spark removes its own temporary files, then insist. Kills processes."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
+    try:
+        _signal(process, signal.SIGTERM)
+    finally:
+        # Also when somebody does not want to wait so long: a second Ctrl-C.
+        _signal(process, signal.SIGKILL)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to everything that was started, and wait a while for its first process. Signals processes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_SECONDS)
 
 
 def _outcome(result: Path, value: type[T]) -> SubmitOutcome[T] | None:

@@ -113,4 +113,30 @@ def test_what_has_no_job_is_refused(demo_graph: DemoGraph, monkeypatch: pytest.M
     monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_STAGES", "orphan")
     graph = demo_graph(node_types=1, loads=1, rows=5)
     done = Run(graph).execute(PlanStageOperator(task_id="plan", stage="repair", graph=graph.uri))
-    assert done.sentence == "OMNIGRAPH_OPS_SPARK_STAGES: no job is known for 'orphan'; did you mean 'orphans'?"
+    assert "OMNIGRAPH_OPS_SPARK_STAGES must be repair, orphans or expire-rows, it is 'orphan'" in done.sentence
+
+
+@pytest.mark.usefixtures("submitted")
+@pytest.mark.parametrize(
+    ("connection", "state", "words"),
+    [
+        ('{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}', "retry", "All masters are unresponsive"),
+        ('{"conn_type": "spark", "host": "local[1]", "extra": {"spark-binary": "spark3-submit"}}', "failed", "No such"),
+        ('{"conn_type": "spark", "host": "local[1]", "extra": {"spark-binary": "mine"}}', "failed", "it was `mine`"),
+    ],
+)
+def test_what_is_wrong_with_the_connection_is_said(
+    demo_graph: DemoGraph,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: str,
+    state: str,
+    words: str,
+) -> None:
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
+    graph = demo_graph(node_types=1, loads=1, rows=5)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+    done = Run(graph).execute(PlanStageOperator(task_id="plan", stage="orphans", graph=graph.uri))
+    assert done.state == state
+    assert words in done.sentence
+    assert "unexpected" not in done.sentence

@@ -309,7 +309,7 @@ def test_spark_and_fence_are_refused_together(demo_graph: DemoGraph, cli: Cli) -
 
 
 @pytest.mark.parametrize("verb", ["optimize", "backup", "verify", "restore", "orphans"])
-@pytest.mark.parametrize("master", ["", "here", "local[x]", "spark:host"])
+@pytest.mark.parametrize("master", ["", "here", "local[x]", "local[0]", "spark:host"])
 def test_what_is_no_master_is_refused(demo_graph: DemoGraph, cli: Cli, tmp_path: Path, verb: str, master: str) -> None:
     graph = demo_graph(node_types=1, loads=1, rows=5)
     places = [str(tmp_path / "place")] if verb in {"backup", "restore"} else []

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that serves one request and then loses its reply."""
+"""A proxy before an S3 server that serves one request and then loses its reply, or says that it failed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ _HOP_HEADERS = {"connection", "keep-alive", "transfer-encoding", "expect", "cont
 
 
 class FaultProxy(ThreadingHTTPServer):
-    """Forwards everything; the reply to the `nth` request that matches `METHOD path` is lost, once."""
+    """Forwards everything; the reply to the `nth` request that matches `METHOD path` is lost, once.
+
+    With a status the client gets that in place of the reply.
+    """
 
     daemon_threads = True
 
-    def __init__(self, upstream: str, lose: str, nth: int = 1) -> None:
+    def __init__(self, upstream: str, lose: str, nth: int = 1, status: int | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(upstream).netloc
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.lost: list[str] = []
+        self.status = status
         self._lose, self._left, self._guard = re.compile(lose), nth, threading.Lock()
 
     def loses(self, request: str) -> bool:
@@ -72,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             upstream.close()
         if reply.status < 300 and self.server.loses(f"{self.command} {urlsplit(self.path).path}"):
-            self._reset()
+            self._lose()
         else:
             self._answer(reply, content)
 
@@ -87,6 +91,14 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
+    def _lose(self) -> None:
+        if self.server.status is None:
+            self._reset()
+            return
+        self.send_response_only(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
     def _reset(self) -> None:
         """Close with a reset instead of an end: the client cannot tell what happened."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -100,9 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def losing_one_reply(upstream: str, lose: str, nth: int = 1) -> Iterator[FaultProxy]:
+def losing_one_reply(upstream: str, lose: str, nth: int = 1, status: int | None = None) -> Iterator[FaultProxy]:
     """A running proxy. Writes nothing itself."""
-    proxy = FaultProxy(upstream, lose, nth)
+    proxy = FaultProxy(upstream, lose, nth, status)
     thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

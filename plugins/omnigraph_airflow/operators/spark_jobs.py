@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.py")
+_LINES_KEPT = 500
+"""Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
 RESULT = (
     RESULTS_DIR + "/{{ run_id | replace(':', '.') | replace('+', '.') }}"
     "/{{ ti.task_id }}.{{ ti.map_index }}.{{ ti.try_number }}.json"
@@ -51,7 +56,9 @@ class SubmitJobOperator(SparkSubmitOperator):
     operator_extra_links = (*SparkSubmitOperator.operator_extra_links, GraphPageLink())
 
     def __init__(self, *, graph: str = GRAPH, result: str = RESULT, **kwargs: Any) -> None:
-        super().__init__(application=APPLICATION, **kwargs)
+        # A retry submits again, and the application goes on where it was: the provider need not find the old submit,
+        # for which YARN in cluster mode would have to be asked over its REST API.
+        super().__init__(application=APPLICATION, **{"durable": False, **kwargs})
         self._address: Address | None = None
         self.graph, self.result = graph, result
 
@@ -87,9 +94,14 @@ class SubmitJobOperator(SparkSubmitOperator):
             raise _failure(outcome, "the application left no outcome")
         return outcome.value
 
+    def on_kill(self) -> None:
+        with _what_it_started(self._hook):
+            super().on_kill()
+
     def _get_hook(self) -> SparkSubmitHook:
         """The hook of the provider, with what the driver of this graph needs in its environment. Reads."""
         hook = super()._get_hook()
+        hook._last_submit_log_lines = deque(maxlen=_LINES_KEPT)
         extra = driver_variables(self._address, hook)
         if extra:
             # Set here, past the templated field: that one is stored and shown in the UI.
@@ -107,30 +119,55 @@ class TaskSubmits:
     graph: Graph
     address: Address
     _hook: SparkSubmitHook | None = None
+    _killed: bool = False
 
     def __call__(self, job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
         """Submit a job, wait, and read its outcome. The effect of the job."""
         check()
         result = f"{RESULTS_DIR}/{new_ulid()}/{job}.json"
         words = [job, "--result-uri", f"{self.graph.uri}/{result}", *arguments]
-        hook = self._hook = SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
-        hook._env_vars = driver_variables(self.address, hook)
         try:
+            hook = self._hook = SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
+            hook._last_submit_log_lines = deque(maxlen=_LINES_KEPT)
+            hook._env_vars = driver_variables(self.address, hook)
             hook.submit(APPLICATION)
+        except (OSError, ValueError) as error:
+            # There is no such binary, or the connection names one that the provider does not take.
+            raise OpsError(f"the job {job} could not be submitted through spark_default: {error}") from None
         except AirflowException as error:
             outcome, why = outcome_at(self.graph.storage, result, value), reason(str(error))
         else:
             outcome, why = outcome_at(self.graph.storage, result, value), "the application left no outcome"
         if outcome is not None and outcome.value is not None:
             return outcome.value
+        if self._killed:
+            raise StorageError(f"the task was asked to end, and ended its submit of the job {job}")
         if outcome is not None and outcome.error and not outcome.retryable:
             raise OpsError(outcome.error)
         raise StorageError((outcome.error if outcome is not None else None) or why)
 
     def kill(self) -> None:
         """End the submit that is at work. Kills processes."""
+        self._killed = True
         if self._hook is not None:
-            self._hook.on_kill()
+            with _what_it_started(self._hook):
+                self._hook.on_kill()
+
+
+@contextlib.contextmanager
+def _what_it_started(hook: SparkSubmitHook | None) -> Iterator[None]:
+    """End what a submit started after the submit itself: of a killed JVM the Python driver goes on. Kills processes."""
+    launcher: Any = None if hook is None else hook._submit_sp
+    started = list[psutil.Process]()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if launcher is not None and launcher.poll() is None:
+            started = psutil.Process(launcher.pid).children(recursive=True)
+    try:
+        yield
+    finally:
+        for process in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def outcome_at(storage: Storage, path: str, value: type[T]) -> SubmitOutcome[T] | None:

@@ -27,12 +27,12 @@ from omnigraph_airflow.operators.base import (
 from omnigraph_airflow.operators.lots import LOT_LABEL, LotOperator
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import audited, run_of
-from omnigraph_ops.errors import ApprovalMissing, InvalidInput, StorageError, did_you_mean
+from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.parallel import deal
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.requests import build
-from omnigraph_ops.stages.registry import PLANNED, planned
+from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 from omnigraph_ops.views import terminal
 from omnigraph_ops.views.question import body
@@ -54,17 +54,7 @@ class _MaySubmit(OmnigraphOperator):
     _submits: TaskSubmits | None = None
 
     def submits(self, graph: Graph, stage: PlannedStage[Any, Any, Any]) -> Submit | None:
-        """What submits the heavy part of the stage; None where it is done in this task. Reads the settings.
-
-        Raises:
-            InvalidInput: the setting names what is no such stage.
-        """
-        known = sorted(stage.name for stage in PLANNED if stage.spark_help)
-        for name in graph.settings.spark_stages:
-            if name not in known:
-                raise InvalidInput(
-                    f"OMNIGRAPH_OPS_SPARK_STAGES: no job is known for {name!r}{did_you_mean(name, known)}"
-                )
+        """What submits the heavy part of the stage; None where it is done in this task. Reads the connection."""
         if stage.name not in graph.settings.spark_stages:
             return None
         self._submits = TaskSubmits(graph, OmnigraphHook(self.graph).address())

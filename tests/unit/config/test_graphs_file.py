@@ -196,11 +196,25 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_settings_become_the_variables_of_the_deployment(write: Write) -> None:
-    said = "    settings: {exclusive: true, plan_ttl: 2h, concurrency: 3, small_table_bytes: 1MiB, auto_off: [a, b]}\n"
+    said = "    settings: {exclusive: true, plan_ttl: 2h, concurrency: 3, small_table_bytes: 1MiB, auto_off: [a, b], "
+    said += "spark_stages: [orphans, expire-rows]}\n"
     (graph,) = load_graphs(write(entry(said)))
     settings = Settings.from_env(graph.settings.variables())
+    assert settings.spark_stages == ("orphans", "expire-rows")
     assert (settings.exclusive, settings.plan_ttl_seconds, settings.concurrency) == (True, 7200.0, 3)
     assert (settings.small_table_bytes, settings.auto_off) == (1024 * 1024, ("a", "b"))
+
+
+def test_no_stage_of_the_graph_goes_to_spark_although_those_of_the_deployment_do(write: Write) -> None:
+    (graph,) = load_graphs(write(entry("    settings: {spark_stages: []}\n")))
+    deployment = {"OMNIGRAPH_OPS_SPARK_STAGES": "repair"}
+    assert Settings.from_env({**deployment, **graph.settings.variables()}).spark_stages == ()
+
+
+def test_a_stage_that_has_no_job_is_refused_in_the_file(write: Write) -> None:
+    (fault,) = faults(write(entry("    settings: {spark_stages: [orphan]}\n")))
+    assert "spark_stages" in fault
+    assert "'repair', 'orphans' or 'expire-rows'" in fault
 
 
 def test_every_setting_of_the_deployment_can_be_said_per_graph() -> None:

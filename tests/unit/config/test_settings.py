@@ -7,6 +7,8 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import BinaryCopy, RewritePolicy
+from omnigraph_ops.models.submits import SparkStage
+from omnigraph_ops.stages.registry import PLANNED
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -119,6 +121,12 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, float]) -> None:
 def test_an_unknown_policy_is_named_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_POLICY must be converge or tiered, it is 'best'"):
         Settings.from_env({"OMNIGRAPH_OPS_POLICY": "best"})
+
+
+def test_stages_that_go_to_spark_are_those_that_have_jobs() -> None:
+    assert set(SparkStage) == {stage.name for stage in PLANNED if stage.spark_help}
+    with pytest.raises(InvalidInput, match="OMNIGRAPH_OPS_SPARK_STAGES must be repair, orphans or expire-rows, it is"):
+        Settings.from_env({"OMNIGRAPH_OPS_SPARK_STAGES": "orphan"})
 
 
 @pytest.mark.parametrize(

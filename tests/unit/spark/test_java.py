@@ -26,10 +26,22 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return runtime
 
 
-def test_a_java_home_that_is_set_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/some/java")
-    assert java.java_home(tmp_path) == "/some/java"
+@pytest.fixture
+def home(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A Java that the environment names."""
+    monkeypatch.setenv("JAVA_HOME", str(runtime))
+    return str(runtime)
+
+
+def test_a_java_home_that_is_set_wins(tmp_path: Path, home: str) -> None:
+    assert java.java_home(tmp_path) == home
     assert not (tmp_path / "java").exists()
+
+
+def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/some/java")
+    with pytest.raises(OpsError, match="no bin/java in /some/java, which JAVA_HOME names"):
+        java.java_home(tmp_path)
 
 
 @pytest.mark.usefixtures("runtime")
@@ -72,11 +84,10 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         java.java_home(tmp_path)
 
 
-def test_spark_gets_this_python_and_a_local_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/some/java")
+def test_spark_gets_this_python_and_a_local_address(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     assert java.spark_environment() == {
-        "JAVA_HOME": "/some/java",
+        "JAVA_HOME": home,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -44,6 +47,7 @@ def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.Mon
         ('echo "{}" > "$6"; echo \'Exception: lost\'; exit 137', StorageError, "code 137 and no outcome: lost"),
         ("echo 'x.SparkException: Could not parse Master URL'; exit 1", StorageError, "not start .*: Could not parse"),
         ("exit 0", StorageError, "did not start"),
+        ("echo '12:00 INFO BlockManager: Initialized'; exit 137", StorageError, "it said nothing"),
     ],
 )
 def test_a_failed_job_says_whether_to_repeat_it(
@@ -89,6 +93,21 @@ def test_a_check_that_raises_ends_the_submit(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         ask(stopped)
     assert time.monotonic() - started < 300
+    assert not Path(f"/proc/{int(child.read_text())}").exists()
+
+
+def test_somebody_who_does_not_wait_for_the_end_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = tmp_path / "child"
+    stand_in(tmp_path, monkeypatch, f"trap '' TERM; echo $$ > {child}; while :; do sleep 1; done")
+
+    def stopped() -> None:
+        if child.exists() and child.read_text().strip():
+            # A second Ctrl-C, while the submit does not heed the first.
+            threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(stopped)
     assert not Path(f"/proc/{int(child.read_text())}").exists()
 
 
