@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.lance.commits import index_change
+from omnigraph_ops.lance.gateway import CommitConflict
 from omnigraph_ops.lance.tables import build_index
 
 _ROWS, _DIMENSIONS = 800, 8
@@ -71,6 +73,27 @@ def test_a_second_attempt_on_the_clone_replaces_the_first(table: Any, tmp_path: 
     assert change is not None
     assert len(change.added) == 1
     assert not change.removed
+
+
+def test_of_two_attempts_from_one_version_only_one_commits(table: Any, tmp_path: Path) -> None:
+    clone = table.shallow_clone(str(tmp_path / "clone.lance"), table.version)
+    since = int(clone.version)
+    first, second = (lance.dataset(clone.uri, version=since) for _ in range(2))
+    build_index(first, "k", "BTREE", "k_idx")
+    with pytest.raises(CommitConflict):
+        build_index(second, "k", "BTREE", "k_idx")
+    clone.checkout_latest()
+    assert _segments(clone) == {"k_idx": [4]}
+
+
+def test_a_worker_that_outlives_its_clone_writes_only_there(table: Any, tmp_path: Path) -> None:
+    clone = table.shallow_clone(str(tmp_path / "clone.lance"), table.version)
+    before = sorted(Path(table.uri).rglob("*"))
+    shutil.rmtree(tmp_path / "clone.lance")
+    build_index(clone, "k", "BTREE", "k_idx")
+
+    assert (tmp_path / "clone.lance" / "_indices").is_dir()
+    assert sorted(Path(table.uri).rglob("*")) == before
 
 
 def test_segments_of_groups_merge_to_one_and_leave_their_parts_in_the_clone(table: Any, tmp_path: Path) -> None:
