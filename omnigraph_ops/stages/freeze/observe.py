@@ -9,6 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_af
 
 from omnigraph_ops.coordination.freezes import contract_folder, tag_name
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending
+from omnigraph_ops.graph.bases import base_states
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
@@ -206,9 +207,10 @@ def _graph_pins(
         chosen |= {e.path for e in select_entries(graph, states[0], tables)}
     wanted: dict[str, set[Chain]] = {}
     keys: dict[str, str] = {}
-    for state in states:
+    bases = base_states(graph, [s.branch for s in states if s.branch is not None])
+    for state in (*states, *bases):
         for entry in state.entries:
-            if entry.path in chosen:
+            if entry.path in chosen and (state not in bases or _is_stored(graph, entry)):
                 wanted.setdefault(entry.path, set()).add((entry.branch, entry.version))
                 keys.setdefault(entry.path, entry.table_key)
 
@@ -219,10 +221,15 @@ def _graph_pins(
     found = in_parallel(one, sorted(wanted), workers=graph.settings.concurrency)
     manifest = PinnedDataset(role=PinRole.GRAPH, table_key=MANIFEST_DIR, path=MANIFEST_DIR)
     return (
-        *_pins(graph, freeze_id, manifest, {(s.branch, s.manifest_version) for s in states}),
+        *_pins(graph, freeze_id, manifest, {(s.branch, s.manifest_version) for s in (*states, *bases)}),
         *_lineage_pins(graph, freeze_id, states),
         *(pin for pins in found for pin in pins),
     )
+
+
+def _is_stored(graph: Graph, entry: TableEntry) -> bool:
+    """Whether a version that only merges read is still there: an earlier cleanup may have taken it. Reads."""
+    return stored_manifest(graph, entry.path, entry.branch, entry.version) is not None
 
 
 def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -> list[FrozenPin]:
