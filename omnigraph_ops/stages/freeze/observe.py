@@ -208,11 +208,11 @@ def _graph_pins(
     wanted: dict[str, set[Chain]] = {}
     keys: dict[str, str] = {}
     bases = base_states(graph, [s.branch for s in states if s.branch is not None])
-    for state in (*states, *bases):
-        for entry in state.entries:
-            if entry.path in chosen and (state not in bases or _is_stored(graph, entry)):
-                wanted.setdefault(entry.path, set()).add((entry.branch, entry.version))
-                keys.setdefault(entry.path, entry.table_key)
+    read = [e for state in states for e in state.entries if e.path in chosen]
+    merged = [e for state in bases for e in state.entries if e.path in chosen and _is_stored(graph, e)]
+    for entry in (*read, *merged):
+        wanted.setdefault(entry.path, set()).add((entry.branch, entry.version))
+        keys.setdefault(entry.path, entry.table_key)
 
     def one(path: str) -> tuple[FrozenPin, ...]:
         subject = PinnedDataset(role=PinRole.TABLE, table_key=keys[path], path=path)
