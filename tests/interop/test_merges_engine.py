@@ -1,4 +1,4 @@
-"""A merge of branches gives the same after a cleanup and in a restored backup: its base is read long after the commit."""
+"""A merge of branches gives the same after a cleanup and in a restored backup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = [(source, target) for source in BRANCHES for target in BRANCHES if sourc
 
 
 def history(subject: Engine, graph: Path) -> None:
-    """Branches of main and of a branch; main and the older one took each other's commits in, then all went on. Writes."""
+    """Branches of main and of a branch; merged, and all went on. Writes."""
     subject.init(graph)
     subject.load(graph, people(0, 3))
     subject.run("branch", "create", "--uri", str(graph), "a")
@@ -53,7 +53,7 @@ def left_behind(subject: Engine, graph: Path) -> None:
 
 
 def merged(subject: Engine, graph: Path) -> dict[tuple[str, str], list[str] | None]:
-    """What each merge makes of its target, None where it fails. Branches record their root, so the graph moves aside."""
+    """What each merge makes of its target, None where it fails. At the graph's own root, which branches record."""
     found: dict[tuple[str, str], list[str] | None] = {}
     aside = graph.with_suffix(".aside")
     for source, target in PAIRS:
