@@ -22,6 +22,7 @@ from enum import StrEnum
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
+from omnigraph_ops.graph.bases import base_states
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import is_ulid, new_ulid
 from omnigraph_ops.graph.state import BranchState, TableEntry
@@ -269,6 +270,8 @@ class GraphView:
     branches: tuple[BranchState, ...]
     unreadable: tuple[tuple[str, str], ...]
     holds: tuple[Hold, ...] = ()
+    bases: tuple[BranchState, ...] = ()
+    """What the commits published that merges of live branches start from."""
 
     @property
     def live_names(self) -> frozenset[str]:
@@ -276,11 +279,12 @@ class GraphView:
         return frozenset(read | {name for name, _ in self.unreadable})
 
     def places(self, entry: TableEntry, branch: str) -> bool:
-        """Whether the graph branch of that name keeps this table on its own Lance branch. Pure."""
-        for state in self.branches:
-            if state.branch == branch:
-                return any(e.path == entry.path and e.branch == branch for e in state.entries)
-        return False
+        """Whether this table is read on the Lance branch of that name: by any graph branch, or by a merge. Pure.
+
+        A graph branch made from another reads the Lance branches of that one, also once that one left them.
+        """
+        states = (self.main, *self.branches, *self.bases)
+        return any(e.path == entry.path and e.branch == branch for state in states for e in state.entries)
 
     def held(self, table_path: str, branch: str | None) -> list[tuple[int, str]]:
         """Versions of one chain that a hold keeps, each with the hold. Pure."""
@@ -293,7 +297,11 @@ class GraphView:
 
 
 def look(graph: Graph) -> GraphView:
-    """Read main, every live branch and every hold afresh; raises `CorruptGraph` for an unreadable hold. Reads."""
+    """Read main, every live branch, what merges of them start from and every hold afresh. Reads.
+
+    Raises:
+        CorruptGraph: a hold cannot be read, or a commit from which merges start.
+    """
     branches, unreadable = [], []
     # The schema-apply lock is a branch too: while it lives, what it pins is protected like any other.
     for ref in graph.lance_branches():
@@ -302,5 +310,9 @@ def look(graph: Graph) -> GraphView:
         except OpsError as error:
             unreadable.append((ref.name, str(error)))
     return GraphView(
-        main=graph.state(), branches=tuple(branches), unreadable=tuple(unreadable), holds=active_holds(graph.storage)
+        main=graph.state(),
+        branches=tuple(branches),
+        unreadable=tuple(unreadable),
+        holds=active_holds(graph.storage),
+        bases=base_states(graph, [state.branch for state in branches if state.branch is not None]),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,21 +20,27 @@ class GraphCommit:
     parents: tuple[str, ...]
 
 
-def merge_bases(commits: Mapping[str, GraphCommit], heads: Collection[str]) -> frozenset[str]:
-    """The commits that a merge between any two of these heads reads as its base. Pure.
+def merge_bases(lineages: Sequence[Sequence[GraphCommit]]) -> frozenset[GraphCommit]:
+    """The commits that a merge between any two of these branches reads as its base. Pure.
 
-    The engine takes the common ancestor with the fewest steps to both heads. Where several are equally near all of
-    them are returned: which one it takes depends on the release.
+    The engine takes the common ancestor with the fewest steps to both heads, and knows only what the two branches
+    record: a commit of a third one is no base, however near. Where several are equally near all of them are returned:
+    which one it takes depends on the release.
+
+    Args:
+        lineages: the commits that each branch records, its head last.
     """
-    near = {head: _steps(commits, head) for head in heads if head in commits}
-    found: set[str] = set()
-    for one, other in combinations(sorted(near), 2):
-        sums = {commit: steps + near[other][commit] for commit, steps in near[one].items() if commit in near[other]}
-        found |= {commit for commit, total in sums.items() if total == min(sums.values())}
+    by_head = {lineage[-1].commit_id: lineage for lineage in lineages if lineage}
+    found: set[GraphCommit] = set()
+    for one, other in combinations(sorted(by_head), 2):
+        commits = by_id((by_head[one], by_head[other]))
+        left, right = _steps(commits, one), _steps(commits, other)
+        sums = {commit: steps + right[commit] for commit, steps in left.items() if commit in right}
+        found |= {commits[commit] for commit, total in sums.items() if total == min(sums.values())}
     return frozenset(found)
 
 
-def by_id(lineages: Sequence[Sequence[GraphCommit]]) -> dict[str, GraphCommit]:
+def by_id(lineages: Iterable[Sequence[GraphCommit]]) -> dict[str, GraphCommit]:
     """All commits of several branches by their id: branches share those from before they forked. Pure."""
     return {commit.commit_id: commit for lineage in lineages for commit in lineage}
 

@@ -9,6 +9,7 @@ import pytest
 
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import COMMITS_DIR
 from omnigraph_ops.lance.versions import branch_base_paths
 from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
@@ -44,6 +45,18 @@ def test_the_oldest_of_several_lazy_pins_wins(demo_graph: DemoGraph, stamp: int,
     assert rows_everywhere(graph) == rows
     graph.manifest().branches.delete(names[0])
     assert person(graph).versions == tuple(range(old, young))
+
+
+def test_the_base_of_a_merge_keeps_what_it_pins_on_the_main_chain(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    base = entry_of(graph, PERSON).version
+    graph.lance.create_branch(graph.manifest(), "topic")
+    if stamp == 3:
+        graph.lance.create_branch(graph.lance.open(graph.context.location.uri(COMMITS_DIR)), "topic")
+    for name in ("one", "two"):
+        write(graph, PERSON, copies(name))
+    reasons = {p.version: p.reasons for p in person(graph).protected}
+    assert any(reason.startswith("merges start from version") for reason in reasons[base])
 
 
 def refork(graph: Graph, uri: str) -> None:

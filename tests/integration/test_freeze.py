@@ -19,10 +19,11 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishConflict, RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.bases import base_states
+from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models import OptimizeDecision, RetentionPolicy, SkipReason
-from omnigraph_ops.models.freeze import Freeze, HoldState
+from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take
@@ -382,6 +383,15 @@ def test_behind_the_fence_all_branches_are_of_one_instant(demo_graph: DemoGraph,
     assert freeze.cut.one_instant
     assert not any(b.branch == SCHEMA_APPLY_LOCK for b in freeze.cut.branches)
     assert check(graph).schema_apply_lock is False
+
+
+def test_the_base_of_a_merge_is_frozen_whole(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, written_branches=1)
+    (base,) = base_states(graph, graph.branches())
+    cut = freeze_graph(graph).cut
+    pinned = {(p.path, p.branch, p.version) for p in cut.pins if p.role is not PinRole.FORK}
+    assert (MANIFEST_DIR, base.branch, base.manifest_version) in pinned
+    assert {(e.path, e.branch, e.version) for e in base.entries} <= pinned
 
 
 def test_plain_lance_freezes_its_branches_too(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.holds import GraphView
 from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
-from omnigraph_ops.graph.lineage import GraphCommit, by_id, merge_bases
+from omnigraph_ops.graph.lineage import GraphCommit, by_id
 from omnigraph_ops.graph.stamp import newest_foreign
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
@@ -112,11 +112,10 @@ class InternalTables:
 
     def _needed(self, wanted: Collection[int]) -> Iterator[tuple[int, str]]:
         branches = [None, *(state.branch for state in self.view.branches)]
-        lineages = [self.graph.format.commits(self.graph.context, branch) for branch in branches]
-        commits = by_id(lineages)
-        for commit_id in sorted(merge_bases(commits, {lineage[-1].commit_id for lineage in lineages if lineage})):
-            if commits[commit_id].branch is None:
-                yield commits[commit_id].manifest_version, f"merges of live branches start from commit {commit_id}"
+        commits = by_id(self.graph.format.commits(self.graph.context, branch) for branch in branches)
+        for state in self.view.bases:
+            if state.branch is None:
+                yield state.manifest_version, "merges of live branches start from it"
         written, _ = newest_foreign(self.graph.storage, MANIFEST_DIR)
         if written is not None:
             # Text indexes are written for the release that it names.

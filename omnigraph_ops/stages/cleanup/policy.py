@@ -38,7 +38,7 @@ class Protection:
 
 
 def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphView) -> Protection:
-    """Everything that keeps a version of this table: head, pins, forks, tags, holds and running plans. Reads."""
+    """Everything that keeps a version of this table: head, pins, bases of merges, forks, tags, holds, plans. Reads."""
     reasons: list[tuple[int, str]] = [(int(head.version), "Lance HEAD")]
     reasons += branch_pins(entry, view)
     for ref in lance.branches(head):
@@ -47,6 +47,7 @@ def protect(lance: LanceGateway, entry: TableEntry, head: Dataset, view: GraphVi
     for name, branch, version in lance.tags(head):
         if branch is None:
             reasons.append((version, f"tag {name!r}"))
+    reasons += _base_pins(entry, view)
     reasons += view.held(entry.path, None)
     floor, reason = min(branch_pins(entry, view))
     return Protection(versions=_collect(reasons), floor=floor, floor_reason=reason)
@@ -60,6 +61,16 @@ def branch_pins(entry: TableEntry, view: GraphView) -> list[tuple[int, str]]:
             if other.path == entry.path and other.branch is None:
                 pins.append((other.version, f"branch {state.branch!r} reads it"))
     return pins
+
+
+def _base_pins(entry: TableEntry, view: GraphView) -> list[tuple[int, str]]:
+    """Versions of the main chain that the bases of merges read. Pure."""
+    return [
+        (other.version, f"merges start from version {state.manifest_version} of {state.branch or 'main'}")
+        for state in view.bases
+        for other in state.entries
+        if other.path == entry.path and other.branch is None
+    ]
 
 
 def spelling_problem(head: Dataset, forks: Iterable[str], table_uri: str) -> str | None:

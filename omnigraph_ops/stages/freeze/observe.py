@@ -9,6 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_af
 
 from omnigraph_ops.coordination.freezes import contract_folder, tag_name
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending
+from omnigraph_ops.graph.bases import base_states
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
@@ -206,11 +207,12 @@ def _graph_pins(
         chosen |= {e.path for e in select_entries(graph, states[0], tables)}
     wanted: dict[str, set[Chain]] = {}
     keys: dict[str, str] = {}
-    for state in states:
-        for entry in state.entries:
-            if entry.path in chosen:
-                wanted.setdefault(entry.path, set()).add((entry.branch, entry.version))
-                keys.setdefault(entry.path, entry.table_key)
+    bases = base_states(graph, [s.branch for s in states if s.branch is not None])
+    read = [e for state in states for e in state.entries if e.path in chosen]
+    merged = [e for state in bases for e in state.entries if e.path in chosen and _is_stored(graph, e)]
+    for entry in (*read, *merged):
+        wanted.setdefault(entry.path, set()).add((entry.branch, entry.version))
+        keys.setdefault(entry.path, entry.table_key)
 
     def one(path: str) -> tuple[FrozenPin, ...]:
         subject = PinnedDataset(role=PinRole.TABLE, table_key=keys[path], path=path)
@@ -219,10 +221,15 @@ def _graph_pins(
     found = in_parallel(one, sorted(wanted), workers=graph.settings.concurrency)
     manifest = PinnedDataset(role=PinRole.GRAPH, table_key=MANIFEST_DIR, path=MANIFEST_DIR)
     return (
-        *_pins(graph, freeze_id, manifest, {(s.branch, s.manifest_version) for s in states}),
+        *_pins(graph, freeze_id, manifest, {(s.branch, s.manifest_version) for s in (*states, *bases)}),
         *_lineage_pins(graph, freeze_id, states),
         *(pin for pins in found for pin in pins),
     )
+
+
+def _is_stored(graph: Graph, entry: TableEntry) -> bool:
+    """Whether a version that only merges read is still there: an earlier cleanup may have taken it. Reads."""
+    return stored_manifest(graph, entry.path, entry.branch, entry.version) is not None
 
 
 def _lineage_pins(graph: Graph, freeze_id: str, states: Sequence[BranchState]) -> list[FrozenPin]:

@@ -302,7 +302,7 @@ def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_refere
         raise CorruptGraph(
             f"branch {name!r} cannot be read, so what it refers to is unknown: {problem}; nothing was deleted"
         )
-    live = frozenset(e.path for state in (view.main, *view.branches) for e in state.entries)
+    live = frozenset(e.path for state in (view.main, *view.branches, *view.bases) for e in state.entries)
     # Before the references: a result that is committed in between is then known to them.
     journalled = named_files(graph.storage, live)
     judge = Judge(

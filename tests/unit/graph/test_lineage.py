@@ -15,18 +15,27 @@ def commits(**parents: str) -> dict[str, GraphCommit]:
     }
 
 
+def ids(graph: dict[str, GraphCommit], *lineages: str) -> set[str]:
+    """The bases of branches that record the commits of these letters, the last of them their head."""
+    return {c.commit_id for c in merge_bases([[graph[name] for name in of] for of in lineages])}
+
+
 @pytest.mark.parametrize(
-    ("graph", "heads", "bases"),
+    ("graph", "lineages", "bases"),
     [
-        pytest.param(commits(a="", b="a", c="b"), "c", "", id="one head has nothing to merge"),
-        pytest.param(commits(a="", b="a", c="b", x="a"), "cx", "a", id="the fork"),
-        pytest.param(commits(a="", b="a"), "ab", "a", id="a branch that is ahead"),
-        pytest.param(commits(a="", b="a", x="a", c="bx", d="c", y="x"), "dy", "x", id="the last merge"),
-        pytest.param(commits(a="", x="a", y="a", m="xy", n="yx"), "mn", "xy", id="two that are equally near"),
-        pytest.param(commits(a="", b="a", x="a", y="b"), "bxy", "ab", id="each pair has its own"),
-        pytest.param(commits(a="", x=""), "ax", "", id="no common ancestor"),
-        pytest.param(commits(b="a", x="a"), "bx", "", id="the ancestor is not known"),
+        pytest.param(commits(a="", b="a", c="b"), ("abc",), "", id="one head has nothing to merge"),
+        pytest.param(commits(a="", b="a"), ("ab", "ab", ""), "", id="one head of two branches"),
+        pytest.param(commits(a="", b="a", c="b", x="a"), ("abc", "ax"), "a", id="the fork"),
+        pytest.param(commits(a="", b="a"), ("a", "ab"), "a", id="a branch that is ahead"),
+        pytest.param(commits(a="", b="a", x="a", c="bx", d="c", y="x"), ("abcd", "axy"), "x", id="the last merge"),
+        pytest.param(commits(a="", x="a", y="a", m="xy", n="yx"), ("axm", "ayn"), "xy", id="two that are equally near"),
+        pytest.param(commits(a="", b="a", x="a", y="b"), ("ab", "ax", "aby"), "ab", id="each pair has its own"),
+        pytest.param(commits(a="", x=""), ("a", "x"), "", id="no common ancestor"),
+        pytest.param(commits(b="a", x="a"), ("b", "x"), "", id="the ancestor is not known"),
+        pytest.param(
+            commits(a="", x="a", m="ax", n="ax"), ("am", "an", "ax"), "ax", id="a third branch that both took in"
+        ),
     ],
 )
-def test_bases(graph: dict[str, GraphCommit], heads: str, bases: str) -> None:
-    assert merge_bases(graph, heads) == frozenset(bases)
+def test_bases(graph: dict[str, GraphCommit], lineages: tuple[str, ...], bases: str) -> None:
+    assert ids(graph, *lineages) == set(bases)
