@@ -96,8 +96,8 @@ CASES = {
 def test_the_record_of_a_run_agrees_with_the_graph_whatever_killed_its_tasks(
     tmp_path: Path, name: str, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for setting, value in (("GRACE_SECONDS", "0"), ("LEASE_TTL_SECONDS", "30"), ("CONCURRENCY", "1")):
-        monkeypatch.setenv(f"OMNIGRAPH_OPS_{'RECOVERY_' if setting == 'GRACE_SECONDS' else ''}{setting}", value)
+    for setting, value in (("RECOVERY_GRACE_SECONDS", "0"), ("LEASE_TTL_SECONDS", "30")):
+        monkeypatch.setenv(f"OMNIGRAPH_OPS_{setting}", value)
     root, pristine, case = tmp_path / "graph", tmp_path / "pristine", CASES[name]
     write_demo_graph(str(root), replace(SPEC, stamp=stamp, drift_tables=case.drifted))
     if case.leftovers:

@@ -37,7 +37,8 @@ FORGED = {
 
 
 @pytest.fixture
-def graph(tmp_path: Path) -> Graph:
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "1")
     write_demo_graph(str(tmp_path / "g"), DemoSpec(node_types=1, loads=3, rows=3))
     return open_graph(str(tmp_path / "g"))
 
