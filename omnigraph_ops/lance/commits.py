@@ -174,15 +174,15 @@ class IndexChange:
             )
         if not self.columns <= column_prints(dataset):
             raise CommitConflict("a column was changed or dropped while its index was built; nothing was committed")
-        if _segments(dataset, {s.name for s in self.added}) != {s.uuid for s in self.removed}:
+        if segment_ids(dataset, {s.name for s in self.added}) != {s.uuid for s in self.removed}:
             raise CommitConflict("an index was changed by another writer while it was built; nothing was committed")
 
     def operation(self, highest_fragment_id: int) -> Any:
         return LanceOperation.CreateIndex(new_indices=list(self.added), removed_indices=list(self.removed))
 
     def difference(self, before: Dataset, after: Dataset) -> str | None:
-        expected = (_segments(before) - {s.uuid for s in self.removed}) | {s.uuid for s in self.added}
-        if _segments(after) != expected:
+        expected = (segment_ids(before) - {s.uuid for s in self.removed}) | {s.uuid for s in self.added}
+        if segment_ids(after) != expected:
             return "does not have the index segments that were built"
         return _moved(before, after)
 
@@ -273,7 +273,7 @@ def column_prints(dataset: Dataset) -> frozenset[tuple[int, str]]:
     return frozenset(found)
 
 
-def _segments(dataset: Dataset, names: Collection[str] | None = None) -> frozenset[str]:
+def segment_ids(dataset: Dataset, names: Collection[str] | None = None) -> frozenset[str]:
     """Ids of the segments of all indexes, or of those of some names. Reads."""
     with lance_errors(f"inspect the indexes of {dataset.uri}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -54,5 +54,5 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 COPY = Job(
-    name="copy", summary="Copy the files of a submitted backup.", subject="backup", arguments=_arguments, run=_copy
+    name="copy", summary="Copy the files of a submitted backup.", subject="backup", arguments=_arguments, work=_copy
 )

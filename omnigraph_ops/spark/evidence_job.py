@@ -17,15 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Accumulator
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
 from omnigraph_ops import serde
-from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, RowVersions, column_hashes, row_versions
 from omnigraph_ops.lance.gateway import LanceGateway
-from omnigraph_ops.spark.job import Job, reason_of_worker
+from omnigraph_ops.spark.job import Job
 from omnigraph_ops.stages.repair.compare import Sides, read_side
 from omnigraph_ops.stages.repair.comparison import Compared
 from omnigraph_ops.stages.repair.differences import ColumnDiff, Differences, RowDiff, Rows, diff_column, diff_rows
@@ -64,10 +62,7 @@ def _evidence(spark: SparkSession, arguments: Namespace) -> Compared:
     counted = spark.sparkContext.accumulator(0)
     rows = sum(f.rows for side in (sides.before, sides.after) for f in sides.differing(side))
     found = _compared(_hashed(spark, arguments.dataset, reads, counted), columns, -(-rows // _ROWS_PER_PARTITION))
-    try:
-        parts = [serde.from_json(Differences, row.found) for row in found.toLocalIterator()]
-    except PySparkException as error:
-        raise StorageError(reason_of_worker(error)[1]) from None
+    parts = [serde.from_json(Differences, row.found) for row in found.toLocalIterator()]
     return Compared(differences=reduce(add, parts, nothing), bytes_read=int(counted.value))
 
 
@@ -166,5 +161,5 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 EVIDENCE = Job(
-    name="evidence", summary="Compare two versions of a table.", subject="dataset", arguments=_arguments, run=_evidence
+    name="evidence", summary="Compare two versions of a table.", subject="dataset", arguments=_arguments, work=_evidence
 )

@@ -1,8 +1,9 @@
-"""Compaction tasks on Spark: one Lance task is one Spark task."""
+"""The work of a table on Spark: one Lance task is one Spark task, and so is one index."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from pyspark import SparkContext, TaskContext
@@ -10,9 +11,13 @@ from pyspark import SparkContext, TaskContext
 from omnigraph_ops.config.settings import MIB
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
 from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits
-from omnigraph_ops.models import Executor
+from omnigraph_ops.models import Executor, TablePlan
+from omnigraph_ops.progress import Progress
+from omnigraph_ops.spark.index_tasks import work_in_tasks
+from omnigraph_ops.stages.optimize.units import Effort, IndexWriter, fold
 from omnigraph_ops.storage.location import lance_options
 
 # With one thread per task these bound a worker's memory whatever the size of the table.
@@ -44,6 +49,18 @@ class SparkExecutor:
         tries = int(conf.get("spark.task.maxFailures", "4"))
         work = partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries)
         yield from self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
+
+    def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
+        """Each index in a task, where there are several; what no task did, here. Writes index files in the clone."""
+        done = work_in_tasks(self._context, graph, clone, plan, progress)
+        effort.folded += [index.name for index in plan.folds if index.name in done]
+        effort.built += [index.name for index in plan.builds if index.name in done]
+        left = replace(
+            plan,
+            folds=tuple(index for index in plan.folds if index.name not in done),
+            builds=tuple(index for index in plan.builds if index.name not in done),
+        )
+        fold(IndexWriter.of(graph), clone, left, lambda: None, effort, progress)
 
 
 def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrder) -> TaskOutcome:

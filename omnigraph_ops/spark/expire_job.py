@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.lance.rows import delete_in_fragment, fragment_ids
-from omnigraph_ops.spark.job import Job, reason_of_worker
+from omnigraph_ops.spark.job import Job
 from omnigraph_ops.stages.expire_rows.submitted import NOTES, DeletesDone, TaskDone, note_path
 from omnigraph_ops.storage.location import lance_options, s3fs_options
 from omnigraph_ops.storage.store import Storage
@@ -27,10 +25,7 @@ def _expire(spark: SparkSession, arguments: Namespace) -> DeletesDone:
     ids = fragment_ids(dataset)
     groups = [ids[start : start + _FRAGMENTS_OF_TASK] for start in range(0, len(ids), _FRAGMENTS_OF_TASK)]
     work = partial(delete_on_worker, arguments)
-    try:
-        return DeletesDone(tasks=tuple(spark.sparkContext.parallelize(groups, max(len(groups), 1)).map(work).collect()))
-    except PySparkException as error:
-        raise StorageError(reason_of_worker(error)[1]) from None
+    return DeletesDone(tasks=tuple(spark.sparkContext.parallelize(groups, max(len(groups), 1)).map(work).collect()))
 
 
 def delete_on_worker(arguments: Namespace, fragments: Sequence[int]) -> TaskDone:
@@ -55,5 +50,5 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 EXPIRE = Job(
-    name="expire", summary="Write what deletes expired rows.", subject="dataset", arguments=_arguments, run=_expire
+    name="expire", summary="Write what deletes expired rows.", subject="dataset", arguments=_arguments, work=_expire
 )

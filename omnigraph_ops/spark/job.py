@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from omnigraph_ops.errors import InvalidInput, StorageError
 
 _REASON = re.compile(r"^omnigraph_ops\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 
@@ -26,8 +30,13 @@ class Job:
     """The argument that the application is named after in Spark's own pages."""
     arguments: Callable[[ArgumentParser], object]
     """Declares the arguments of the job."""
-    run: Callable[[SparkSession, Namespace], object]
+    work: Callable[[SparkSession, Namespace], object]
     """Does the work and returns its outcome, a dataclass. Raises `OpsError` when the work failed."""
+
+    def run(self, spark: SparkSession, arguments: Namespace) -> object:
+        """The outcome of the work; raises `OpsError`, for what Spark raises too. The effect of the job."""
+        with spark_errors():
+            return self.work(spark, arguments)
 
 
 def shared_rate(context: SparkContext, parts: int, bytes_per_second: int | None) -> tuple[int, int | None]:
@@ -41,7 +50,19 @@ def shared_rate(context: SparkContext, parts: int, bytes_per_second: int | None)
     return tasks, max(bytes_per_second // tasks, 1)
 
 
-def reason_of_worker(error: PySparkException) -> tuple[str, str]:
-    """The class and the sentence of our own error in a worker, else no class and the first line of Spark's. Pure."""
-    found = _REASON.findall(str(error))
-    return found[-1] if found else ("", str(error).strip().partition("\n")[0])
+@contextlib.contextmanager
+def spark_errors() -> Iterator[None]:
+    """Say in one sentence what Spark raises in many lines.
+
+    Raises:
+        InvalidInput: a task refused what it was given.
+        StorageError: a task failed, or Spark gave up the job.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        # The JVM's own errors arrive as they are, with the call before them.
+        text = str(error.java_exception if isinstance(error, Py4JJavaError) else error).strip()
+        found = _REASON.findall(str(error))
+        kind, reason = found[-1] if found else ("", text.partition("\n")[0])
+        raise (InvalidInput if kind == InvalidInput.__name__ else StorageError)(reason) from None

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, DoubleType, LongType, StringType, StructField, StructType
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import DatasetReferences, References, datasets_to_read
 from omnigraph_ops.models import FilesInParts, OrphansPlan, SkippedDataset
 from omnigraph_ops.progress import Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job, reason_of_worker
+from omnigraph_ops.spark.job import Job
 from omnigraph_ops.spark.orphans_tasks import (
     MOST_IN_SOURCE,
     MOST_UNKNOWN,
@@ -83,7 +82,7 @@ class SparkSearch:
             verify=inventory is not None,
         )
         progress("judging what is stored")
-        rows = collected(_judged(self.spark, judging, [*references, *listed]))
+        rows = _judged(self.spark, judging, [*references, *listed]).collect()
         found = [serde.from_json(PartSorted, row.found) for row in rows]
         _joined(seen, totals, folders, found)
         parts = sorted((part for each in found for part in each.parts), key=lambda p: p.name)
@@ -109,7 +108,7 @@ class SparkSearch:
         paths = datasets_to_read(graph, table_paths)
         read = partial(read_references_of, graph.target, graph.settings, self.folder, paths)
         tasks = self.spark.range(0, len(paths), 1, max(len(paths), 1)).mapInArrow(read, _FOUND)
-        done = [serde.from_json(ReferencesRead, row.found) for row in collected(tasks)]
+        done = [serde.from_json(ReferencesRead, row.found) for row in tasks.collect()]
         known = {d.path: d for d in done if d.problem is None}
         sources += [Source(references=part) for path in sorted(known) for part in known[path].parts]
         nothing = frozenset[str]()
@@ -135,20 +134,6 @@ class SparkSearch:
         rest = [f"{self.folder}/{name}" for name in graph.storage.list(self.folder) if name not in kept]
         for fault in remove_files(graph.storage, rest)[:1]:
             raise StorageError(f"cannot remove {fault.path}, which a task of this plan wrote: {fault.reason}")
-
-
-def collected(rows: DataFrame) -> list[Row]:
-    """All rows, of which there are few. Runs the tasks.
-
-    Raises:
-        InvalidInput: a task found the inventory malformed.
-        StorageError: a task failed.
-    """
-    try:
-        return rows.collect()
-    except PySparkException as error:
-        kind, reason = reason_of_worker(error)
-        raise (InvalidInput if kind == InvalidInput.__name__ else StorageError)(reason) from None
 
 
 def _of_store(graph: Graph, folders: Folders) -> Iterator[Source]:
@@ -209,5 +194,5 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 ORPHANS = Job(
-    name="orphans", summary="Plan the removal of orphans.", subject="graph", arguments=_arguments, run=_orphans
+    name="orphans", summary="Plan the removal of orphans.", subject="graph", arguments=_arguments, work=_orphans
 )

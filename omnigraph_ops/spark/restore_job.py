@@ -129,4 +129,6 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--max-bytes-per-second", type=int, help="of all tasks together; default: no bound")
 
 
-RESTORE = Job(name="restore", summary="Make a graph of a backup.", subject="backup", arguments=_arguments, run=_restore)
+RESTORE = Job(
+    name="restore", summary="Make a graph of a backup.", subject="backup", arguments=_arguments, work=_restore
+)

@@ -94,4 +94,4 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--request", default="{}", help='what else is asked of optimize, e.g. {"policy": "tiered"}')
 
 
-REWRITE = Job(name="rewrite", summary="Optimize tables.", subject="graph", arguments=_arguments, run=_rewrite)
+REWRITE = Job(name="rewrite", summary="Optimize tables.", subject="graph", arguments=_arguments, work=_rewrite)

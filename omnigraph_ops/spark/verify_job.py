@@ -55,4 +55,4 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--max-bytes-per-second", type=int, help="of all tasks together; default: no bound")
 
 
-VERIFY = Job(name="verify", summary="Read a backup again.", subject="backup", arguments=_arguments, run=_verify)
+VERIFY = Job(name="verify", summary="Read a backup again.", subject="backup", arguments=_arguments, work=_verify)

@@ -24,7 +24,6 @@ from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_p
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models import CheckStatus
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import run as run_module
@@ -38,6 +37,7 @@ from tests.support.converged import assert_converged, assert_no_leftovers, asser
 from tests.support.kills import Killed
 from tests.support.leases import bury_holders, is_free, take_over
 from tests.support.losses import lossy_result
+from tests.support.rewrites import unreferenced_files
 from tests.support.rows import rows_of, tree_of
 from tests.support.sidecars import audit_rows
 from tests.support.waits import instead_of_sleep
@@ -437,11 +437,3 @@ def recover_as_engine(graph: Graph) -> None:
 
 def graph_path(graph: Graph, entry: TableEntry) -> Path:
     return Path(graph.uri) / entry.path
-
-
-def unreferenced_files(graph: Graph, entry: TableEntry) -> list[str]:
-    """Data and index files of a table that no version refers to."""
-    used = {file for _, files in tracked_files(graph.open_head(entry)) for file in files}
-    root = graph_path(graph, entry)
-    there = [str(p.relative_to(root)) for name in ("data", "_indices") for p in (root / name).rglob("*") if p.is_file()]
-    return sorted(f for f in there if f not in used)

@@ -16,7 +16,6 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.models import Executor
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.optimize.units import InProcessExecutor
 from tests.support.leases import is_free
@@ -24,12 +23,11 @@ from tests.support.leases import is_free
 PAUSE_SECONDS = 86_400.0
 
 
-class SlowExecutor:
+class SlowExecutor(InProcessExecutor):
     """Executes like the real one, but a day passes, and it looks whether the graph is free meanwhile."""
 
-    kind = Executor.IN_PROCESS
-
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self.passed = 0.0
         self.storage = open_graph(str(root)).storage
         self.armed: list[frozenset[str]] = []
@@ -39,7 +37,7 @@ class SlowExecutor:
         self.passed += PAUSE_SECONDS
         self.armed.append(sidecar_names(self.storage))
         self.leased.append(not is_free(self.storage))
-        yield from InProcessExecutor().execute(dataset, orders)
+        yield from super().execute(dataset, orders)
 
 
 def test_a_slow_rewrite_is_neither_armed_nor_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

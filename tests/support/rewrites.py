@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models import TableStats
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.run import optimize_table
@@ -64,6 +67,14 @@ def unreferenced(graph: Graph) -> set[str]:
         for file in fragment.metadata.files
     }
     return stored - used
+
+
+def unreferenced_files(graph: Graph, entry: TableEntry) -> list[str]:
+    """Data and index files of a table that no version refers to. Reads."""
+    used = {file for _, files in tracked_files(graph.open_head(entry)) for file in files}
+    root = Path(graph.table_uri(entry))
+    there = [str(p.relative_to(root)) for name in ("data", "_indices") for p in (root / name).rglob("*") if p.is_file()]
+    return sorted(f for f in there if f not in used)
 
 
 def journal_files(graph: Graph) -> list[str]:

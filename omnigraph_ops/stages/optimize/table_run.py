@@ -135,7 +135,10 @@ class TableRun:
             changes.append(ConfigRemoval(keys=keys))
         if not self.plan.folds and not self.plan.builds:
             return changes, None
-        prepared = prepare_indexes(self.graph, entry, hold, lambda clone: self._work(clone, lambda: None, done))
+        work = self.executor.index
+        prepared = prepare_indexes(
+            self.graph, entry, hold, lambda clone: work(self.graph, clone, self.plan, done, self.progress)
+        )
         changes += [prepared.change] if prepared.change is not None else []
         return changes, prepared.error
 

@@ -127,12 +127,15 @@ def refuse_deferral(dataset: Dataset, table_key: str) -> None:
 
 
 class TaskExecutor(Protocol):
-    """Executes compaction tasks of one dataset version; makes no version itself."""
+    """Executes compaction tasks of one dataset version, and index work on a clone of it; makes no version itself."""
 
     kind: Executor
 
     def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
         """Yield one outcome per order, in any order. Writes data files and the journal of the rewrite."""
+
+    def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
+        """Fold and build the indexes of a plan. Writes index files in the clone, and commits to it."""
 
 
 class InProcessExecutor:
@@ -151,6 +154,9 @@ class InProcessExecutor:
             except OpsError as error:
                 # The other groups are none the worse for it, and are committed.
                 yield TaskOutcome(index=order.index, attempt=None, error=str(error))
+
+    def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
+        fold(IndexWriter.of(graph), clone, plan, lambda: None, effort, progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

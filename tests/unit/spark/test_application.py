@@ -20,7 +20,7 @@ def submit(
 ) -> tuple[int, SubmitOutcome[TableStats]]:
     """Run a job of the application with that end."""
     effect = {"side_effect": outcome} if isinstance(outcome, OpsError) else {"return_value": outcome}
-    job = replace(application.JOBS[0], run=mock.Mock(**effect))
+    job = replace(application.JOBS[0], work=mock.Mock(**effect))
     monkeypatch.setattr(application, "SparkSession", mock.MagicMock())
     monkeypatch.setattr(application, "_BY_NAME", {"rewrite": job})
     code = application.main(["rewrite", "--graph", "g", "--table", "node:A", "--result-uri", str(result)])
