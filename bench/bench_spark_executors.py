@@ -1,5 +1,7 @@
 """Claim: two executors of one core do the work of a job on Spark at least 1.6 times as fast as one.
 
+`index` is the exception: an index is one task, so the largest one bounds it.
+
 A standalone cluster of real processes, first with one worker, then with two. Each worker is pinned to its own core,
 because Lance takes every core that it sees. The start of the session is part of the time; both runs have equal input.
 
@@ -95,7 +97,7 @@ def orphans(folder: Path, share: float) -> Run:
 def expire(folder: Path, share: float) -> Run:
     """A delete in files of a thousand rows: one of many rows is too fast to need a cluster."""
     rows = int(20_000_000 * share)
-    made_at = pa.table({"at": np.random.default_rng(0).integers(0, 1_000, rows)})
+    made_at = np.random.default_rng(0).integers(0, 1_000, rows)
     lance.write_dataset(
         pa.table({"at": made_at}), folder / "t.lance", max_rows_per_file=1_000, max_rows_per_group=1_000
     )
@@ -104,12 +106,26 @@ def expire(folder: Path, share: float) -> Run:
     return lambda submitter: submitter("expire", (*words, *notes), DeletesDone, lambda: None)
 
 
+def index(folder: Path, share: float) -> Run:
+    """The indexes of a table, of which the first load is covered, and then its data."""
+    write_demo_graph(str(folder), DemoSpec(node_types=1, loads=2, rows=int(5_000_000 * share)))
+
+    def run(submitter: Submitter) -> None:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as other:
+            shutil.copytree(folder, other, dirs_exist_ok=True)
+            report = submitter("rewrite", ("--graph", other, "--table", "node:Person"), OptimizeReport, lambda: None)
+        assert report.tables[0].indexes_folded, report
+
+    return run
+
+
 JOBS: dict[str, Callable[[Path, float], Run]] = {
     "rewrite": rewrite,
     "copy": copy,
     "evidence": evidence,
     "orphans": orphans,
     "expire": expire,
+    "index": index,
 }
 
 
