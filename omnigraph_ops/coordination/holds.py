@@ -300,7 +300,7 @@ def look(graph: Graph) -> GraphView:
     """Read main, every live branch, what merges of them start from and every hold afresh. Reads.
 
     Raises:
-        CorruptGraph: a hold cannot be read, or a commit from which merges start.
+        CorruptGraph, StorageError: a hold cannot be read, or a commit from which merges start.
     """
     branches, unreadable = [], []
     # The schema-apply lock is a branch too: while it lives, what it pins is protected like any other.
@@ -309,10 +309,12 @@ def look(graph: Graph) -> GraphView:
             branches.append(graph.state(ref.name))
         except OpsError as error:
             unreadable.append((ref.name, str(error)))
+    main = graph.state()
     return GraphView(
-        main=graph.state(),
+        main=main,
         branches=tuple(branches),
         unreadable=tuple(unreadable),
         holds=active_holds(graph.storage),
-        bases=base_states(graph, [state.branch for state in branches if state.branch is not None]),
+        # One branch alone has nothing to merge, and its lineage may be long.
+        bases=base_states(graph, (main, *branches)) if branches else (),
     )

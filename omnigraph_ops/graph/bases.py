@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from omnigraph_ops.errors import CorruptGraph, OpsError
+from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.lineage import GraphCommit, merge_bases
@@ -12,20 +12,28 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.gateway import DatasetMissing, lance_errors
 
 
-def base_states(graph: Graph, branches: Iterable[str]) -> tuple[BranchState, ...]:
-    """What each commit published that a merge between main and these branches, or any two of them, starts from. Reads.
+def base_states(graph: Graph, states: Sequence[BranchState]) -> tuple[BranchState, ...]:
+    """What the commits published that merges start from, but for what these branches publish now. Reads.
 
-    A commit whose version or branch is gone is left out: no merge can read it any more.
+    Of merges between any two of them, and with a branch that is made of one: those start from the commit that is its
+    head now, which a reader opens at an older version once the graph manifest was compacted. A commit whose version or
+    branch is gone is left out: no merge can read it any more.
+
+    Args:
+        states: of main and of the branches.
 
     Raises:
-        CorruptGraph: one is there and cannot be read, so what it pins is unknown.
+        CorruptGraph, StorageError: one is there and cannot be read, so what it pins is unknown.
     """
-    names = tuple(branches)
-    if not names or not graph.format.publishes:
+    if not graph.format.publishes:
         return ()
-    lineages = [graph.format.commits(graph.context, name) for name in (None, *names)]
-    chains = sorted({(c.branch or "", c.manifest_version): c for c in merge_bases(lineages)}.items())
-    return tuple(state for _, commit in chains if (state := _state_at(graph, commit)) is not None)
+    lineages = [graph.format.commits(graph.context, state.branch) for state in states]
+    heads = {lineage[-1] for lineage in lineages if lineage}
+    found = {(c.branch or "", c.manifest_version): c for c in merge_bases(lineages) | heads}
+    for state in states:
+        found.pop((state.branch or "", state.manifest_version), None)
+    read = (_state_at(graph, commit) for _, commit in sorted(found.items()))
+    return tuple(state for state in read if state is not None)
 
 
 def _state_at(graph: Graph, commit: GraphCommit) -> BranchState | None:
@@ -39,4 +47,11 @@ def _state_at(graph: Graph, commit: GraphCommit) -> BranchState | None:
     except DatasetMissing:
         return None
     except OpsError as error:
-        raise CorruptGraph(f"commit {commit.commit_id}, from which merges start, cannot be read: {error}") from error
+        # What the store fails to give now it may give to the next attempt.
+        kind = StorageError if isinstance(error, StorageError) else CorruptGraph
+        raise kind(
+            f"version {commit.manifest_version} of the graph manifest of {branch or 'main'} cannot be read, and merges "
+            f"start from its commit {commit.commit_id}, so what they need is unknown: {error}; nothing was changed; if "
+            f"it stays so, restore {MANIFEST_DIR} as of that version from a backup, or delete the branches that share "
+            "that commit"
+        ) from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
+from math import inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +31,11 @@ def merge_bases(lineages: Sequence[Sequence[GraphCommit]]) -> frozenset[GraphCom
     Args:
         lineages: the commits that each branch records, its head last.
     """
-    by_head = {lineage[-1].commit_id: lineage for lineage in lineages if lineage}
+    by_head = {lineage[-1].commit_id: by_id((lineage,)) for lineage in lineages if lineage}
     found: set[GraphCommit] = set()
     for one, other in combinations(sorted(by_head), 2):
-        commits = by_id((by_head[one], by_head[other]))
-        left, right = _steps(commits, one), _steps(commits, other)
-        sums = {commit: steps + right[commit] for commit, steps in left.items() if commit in right}
-        found |= {commits[commit] for commit, total in sums.items() if total == min(sums.values())}
+        commits = ChainMap(by_head[one], by_head[other])
+        found |= {commits[commit] for commit in _nearest(commits, one, other)}
     return frozenset(found)
 
 
@@ -45,13 +44,22 @@ def by_id(lineages: Iterable[Sequence[GraphCommit]]) -> dict[str, GraphCommit]:
     return {commit.commit_id: commit for lineage in lineages for commit in lineage}
 
 
-def _steps(commits: Mapping[str, GraphCommit], head: str) -> dict[str, int]:
-    """Every ancestor of a head, itself included, with the fewest steps to it. Pure."""
-    steps, pending = {head: 0}, deque([head])
-    while pending:
-        commit_id = pending.popleft()
-        for parent in commits[commit_id].parents:
-            if parent in commits and parent not in steps:
-                steps[parent] = steps[commit_id] + 1
-                pending.append(parent)
-    return steps
+def _nearest(commits: Mapping[str, GraphCommit], one: str, other: str) -> set[str]:
+    """The common ancestors of two heads, themselves included, with the fewest steps to both. Pure."""
+    left, right = {one: 0}, {other: 0}
+    ahead: tuple[list[str], list[str]] = [one], [other]
+    fewest, depth = inf, 0
+    # None that is nearer to both lies further from either; most of a long history is not looked at.
+    while any(ahead) and depth < fewest:
+        depth += 1
+        ahead = _next(commits, ahead[0], left, depth), _next(commits, ahead[1], right, depth)
+        met = [c for c in chain(*ahead, (one, other)) if c in left and c in right]
+        fewest = min([fewest, *(left[c] + right[c] for c in met)])
+    return {c for c, steps in left.items() if c in right and steps + right[c] == fewest}
+
+
+def _next(commits: Mapping[str, GraphCommit], ahead: list[str], steps: dict[str, int], depth: int) -> list[str]:
+    """The parents of these commits that were not met yet, with their depth put into `steps`."""
+    found = {p: depth for c in ahead for p in commits[c].parents if p in commits and p not in steps}
+    steps.update(found)
+    return list(found)

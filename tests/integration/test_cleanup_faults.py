@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.versions import Removed
@@ -50,6 +52,24 @@ def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
     assert rows_everywhere(graph) == rows
     again = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert (again.code, versions(graph, KNOWS)) == (0, 1)
+
+
+def test_a_lease_that_cannot_be_released_hides_nothing_that_was_removed(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    plan, released = plan_cleanup(graph, RetentionPolicy(keep_versions=1)), LeaseKeeper.release
+
+    def fails(keeper: LeaseKeeper) -> None:
+        released(keeper)
+        raise StorageError("503 Slow Down")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(LeaseKeeper, "release", fails)
+        report = apply.cleanup_all(graph, plan)
+    assert {t.table_key: len(t.versions) for t in report.tables} == {t.table_key: len(t.versions) for t in plan.tables}
+    assert report.versions_removed == sum(len(t.versions) for t in plan.tables) > 0
+    assert "503 Slow Down" in {t.error for t in report.tables}
 
 
 def test_everything_old_goes_and_the_table_is_written_on(demo_graph: DemoGraph, stamp: int) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import lance
 import pytest
 
-from omnigraph_ops.errors import StalePlan
+from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.graph.layout import COMMITS_DIR
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, version_path
+from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.lance.versions import branch_base_paths
 from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
@@ -47,16 +48,33 @@ def test_the_oldest_of_several_lazy_pins_wins(demo_graph: DemoGraph, stamp: int,
     assert person(graph).versions == tuple(range(old, young))
 
 
-def test_the_base_of_a_merge_keeps_what_it_pins_on_the_main_chain(demo_graph: DemoGraph, stamp: int) -> None:
-    graph = demo_graph(stamp=stamp, **SMALL)
-    base = entry_of(graph, PERSON).version
+def based(graph: Graph) -> GraphCommit:
+    """Make a branch and go on on main; the commit that a merge starts from. Writes."""
+    base = graph.format.commits(graph.context, None)[-1]
     graph.lance.create_branch(graph.manifest(), "topic")
-    if stamp == 3:
+    if graph.stamp == 3:
         graph.lance.create_branch(graph.lance.open(graph.context.location.uri(COMMITS_DIR)), "topic")
     for name in ("one", "two"):
         write(graph, PERSON, copies(name))
+    return base
+
+
+def test_the_base_of_a_merge_keeps_what_it_pins_on_the_main_chain(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    pinned = entry_of(graph, PERSON).version
+    based(graph)
     reasons = {p.version: p.reasons for p in person(graph).protected}
-    assert any(reason.startswith("merges start from version") for reason in reasons[base])
+    assert any(reason.startswith("merges start from version") for reason in reasons[pinned])
+
+
+def test_a_base_that_the_store_does_not_give_is_no_corruption_and_says_how_to_go_on(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    base = based(graph)
+    Path(graph.uri, version_path(MANIFEST_DIR, base.manifest_version, None)).write_bytes(b"cut off")
+    with pytest.raises(StorageError, match=f"version {base.manifest_version} of .* main .* delete the branches"):
+        person(graph)
 
 
 def refork(graph: Graph, uri: str) -> None:

@@ -387,11 +387,21 @@ def test_behind_the_fence_all_branches_are_of_one_instant(demo_graph: DemoGraph,
 
 def test_the_base_of_a_merge_is_frozen_whole(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, written_branches=1)
-    (base,) = base_states(graph, graph.branches())
+    (base,) = base_states(graph, [graph.state(branch) for branch in (None, *graph.branches())])
     cut = freeze_graph(graph).cut
     pinned = {(p.path, p.branch, p.version) for p in cut.pins if p.role is not PinRole.FORK}
     assert (MANIFEST_DIR, base.branch, base.manifest_version) in pinned
     assert {(e.path, e.branch, e.version) for e in base.entries} <= pinned
+
+
+def test_the_head_commit_is_frozen_though_the_manifest_was_compacted_since(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    head = graph.format.commits(graph.context, None)[-1]
+    graph.manifest().optimize.compact_files()
+    assert graph.state().manifest_version > head.manifest_version
+    cut = freeze_graph(graph).cut
+    # A branch that is made of main later starts from that commit, which a merge opens at its own version.
+    assert {p.version for p in cut.pins if p.role is PinRole.GRAPH} >= {head.manifest_version}
 
 
 def test_plain_lance_freezes_its_branches_too(tmp_path: Path) -> None:

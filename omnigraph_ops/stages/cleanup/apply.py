@@ -186,11 +186,19 @@ def _cleanup_table(graph: Graph, plan: CleanupPlan, table: TableCleanupPlan) -> 
     """What was removed of a table, and what ended that half-way; raises before anything is removed. Destroys."""
     if table.refused is not None:
         raise StalePlan(f"{table.table_key} was refused: {table.refused}; nothing was deleted")
-    with (
-        _turn(graph, table) as keeper,
-        announced(graph.storage, table.table_path, branch=None, versions=table.versions),
-    ):
-        return _remove(graph, plan, table, keeper)
+    done: tuple[CleanupStats, OpsError | None] | None = None
+    try:
+        with (
+            _turn(graph, table) as keeper,
+            announced(graph.storage, table.table_path, branch=None, versions=table.versions),
+        ):
+            done = _remove(graph, plan, table, keeper)
+    except OpsError as error:
+        if done is None:
+            raise
+        # The lease, for one, could not be released; what was removed is.
+        return done[0], done[1] or error
+    return done
 
 
 def _is_internal(table: TableCleanupPlan) -> bool:

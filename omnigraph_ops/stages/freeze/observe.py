@@ -207,7 +207,7 @@ def _graph_pins(
         chosen |= {e.path for e in select_entries(graph, states[0], tables)}
     wanted: dict[str, set[Chain]] = {}
     keys: dict[str, str] = {}
-    bases = base_states(graph, [s.branch for s in states if s.branch is not None])
+    bases = base_states(graph, states)
     read = [e for state in states for e in state.entries if e.path in chosen]
     merged = [e for state in bases for e in state.entries if e.path in chosen and _is_stored(graph, e)]
     for entry in (*read, *merged):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import pytest
 
-from omnigraph_ops.coordination.lease import committer_turn, read_lease
+from omnigraph_ops.coordination import shared_turn as shared_module
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, read_lease
 from omnigraph_ops.coordination.shared_turn import shared_turn
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph import Graph, open_graph
@@ -105,6 +108,58 @@ def test_who_cannot_have_the_lease_keeps_no_other_thread_from_trying(graph: Grap
                 pass
     with shared_turn(graph, "part", most=2):
         pass
+
+
+def test_threads_that_come_first_at_once_share_a_turn(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, together = shared_module._Shared.__init__, threading.Barrier(2)
+
+    def slowly(shared: shared_module._Shared) -> None:
+        time.sleep(0.2)
+        made(shared)
+
+    monkeypatch.setattr(shared_module._Shared, "__init__", slowly)
+    mine = graph.with_run(Run())
+
+    def one(number: int) -> None:
+        with shared_turn(mine, f"part {number}", most=2):
+            together.wait(5)
+
+    at_once(one, 2)
+
+
+def test_threads_wait_for_another_run_together(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[str]()
+
+    def trying(mine: Graph, purpose: str) -> AbstractContextManager[LeaseKeeper]:
+        tried.append(purpose)
+        return committer_turn(mine, purpose)
+
+    monkeypatch.setattr(shared_module, "committer_turn", trying)
+    patient = graph.with_settings(graph.settings.model_copy(update={"lease_wait_seconds": 1.0}))
+    start = threading.Barrier(6)
+
+    def one(number: int) -> None:
+        start.wait(60)
+        with pytest.raises(LeaseHeld, match="another run"), shared_turn(patient, f"part {number}", most=6):
+            pass
+
+    with committer_turn(graph, "another run"):
+        at_once(one, 6)
+    assert len(tried) < 6
+
+
+def test_after_a_full_turn_others_have_time_to_take_the_lease(graph: Graph) -> None:
+    paused = list[float]()
+
+    class Pausing(Run):
+        def pause(self, seconds: float) -> None:
+            paused.append(seconds)
+
+    mine = graph.with_run(Pausing())
+    for number, most in enumerate((2, 1, 1)):
+        with shared_turn(mine, f"part {number}", most=most):
+            pass
+    assert len(paused) == 1, "the first turn had room, the last one has no successor"
 
 
 def test_a_thread_that_waits_ends_when_its_run_stops(graph: Graph) -> None:

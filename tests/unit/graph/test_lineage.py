@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from omnigraph_ops.graph.lineage import GraphCommit, merge_bases
@@ -39,3 +41,13 @@ def ids(graph: dict[str, GraphCommit], *lineages: str) -> set[str]:
 )
 def test_bases(graph: dict[str, GraphCommit], lineages: tuple[str, ...], bases: str) -> None:
     assert ids(graph, *lineages) == set(bases)
+
+
+def test_a_long_history_behind_the_base_is_not_looked_at() -> None:
+    class Untouched(tuple[str, ...]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("the parents of a commit far behind the base were read")
+
+    old = GraphCommit(commit_id="a", branch=None, manifest_version=0, parents=Untouched())
+    graph = commits(a="", b="a", c="b", d="c", x="d", y="d") | {"a": old}
+    assert ids(graph, "abcdx", "abcdy") == {"d"}
