@@ -92,10 +92,13 @@ class Signals:
             os._exit(self.code)
         if self._count > 2 and self._own_process:
             os._exit(self.code)
-        if self._count == 1 and self._run is not None and self._run.began:
+        if self._run is not None:
+            began = self._run.began
+            # Also of an abort: it ends the main thread alone, and others wait for their turn perhaps.
             self._run.stop()
-            _say(_CLOSING if self._closing else _stopping(self._run.at_work()))
-            return
+            if self._count == 1 and began:
+                _say(_CLOSING if self._closing else _stopping(self._run.at_work()))
+                return
         raise KeyboardInterrupt
 
 

@@ -17,6 +17,7 @@ import pytest
 from omnigraph_ops.coordination.lease import committer_turn, read_lease
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.lance.text_indexer import home_of, process_of
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.runs import Unit
@@ -56,6 +57,23 @@ from omnigraph_ops.cli import main
 from omnigraph_ops.stages.cleanup import apply
 
 apply.remove_versions = lambda *_, **_named: time.sleep(120)
+sys.argv = ["omnigraph-ops", *sys.argv[1:]]
+sys.exit(main())
+"""
+_WAITING = """
+import sys
+from omnigraph_ops.coordination import lease
+from omnigraph_ops.cli import main
+
+waits = lease._Turns.wait
+
+def telling(turns, pause):
+    if not getattr(lease, "told", False):
+        lease.told = True
+        print("waits", flush=True)
+    waits(turns, pause)
+
+lease._Turns.wait = telling
 sys.argv = ["omnigraph-ops", *sys.argv[1:]]
 sys.exit(main())
 """
@@ -157,6 +175,21 @@ def test_work_that_waits_stops_at_once(demo_graph: DemoGraph) -> None:
     assert (process.returncode, "Traceback" in err) == (130, False), err
     assert took < graph.settings.lease_wait_seconds / 2
     assert "the run was stopped first" in out
+
+
+def test_a_cleanup_that_is_interrupted_while_it_waits_removes_nothing(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    stored = {e.path: stored_versions(graph.storage, e.path) for e in graph.state().entries}
+    with running("-c", _WAITING, "cleanup", graph.uri, "--keep", "1", "--confirm") as process:
+        with committer_turn(graph, "somebody else"):
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waits\n"
+            process.send_signal(signal.SIGINT)
+            # The main thread ends; the threads that wait could have the lease before the process is gone.
+            time.sleep(0.5)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, "removed" in out, "Traceback" in err) == (130, False, False), err
+    assert {path: stored_versions(graph.storage, path) for path in stored} == stored
 
 
 @pytest.mark.parametrize("presses", [2, 3])
