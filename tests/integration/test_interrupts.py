@@ -184,9 +184,10 @@ def test_a_cleanup_that_is_interrupted_while_it_waits_removes_nothing(demo_graph
         with committer_turn(graph, "somebody else"):
             assert process.stdout is not None
             assert process.stdout.readline() == "waits\n"
+            time.sleep(0.5)  # until the other threads wait, too
             process.send_signal(signal.SIGINT)
             # The main thread ends; the threads that wait could have the lease before the process is gone.
-            time.sleep(0.5)
+            time.sleep(0.3)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, "removed" in out, "Traceback" in err) == (130, False, False), err
     assert {path: stored_versions(graph.storage, path) for path in stored} == stored
