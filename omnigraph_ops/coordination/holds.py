@@ -315,6 +315,6 @@ def look(graph: Graph) -> GraphView:
         branches=tuple(branches),
         unreadable=tuple(unreadable),
         holds=active_holds(graph.storage),
-        # One branch alone has nothing to merge, and its lineage may be long.
+        # One branch alone has nothing to merge.
         bases=base_states(graph, (main, *branches)) if branches else (),
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import is_
 
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.lineage import GraphCommit, merge_bases
 from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.lance.fragment_rows import FragmentRows
 from omnigraph_ops.lance.gateway import DatasetMissing, lance_errors
 
 
@@ -27,13 +29,23 @@ def base_states(graph: Graph, states: Sequence[BranchState]) -> tuple[BranchStat
     """
     if not graph.format.publishes:
         return ()
+    # Whoever works on one table after the other asks for each of them, and a lineage may be long.
+    for known, bases in tuple(graph.context.bases):
+        if len(known) == len(states) and all(map(is_, known, states)):
+            return bases
+    bases = tuple(_read(graph, states))
+    graph.context.bases[:] = [(tuple(states), bases)]
+    return bases
+
+
+def _read(graph: Graph, states: Sequence[BranchState]) -> Iterator[BranchState]:
     lineages = [graph.format.commits(graph.context, state.branch) for state in states]
     heads = {lineage[-1] for lineage in lineages if lineage}
     found = {(c.branch or "", c.manifest_version): c for c in merge_bases(lineages) | heads}
     for state in states:
         found.pop((state.branch or "", state.manifest_version), None)
     read = (_state_at(graph, commit) for _, commit in sorted(found.items()))
-    return tuple(state for state in read if state is not None)
+    yield from (state for state in read if state is not None)
 
 
 def _state_at(graph: Graph, commit: GraphCommit) -> BranchState | None:
@@ -41,8 +53,8 @@ def _state_at(graph: Graph, commit: GraphCommit) -> BranchState | None:
     try:
         manifest = graph.lance.open(uri, branch=branch, version=commit.manifest_version)
         with lance_errors(f"read commit {commit.commit_id}"):
-            rows = graph.context.manifest_rows.of(manifest, branch)
-        # Not by `Graph.decode`, which keeps the newest state of each branch.
+            # Not by `Graph.decode`, nor with its rows, which are kept of the newest state of each branch.
+            rows = FragmentRows().of(manifest)
         return graph.format.decode(graph.context, rows, branch, commit.manifest_version)
     except DatasetMissing:
         return None

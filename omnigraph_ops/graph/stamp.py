@@ -147,6 +147,8 @@ class GraphContext:
     """The graph manifest as this process reads it."""
     decoded: dict[str | None, tuple[weakref.ref[pa.Table], BranchState]] = field(default_factory=dict)
     """Each branch as it was read last, with the rows that said so."""
+    bases: list[tuple[tuple[BranchState, ...], tuple[BranchState, ...]]] = field(default_factory=list)
+    """The branches whose merges were looked into last, and what those start from; at most one entry."""
 
 
 class StampFormat(Protocol):

@@ -7,6 +7,7 @@ from pathlib import Path
 import lance
 import pytest
 
+from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, version_path
@@ -108,3 +109,25 @@ def test_a_fork_that_records_another_root_refuses_its_table(
         cleanup_table(graph, signed, PERSON)
     assert versions(graph) == before
     assert {k: v for k, v in tree_of(graph.uri).items() if not k.startswith("__maintenance")} == tree
+
+
+def test_a_lineage_is_read_once_until_a_branch_moves(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, read = demo_graph(stamp=stamp, **SMALL), list[str | None]()
+    based(graph)
+    real = type(graph.format).commits
+
+    def commits(self: object, context: object, branch: str | None) -> tuple[GraphCommit, ...]:
+        read.append(branch)
+        return real(self, context, branch)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(graph.format), "commits", commits)
+    first = look(graph)
+    assert first.bases
+    assert look(graph).bases is first.bases
+    assert read == [None, "topic"]
+    write(graph, PERSON, copies("three"))
+    read.clear()
+    assert look(graph).bases == first.bases
+    assert read == [None, "topic"]
