@@ -147,7 +147,8 @@ def parse_commit_parents(metadata: str | None) -> tuple[str, ...]:
         cells = json.loads(metadata or "")
         found = (cells.get("parent_commit_id"), cells.get("merged_parent_commit_id"))
     except (ValueError, AttributeError, RecursionError):
-        raise CorruptGraph(f"a graph commit has unreadable metadata {metadata!r}; nothing was written") from None
+        message = f"a commit of __manifest has unreadable metadata {metadata!r}; nothing was written"
+        raise CorruptGraph(message) from None
     return tuple(str(parent) for parent in found if parent)
 
 

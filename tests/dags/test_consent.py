@@ -328,6 +328,8 @@ def test_a_task_that_is_killed_half_way_says_what_it_removed(
 ) -> None:
     from omnigraph_ops.stages.cleanup import apply
 
+    # One table after another: side by side each of them could be the first.
+    monkeypatch.setenv("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "1")
     attempt = Attempt(graph, confirmed=True)
     attempt.ask()
     task, tables = cleaning(attempt)
