@@ -271,7 +271,7 @@ class GraphView:
     unreadable: tuple[tuple[str, str], ...]
     holds: tuple[Hold, ...] = ()
     bases: tuple[BranchState, ...] = ()
-    """What the commits published that merges of live branches start from."""
+    """What the commits published that merges start from: of live branches, and of those that are made of them."""
 
     @property
     def live_names(self) -> frozenset[str]:
@@ -315,6 +315,7 @@ def look(graph: Graph) -> GraphView:
         branches=tuple(branches),
         unreadable=tuple(unreadable),
         holds=active_holds(graph.storage),
-        # One branch alone has nothing to merge.
-        bases=base_states(graph, (main, *branches)) if branches else (),
+        # Also of main alone: a branch that is made of it next is merged from the commit that is its head now, and a
+        # writer that died between publish and commit row left that one behind.
+        bases=base_states(graph, (main, *branches)),
     )

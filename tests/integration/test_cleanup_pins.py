@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import lance
@@ -66,6 +67,28 @@ def test_the_base_of_a_merge_keeps_what_it_pins_on_the_main_chain(demo_graph: De
     based(graph)
     reasons = {p.version: p.reasons for p in person(graph).protected}
     assert any(reason.startswith("merges start from version") for reason in reasons[pinned])
+
+
+def publish_without_a_commit_row(graph: Graph, aside: Path) -> None:
+    """What is left of a writer of stamp 3 that dies between its publish and its commit row. Writes."""
+    commits = Path(graph.uri, COMMITS_DIR)
+    shutil.copytree(commits, aside)
+    write(graph, PERSON, copies("last words"))
+    shutil.rmtree(commits)
+    aside.rename(commits)
+
+
+def test_the_commit_that_a_dead_writer_left_as_head_keeps_what_it_pins(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    """Without a branch, too: one that is made of main next is merged from there."""
+    graph = demo_graph(stamp=3, **SMALL)
+    pinned = entry_of(graph, PERSON).version
+    publish_without_a_commit_row(graph, tmp_path / "aside")
+    assert not look(graph).branches
+    plan = person(graph)
+    assert pinned < entry_of(graph, PERSON).version
+    assert any(p.version == pinned and p.reasons[0].startswith("merges start from") for p in plan.protected)
+    assert not cleanup_all(graph, plan_cleanup(graph, KEEP_1)).failed
+    assert pinned in versions(graph)
 
 
 def test_a_base_that_the_store_does_not_give_is_no_corruption_and_says_how_to_go_on(

@@ -11,6 +11,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.layout import COMMITS_DIR
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
@@ -101,3 +102,22 @@ def test_merges_give_the_same(
     maintained(graph)
     assert {branch: subject.export(graph, branch) for branch in BRANCHES} == reads
     assert merged(subject, graph) == before
+
+
+def test_a_branch_made_after_a_crash_and_a_cleanup_still_merges(tmp_path: Path) -> None:
+    """0.7.2 writes the commit row after the publish, and merges from the newest one that it finds."""
+    subject, graph, aside = engine(3), tmp_path / "g.omni", tmp_path / "aside"
+    subject.init(graph)
+    for start in (0, 10, 20):
+        subject.load(graph, people(start, 3))
+    shutil.copytree(graph / COMMITS_DIR, aside)
+    subject.load(graph, people(30, 3))
+    shutil.rmtree(graph / COMMITS_DIR)
+    aside.rename(graph / COMMITS_DIR)
+    cleaned(graph)
+    subject.run("branch", "create", "--uri", str(graph), "a")
+    subject.load(graph, people(100, 2), mode="merge", branch="a")
+    subject.load(graph, people(200, 2))
+    rows = set(subject.export(graph, "a")) | set(subject.export(graph))
+    subject.run("branch", "merge", "a", "--into", "main", "--uri", str(graph))
+    assert set(subject.export(graph)) == rows

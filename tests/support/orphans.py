@@ -8,8 +8,12 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from omnigraph_ops.demo.publisher import merge_rows
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import new_ulid, now_us
+from omnigraph_ops.graph.stamp import Lineage
 from omnigraph_ops.graph.state import MANIFEST_SCHEMA_3, MANIFEST_SCHEMA_6, ManifestRow, manifest_table
 from omnigraph_ops.models import OrphanKind, OrphansPlan, OrphansReport
 from omnigraph_ops.stages.orphans.apply import apply_orphans
@@ -94,6 +98,7 @@ def drop(graph: Graph, table_key: str, branch: str | None = None) -> str:
     """Publish a tombstone, as a schema apply does for a dropped type; the path of its dataset. Writes."""
     entry = entry_of(graph, table_key, branch)
     schema = MANIFEST_SCHEMA_3 if graph.stamp == 3 else MANIFEST_SCHEMA_6
+    lineage = Lineage(commit_id=new_ulid(), created_at_us=now_us(), actor=None)
     row = ManifestRow(
         object_id=f"{table_key}$tombstone${entry.version:020d}",
         object_type="table_tombstone",
@@ -101,8 +106,11 @@ def drop(graph: Graph, table_key: str, branch: str | None = None) -> str:
         identity=entry.identity,
         table_version=entry.version,
     )
-    merge_rows(graph.manifest(branch), manifest_table([row], schema))
-    assert graph.state(branch).get(table_key) is None
+    rows = [manifest_table([row], schema), graph.format.publish_rows(graph.state(branch), (), lineage)]
+    merge_rows(graph.manifest(branch), pa.concat_tables([part for part in rows if part is not None]))
+    state = graph.state(branch)
+    assert state.get(table_key) is None
+    graph.format.append_lineage(graph.context, branch, state.manifest_version, lineage)
     return entry.path
 
 

@@ -115,7 +115,7 @@ class InternalTables:
         commits = by_id(self.graph.format.commits(self.graph.context, branch) for branch in branches)
         for state in self.view.bases:
             if state.branch is None:
-                yield state.manifest_version, "merges of live branches start from it"
+                yield state.manifest_version, "merges start from it"
         written, _ = newest_foreign(self.graph.storage, MANIFEST_DIR)
         if written is not None:
             # Text indexes are written for the release that it names.
