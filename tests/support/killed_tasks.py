@@ -69,7 +69,7 @@ class DagRun:
         self.tries[task_id] = self.tries.get(task_id, 0) + 1
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
-        child = context.Process(target=_child, args=(self, operator, str(scratch), kill))
+        child = context.Process(target=_child, args=(self, operator, str(scratch), dict(os.environ), kill))
         child.start()
         child.join(_LONGEST_SECONDS)
         assert child.exitcode is not None, f"{task_id} with {kill} did not end"
@@ -87,7 +87,11 @@ class DagRun:
             assert "failed" in self.states.values()
 
 
-def _child(run: DagRun, operator: tuple[type, dict[str, Any]], scratch: str, kill: Kill | None) -> None:
+def _child(
+    run: DagRun, operator: tuple[type, dict[str, Any]], scratch: str, environment: dict[str, str], kill: Kill | None
+) -> None:
+    # The server that forked this process has the environment of the first test that needed one.
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
     null = os.open(os.devnull, os.O_WRONLY)
