@@ -16,9 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf import any_pb2, descriptor_pool, message_factory, timestamp_pb2
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto as FieldProto
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -26,43 +23,41 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import any_version_of, manifest_file_name, old_manifest_file_name, version_path
 from omnigraph_ops.lance.commits import Manifest
+from omnigraph_ops.lance.messages import BYTES, MANY, NUMBER, TEXT, message_classes
 from omnigraph_ops.storage.store import Storage
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _DAMAGED = (struct.error, DecodeError, ValueError, IndexError)
-_PACKAGE = "omnigraph_ops.lance"
-_TEXT, _BYTES, _NUMBER = FieldProto.TYPE_STRING, FieldProto.TYPE_BYTES, FieldProto.TYPE_UINT64
-_ONE, _MANY = FieldProto.LABEL_OPTIONAL, FieldProto.LABEL_REPEATED
 _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
     "Manifest": {
-        "index_section": (6, _NUMBER),
+        "index_section": (6, NUMBER),
         "timestamp": (7, "google.protobuf.Timestamp"),
-        "max_fragment_id": (11, _NUMBER),
-        "transaction_file": (12, _TEXT),
+        "max_fragment_id": (11, NUMBER),
+        "transaction_file": (12, TEXT),
         "writer_version": (13, "WriterVersion"),
-        "base_paths": (18, "BasePath", _MANY),
-        "transaction_section": (21, _NUMBER),
+        "base_paths": (18, "BasePath", MANY),
+        "transaction_section": (21, NUMBER),
     },
-    "WriterVersion": {"library": (1, _BYTES), "version": (2, _BYTES)},
-    "BasePath": {"path": (4, _TEXT)},
-    "IndexSection": {"indices": (1, "IndexMetadata", _MANY)},
+    "WriterVersion": {"library": (1, BYTES), "version": (2, BYTES)},
+    "BasePath": {"path": (4, TEXT)},
+    "IndexSection": {"indices": (1, "IndexMetadata", MANY)},
     "IndexMetadata": {
         "uuid": (1, "UUID"),
-        "name": (3, _TEXT),
+        "name": (3, TEXT),
         "index_details": (6, "google.protobuf.Any"),
-        "files": (10, "IndexFile", _MANY),
+        "files": (10, "IndexFile", MANY),
     },
-    "UUID": {"uuid": (1, _BYTES)},
-    "IndexFile": {"path": (1, _TEXT)},
+    "UUID": {"uuid": (1, BYTES)},
+    "IndexFile": {"path": (1, TEXT)},
     "Transaction": {
-        "read_version": (1, _NUMBER),
-        "uuid": (2, _BYTES),
-        "transaction_properties": (4, "Entry", _MANY),
+        "read_version": (1, NUMBER),
+        "uuid": (2, BYTES),
+        "transaction_properties": (4, "Entry", MANY),
         "delete": (101, "Delete"),
     },
-    "Entry": {"key": (1, _BYTES), "value": (2, _BYTES)},
-    "Delete": {"predicate": (3, _BYTES)},
+    "Entry": {"key": (1, BYTES), "value": (2, BYTES)},
+    "Delete": {"predicate": (3, BYTES)},
 }
 """What is read of Lance's table.proto and transaction.proto: (number, type); everything else stays an unknown field.
 
@@ -282,24 +277,7 @@ def _operation_name(transaction: Any) -> str:
     return OPERATIONS.get(numbers[0], f"Unknown({numbers[0]})")
 
 
-def _classes() -> dict[str, Any]:
-    """The message classes by name, made here: compiled ones would be tied to the version of their compiler. Pure."""
-    file = FileDescriptorProto(name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto2")
-    file.dependency.extend([any_pb2.DESCRIPTOR.name, timestamp_pb2.DESCRIPTOR.name])
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind, *label) in fields.items():
-            made = message.field.add(name=field, number=number, label=label[0] if label else _ONE)
-            if isinstance(kind, str):
-                made.type_name = f".{kind}" if "." in kind else f".{_PACKAGE}.{kind}"
-            else:
-                made.type = kind
-    pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {n: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{n}")) for n in _MESSAGES}
-
-
-_MADE = _classes()
+_MADE = message_classes("omnigraph_ops.lance", _MESSAGES)
 _Manifest, _IndexSection, _Transaction = _MADE["Manifest"], _MADE["IndexSection"], _MADE["Transaction"]
 
 

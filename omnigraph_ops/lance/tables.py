@@ -11,6 +11,7 @@ from lance import optimize as lance_optimize
 
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments
+from omnigraph_ops.lance.row_ids import with_safe_row_ids
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 _DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": "VectorIndexDetails"}
@@ -123,7 +124,7 @@ def _parts(task: Any, cut: Cut | None) -> Iterator[RewriteTask]:
 def execute_task(dataset: Dataset, payload: str) -> str:
     """Run one compaction task: writes data files, makes no version. Returns the result as JSON. Writes."""
     with lance_errors(f"rewrite fragments of {dataset.uri}"):
-        return str(_CompactionTask.from_json(payload).execute(dataset).json())
+        return with_safe_row_ids(_CompactionTask.from_json(payload).execute(dataset).json())
 
 
 def commit_results(dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool = False) -> RewriteMetrics:
