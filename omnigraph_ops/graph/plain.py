@@ -96,6 +96,7 @@ class PlainFormat:
     publishes = False
     text_writer: TextWriter | None = None
     compacts_blobs = True
+    leaves_stale_entries = False
     sidecar_version = 0
     compares_sidecar_paths = False
     inline_deletes_by: str | None = None

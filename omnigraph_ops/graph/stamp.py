@@ -161,6 +161,8 @@ class StampFormat(Protocol):
     text_writer: TextWriter | None
     """How text indexes are written; None where whoever wrote an index decides."""
     compacts_blobs: bool
+    leaves_stale_entries: bool
+    """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
     sidecar_version: int
     """The newest sidecar schema version this generation reads."""
     compares_sidecar_paths: bool

@@ -115,6 +115,7 @@ class Stamp3:
         ),
     )
     compacts_blobs = False
+    leaves_stale_entries = True
     sidecar_version = 2
     compares_sidecar_paths = False
     inline_deletes_by: str | None = "lance 7."

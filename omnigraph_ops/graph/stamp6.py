@@ -58,6 +58,7 @@ class Stamp6:
         release="10.0.0", reads=frozenset({Analyser.LANCE_8, Analyser.LANCE_10}), folds=True, certifies=True
     )
     compacts_blobs = True
+    leaves_stale_entries = False
     sidecar_version = 9
     compares_sidecar_paths = True
     inline_deletes_by: str | None = None

@@ -167,10 +167,10 @@ def index_facts(dataset: Dataset) -> tuple[IndexFacts, ...]:
 
 def open_indexes(dataset: Dataset, *, besides: Dataset | None) -> None:
     """Open every index with a segment that `besides` does not have; `LanceFailure` when a file is missing. Reads."""
-    described = _described(besides) if besides is not None else []
-    known = {segment.uuid for index in described for segment in index.segments}
+    others = described(besides) if besides is not None else []
+    known = {segment.uuid for index in others for segment in index.segments}
     with lance_errors(f"open the indexes of {dataset.uri}"):
-        for index in _described(dataset):
+        for index in described(dataset):
             if any(segment.uuid not in known for segment in index.segments):
                 dataset.stats.index_stats(index.name)
 
@@ -207,7 +207,8 @@ def _fragment(metadata: object) -> FragmentFacts:
     )
 
 
-def _described(dataset: Dataset) -> list[Any]:
+def described(dataset: Dataset) -> list[Any]:
+    """What Lance says of the indexes of the version that is open, without its own. Reads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return [index for index in dataset.describe_indices() if not index.name.startswith(SYSTEM_PREFIX)]
@@ -223,5 +224,5 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
             covered=frozenset(int(f) for s in index.segments for f in s.fragment_ids),
             size_bytes=int(index.total_size_bytes or 0),
         )
-        for index in _described(dataset)
+        for index in described(dataset)
     ]

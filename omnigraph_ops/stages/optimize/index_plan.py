@@ -11,7 +11,7 @@ the table have, built anew where another one wrote it, and left to the engine wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.graph.stamp import Analyser, TextIndex, TextWriter
@@ -58,6 +58,19 @@ def index_folds(indexes: Sequence[IndexFacts], fragments: Sequence[FragmentFacts
                 )
             )
     return tuple(sorted(folds, key=lambda fold: fold.name))
+
+
+def with_rebuilds(
+    folds: Sequence[IndexFold], indexes: Iterable[IndexFacts], stale: Collection[str]
+) -> tuple[IndexFold, ...]:
+    """The folds, those of the stale ones as builds. Pure."""
+    others = [f for f in folds if f.name not in stale]
+    anew = [
+        replace(_fold(i), rebuild=True, why=f"{i.name} still has entries of updated rows")
+        for i in indexes
+        if i.name in stale
+    ]
+    return tuple(sorted([*others, *anew], key=lambda fold: fold.name))
 
 
 def with_retrains(folds: Sequence[IndexFold], vectors: Iterable[VectorFacts]) -> tuple[IndexFold, ...]:
@@ -220,10 +233,12 @@ def _routed(state: TextState, name: str, fold: IndexFold) -> IndexFold | str:
     if state.writer is not None:
         reason = _withheld(state, state.writer.release, certified=index.certified)
         foreign = _is_foreign(state, name)
-        why = _why(state, name) if foreign else ""
+        why = _why(state, name) if foreign else fold.why
         if reason:
             return f"{why}; {reason}" if why else reason
-        return replace(fold, release=state.writer.release, rebuild=foreign or not state.writer.folds, why=why)
+        return replace(
+            fold, release=state.writer.release, rebuild=fold.rebuild or foreign or not state.writer.folds, why=why
+        )
     if index.certified:
         return _CERTIFIED
     if len(index.analysers) != 1:

@@ -30,6 +30,7 @@ from omnigraph_ops.stages.optimize.index_plan import (
     index_folds,
     uncovered_rows,
     waiting_for_rows,
+    with_rebuilds,
     with_retrains,
     with_texts,
 )
@@ -159,7 +160,7 @@ def judged(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan
     if plan.table_key in thresholds.off:
         reason = f"automatic optimisation is off for this table; would {plan.reason}"
         return replace(plan, decision=OptimizeDecision.DEFERRED, skipped=SkipReason.AUTO_OFF, reason=reason)
-    if any(f.retrain for f in plan.folds) or crossed(
+    if any(f.why for f in plan.folds) or crossed(
         put_right(shares, folding=bool(plan.folds or plan.builds)), thresholds
     ):
         return plan
@@ -200,6 +201,8 @@ class TableObservation:
     """None where there is no text index and none is declared."""
     vectors: tuple[VectorFacts, ...] = ()
     """Vector indexes, looked at only where they may be trained anew."""
+    stale: frozenset[str] = frozenset()
+    """Indexes with entries of updated rows that no fold takes out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,8 +300,8 @@ def _index_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     """What is folded and built, and which indexes stay behind for now. Pure."""
     builds, pending = index_builds(seen, facts)
     foreign = foreign_texts(facts, seen.texts)
-    waiting = None if builds or foreign else waiting_indexes(seen.spec, facts, policy)
-    folds = () if waiting else index_folds(facts.indexes, facts.fragments)
+    waiting = None if builds or foreign or seen.stale else waiting_indexes(seen.spec, facts, policy)
+    folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting
 

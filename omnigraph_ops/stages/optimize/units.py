@@ -356,14 +356,16 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     """
     # Fragments that another writer adds meanwhile are the next run's: not a reason to build anew.
     fragments = {f.fragment_id for f in dataset.get_fragments()}
+    folds = not index.rebuild or index.release is not None
     try:
-        _fold(writer, dataset, index, progress)
+        if folds:
+            _fold(writer, dataset, index, progress)
     except (CommitConflict, CommitContention, IncompatibleCommit):
         raise
     except LanceFailure as error:
         progress(f"folding index {index.name} failed, building it anew: {error}")
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
-    if found is not None and found.segments == 1 and fragments <= found.covered:
+    if folds and found is not None and found.segments == 1 and fragments <= found.covered:
         return
     kind = index_type_of(found) if found is not None and writer.lance.may_rebuild_indexes else None
     if kind is None or len(index.columns) != 1:

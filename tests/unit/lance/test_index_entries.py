@@ -1,0 +1,96 @@
+"""Which indexes have two entries of one row, and how seldom they are looked into."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.lance.index_entries import _repeats, stale_indexes
+from omnigraph_ops.lance.tables import table_facts
+from tests.support.index_files import repeat_entries
+
+ROWS = 100
+NOTHING: frozenset[str] = frozenset()
+
+
+def table(ids: range | list[int], word: str) -> pa.Table:
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "n": pa.array(ids, pa.int64()), "text": [f"{word} {i}" for i in ids]}
+    )
+
+
+def indexed(folder: Path) -> Any:
+    dataset: Any = lance.write_dataset(table(range(ROWS), "old"), folder / "t.lance", enable_stable_row_ids=True)
+    for column, kind in (("id", "BTREE"), ("n", "BTREE"), ("text", "INVERTED")):
+        dataset.create_scalar_index(column, kind, name=f"{column}_idx")
+    return dataset
+
+
+def updated(dataset: Any, *ids: int) -> Any:
+    dataset.merge_insert("id").when_matched_update_all().execute(table(list(ids), "new"))
+    return dataset
+
+
+def stale(dataset: Any) -> frozenset[str]:
+    return stale_indexes(dataset, table_facts(dataset, 1_048_576))
+
+
+def folded(dataset: Any) -> Any:
+    dataset.optimize.optimize_indices(num_indices_to_merge=1)
+    return dataset
+
+
+def test_one_tree_with_two_entries_of_a_row_condemns_itself_and_the_text_indexes(tmp_path: Path) -> None:
+    dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
+    assert stale(dataset) == NOTHING
+    repeat_entries(dataset, "n_idx")
+    assert stale(dataset) == {"n_idx", "text_idx"}
+
+
+def test_segments_that_share_a_row_are_stale_together(tmp_path: Path) -> None:
+    dataset = updated(indexed(tmp_path), 3, 5, 9)
+    dataset.optimize.optimize_indices(index_names=["id_idx"], num_indices_to_merge=0)
+    assert stale(dataset) == {"id_idx", "text_idx"}
+
+
+def test_entries_of_deleted_rows_are_not_stale(tmp_path: Path) -> None:
+    dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
+    dataset.delete("id = 50")
+    assert stale(dataset) == NOTHING
+
+
+@pytest.mark.parametrize("change", ["none", "deleted"])
+def test_without_updated_rows_only_an_index_that_is_folded_anyway_is_looked_into(tmp_path: Path, change: str) -> None:
+    dataset = indexed(tmp_path)
+    if change == "deleted":
+        dataset.delete("id = 50")
+    repeat_entries(dataset, "id_idx")
+    assert stale(dataset) == NOTHING
+    dataset = lance.write_dataset(table(range(ROWS, ROWS + 5), "more"), dataset.uri, mode="append")
+    assert stale(dataset) == {"id_idx", "text_idx"}
+
+
+def test_an_index_without_its_files_is_left_to_the_fold(tmp_path: Path) -> None:
+    dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
+    shutil.rmtree(tmp_path / "t.lance" / "_indices")
+    assert stale(dataset) == NOTHING
+
+
+def test_the_indexes_of_a_clone_are_its_originals(tmp_path: Path) -> None:
+    dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
+    repeat_entries(dataset, "n_idx")
+    assert stale(dataset.shallow_clone(str(tmp_path / "clone"), dataset.version)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("batches", "repeats"),
+    [([], False), ([[]], False), ([[4, 1], [0, 9]], False), ([[4, 1, 4]], True), ([[4, 1], [9], [1, 2]], True)],
+)
+def test_a_number_that_stands_twice_is_found_across_batches(batches: list[list[int]], *, repeats: bool) -> None:
+    assert _repeats(np.array(ids, np.uint64) for ids in batches) is repeats
