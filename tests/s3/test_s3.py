@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
-from omnigraph_ops.demo import DemoSpec
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
@@ -25,7 +26,11 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
+from tests.support.index_files import repeat_entries
 from tests.support.leases import is_free, is_lease, most_holders
+from tests.support.s3 import upload_graph
+from tests.support.tables import PERSON
+from tests.support.writers import copies, entry_of, write
 
 pytestmark = pytest.mark.s3
 Make = Callable[[DemoSpec], str]
@@ -52,6 +57,18 @@ def test_optimize_and_cleanup_on_s3(s3_graph: Make, stamp: int) -> None:
     assert removed["node:Person"] > 0
     assert removed["__manifest"] > 0
     assert row_sets(graph) == rows
+
+
+def test_entries_of_updated_rows_are_found_on_s3(s3: str, tmp_path: Path) -> None:
+    write_demo_graph(str(tmp_path / "g"), DemoSpec(stamp=3, node_types=1, loads=3, rows=20))
+    local = open_graph(str(tmp_path / "g"))
+    optimize_table(local, PERSON)
+    repeat_entries(local.open_pinned(entry_of(local, PERSON)), "id_idx")
+    write(local, PERSON, copies("x"))
+    graph = open_graph(upload_graph(tmp_path / "g"))
+    assert "id_idx still has entries of updated rows" in plan_optimize(graph, tables=(PERSON,)).tables[0].reason
+    optimize_table(graph, PERSON)
+    assert not plan_optimize(graph, tables=(PERSON,)).productive()
 
 
 @pytest.mark.parametrize("stamp", [3, 6])

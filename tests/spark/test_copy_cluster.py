@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
-from tests.support.spark_cluster import Cluster, cluster, environment
+from tests.support.spark_cluster import Cluster, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 SPEC: dict[str, Any] = {"node_types": 1, "loads": 6, "rows": 30, "written_branches": 1}
@@ -42,12 +41,6 @@ copier = parts.SubmittedCopy(submit=Submitter(master=master, progress=Lines(prin
 options = BackupOptions(freeze_id=freeze, max_bytes_per_second=int(rate) or None)
 print(take.backup_graph(open_graph(graph), place, options, copier=copier).backup)
 """
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from omnigraph_ops.stages.repair.comparison import Compared
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
-from tests.support.spark_cluster import Cluster, cluster
+from tests.support.spark_cluster import Cluster
 from tests.support.writers import copies, delete_first, drift, entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
@@ -28,12 +27,6 @@ PERSON = "node:Person"
 FRAGMENTS = 8
 SLOW = str(Path(__file__).parents[1] / "support" / "slow_evidence.py")
 _LONGEST_SECONDS = 300
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

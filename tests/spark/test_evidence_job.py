@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from omnigraph_ops.spark import evidence_job
 from omnigraph_ops.stages.repair.comparison import OnSpark
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.support.evidence import compact, remove_data
-from tests.support.spark_session import local_spark, submit_in
+from tests.support.spark_session import submit_in
 from tests.support.templates import Templates
 from tests.support.writers import Change, copies, delete_first, drift
 
@@ -31,19 +30,13 @@ SPEC = DemoSpec(node_types=3, loads=3, rows=15, blobs=True)
 SAMPLE, FULL = EvidenceTier.SAMPLE, EvidenceTier.FULL
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark(**{"sql.shuffle.partitions": "2"}) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
 def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence_job, "_ROWS_PER_PARTITION", 20)
 
 
-def on(spark: SparkSession, tier: EvidenceTier) -> OnSpark:
-    return OnSpark(submit=submit_in(spark), check=lambda: None, tier=tier)
+def on(session: SparkSession, tier: EvidenceTier) -> OnSpark:
+    return OnSpark(submit=submit_in(session), check=lambda: None, tier=tier)
 
 
 def found(graph: Graph, key: str, tier: EvidenceTier, comparison: OnSpark | None = None) -> DriftEvidence:
@@ -104,7 +97,7 @@ STEPS: dict[str, Change] = {
 HISTORIES = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4)
 
 
-def test_any_history_is_found_alike(spark: SparkSession, templates: Templates, tmp_path: Path) -> None:
+def test_any_history_is_found_alike(session: SparkSession, templates: Templates, tmp_path: Path) -> None:
     seen = set[tuple[bool | None, bool]]()
 
     @seed(17)
@@ -119,7 +112,7 @@ def test_any_history_is_found_alike(spark: SparkSession, templates: Templates, t
             graph = open_graph(str(root))
             for name in history:
                 drift(graph, PERSON, STEPS[name])
-            here, there = found(graph, PERSON, tier), found(graph, PERSON, tier, on(spark, tier))
+            here, there = found(graph, PERSON, tier), found(graph, PERSON, tier, on(session, tier))
             assert here == there
             assert here.problem is None
             seen.add((here.content_equal, bool(here.shown)))
@@ -129,36 +122,38 @@ def test_any_history_is_found_alike(spark: SparkSession, templates: Templates, t
 
 
 @pytest.mark.parametrize("key", [DOC, PHOTO])
-def test_vectors_and_blobs_are_found_alike(spark: SparkSession, templates: Templates, tmp_path: Path, key: str) -> None:
+def test_vectors_and_blobs_are_found_alike(
+    session: SparkSession, templates: Templates, tmp_path: Path, key: str
+) -> None:
     templates.copy(SPEC, tmp_path / "graph.omni")
     graph = open_graph(str(tmp_path / "graph.omni"))
     drift(graph, key, compact)
     drift(graph, key, delete_first(1))
     here = found(graph, key, FULL)
-    assert here == found(graph, key, FULL, on(spark, FULL))
+    assert here == found(graph, key, FULL, on(session, FULL))
     assert (here.rows_removed, here.rows_changed) == (1, 0)
     assert all(column.equal is False for column in here.columns), "the digests cover the removed row"
 
 
 def test_a_file_that_is_gone_is_a_problem_and_no_comparison(
-    spark: SparkSession, templates: Templates, tmp_path: Path
+    session: SparkSession, templates: Templates, tmp_path: Path
 ) -> None:
     templates.copy(SPEC, tmp_path / "graph.omni")
     graph = open_graph(str(tmp_path / "graph.omni"))
     drift(graph, PERSON, update)
     remove_data(graph, PERSON)
-    there = found(graph, PERSON, FULL, on(spark, FULL))
+    there = found(graph, PERSON, FULL, on(session, FULL))
     assert there.problem is not None
     assert "cannot read" in there.problem
     assert there.rows_changed is None
 
 
-def test_what_was_read_is_counted(spark: SparkSession, templates: Templates, tmp_path: Path) -> None:
+def test_what_was_read_is_counted(session: SparkSession, templates: Templates, tmp_path: Path) -> None:
     templates.copy(SPEC, tmp_path / "graph.omni")
     graph = open_graph(str(tmp_path / "graph.omni"))
     drift(graph, PERSON, compact)
     costs = []
-    for comparison in (None, on(spark, FULL)):
+    for comparison in (None, on(session, FULL)):
         (row,) = preview_repair(graph, tables=(PERSON,), evidence=FULL, comparison=comparison).rows
         assert row.evidence is not None
         costs.append(next(c.measured_bytes for c in row.evidence.costs if c.tier is FULL))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,18 +12,12 @@ from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
 from tests.spark.test_expire_job import assert_no_litter, expired, look
 from tests.support.events import ids, items
-from tests.support.spark_cluster import Cluster, cluster, environment
+from tests.support.spark_cluster import Cluster, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
 AGES: list[int | None] = [0, 10, 29, 31, 60, None] * 4
 KEPT = [n for n, age in enumerate(AGES) if age is None or age < 30]
 _LONGEST_SECONDS = 300
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

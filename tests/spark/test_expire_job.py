@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,12 @@ from tests.support.events import ITEMS, UTC_TIME, ids, items, utc_now
 from tests.support.plain import opened
 from tests.support.shell import Cli
 from tests.support.spark_cluster import environment
-from tests.support.spark_session import local_spark, submit_in
+from tests.support.spark_session import submit_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
 POLICY = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * 86_400)
 AGES: list[int | None] = [0, 10, 29, 31, 60, None, 61, 62, 5]
 EXAMPLES = 200 if os.environ.get("OMNIGRAPH_PROPERTY_PROFILE") == "nightly" else 12
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark() as made:
-        yield made
 
 
 def expired(root: Path, submit: Submit | None = None) -> TableRowStats:
@@ -120,19 +114,19 @@ def grow(root: Path, changes: Sequence[str], draw: random.Random) -> None:
     draw=st.randoms(use_true_random=False),
 )
 def test_what_expires_on_spark_expires_in_process(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, changes: list[str], draw: random.Random
+    session: SparkSession, tmp_path_factory: pytest.TempPathFactory, changes: list[str], draw: random.Random
 ) -> None:
     here, there = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("there")
     grow(here, changes, draw)
     shutil.copytree(here, there, dirs_exist_ok=True)
-    assert expired(there, submit_in(spark)) == expired(here)
+    assert expired(there, submit_in(session)) == expired(here)
     assert look(there) == look(here)
     assert_no_litter(there, deletion_files(here))
 
 
-def interfering(spark: SparkSession, once: Callable[[], object], litter: list[int], root: Path) -> Submit:
+def interfering(session: SparkSession, once: Callable[[], object], litter: list[int], root: Path) -> Submit:
     """Another writer commits when the tasks of the first attempt have ended."""
-    real, asked = submit_in(spark), list[int]()
+    real, asked = submit_in(session), list[int]()
 
     def submit(job: str, arguments: Sequence[str], value: type[Any], check: Callable[[], None]) -> Any:
         done = real(job, arguments, value, check)
@@ -145,9 +139,9 @@ def interfering(spark: SparkSession, once: Callable[[], object], litter: list[in
     return submit
 
 
-def test_a_row_that_is_renewed_meanwhile_stays(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_row_that_is_renewed_meanwhile_stays(session: SparkSession, tmp_path: Path) -> None:
     root, files = items(tmp_path, AGES, rows_per_file=3), list[int]()
-    renewed = interfering(spark, lambda: table(root).update({"at": literal(0)}, where="id = 4"), files, root)
+    renewed = interfering(session, lambda: table(root).update({"at": literal(0)}, where="id = 4"), files, root)
     stats = expired(root, renewed)
     assert (stats.rows_removed, stats.attempts, stats.error) == (3, 2, None)
     assert ids(root) == [0, 1, 2, 4, 5, 8]
@@ -155,18 +149,18 @@ def test_a_row_that_is_renewed_meanwhile_stays(spark: SparkSession, tmp_path: Pa
     assert_no_litter(root, files[0] - 2 + 2)
 
 
-def test_rows_that_arrive_meanwhile_are_for_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_arrive_meanwhile_are_for_the_next_run(session: SparkSession, tmp_path: Path) -> None:
     root = items(tmp_path, AGES, rows_per_file=3)
-    stats = expired(root, interfering(spark, lambda: appended(root, [90, 1], 100), [], root))
+    stats = expired(root, interfering(session, lambda: appended(root, [90, 1], 100), [], root))
     assert (stats.rows_removed, stats.rows_left, stats.attempts) == (4, 1, 1)
     assert ids(root) == [0, 1, 2, 5, 8, 100, 101]
 
 
-def test_a_failed_job_deletes_nothing_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failed_job_deletes_nothing_and_leaves_nothing(session: SparkSession, tmp_path: Path) -> None:
     root = items(tmp_path, AGES, rows_per_file=3)
 
     def lost(job: str, arguments: Sequence[str], value: type[Any], check: Callable[[], None]) -> Any:
-        submit_in(spark)(job, arguments, value, check)
+        submit_in(session)(job, arguments, value, check)
         raise StorageError("the driver is gone")
 
     before = look(root)
@@ -175,14 +169,14 @@ def test_a_failed_job_deletes_nothing_and_leaves_nothing(spark: SparkSession, tm
     assert_no_litter(root, 0)
 
 
-def test_a_note_that_is_missing_deletes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_note_that_is_missing_deletes_nothing(session: SparkSession, tmp_path: Path) -> None:
     root = items(tmp_path, AGES, rows_per_file=3)
 
     def swallowed() -> None:
         next((root / "__maintenance" / "results").glob("*/*.json")).unlink()
 
     before = look(root)
-    error = expired(root, interfering(spark, swallowed, [], root)).error
+    error = expired(root, interfering(session, swallowed, [], root)).error
     assert error is not None and "not have all that the tasks noted" in error
     assert look(root) == before
 

@@ -22,18 +22,12 @@ from omnigraph_ops.spark.index_tasks import index_on_worker, work_in_tasks
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
-from tests.support.spark_session import local_spark, submit_in
+from tests.support.spark_session import submit_in
 from tests.support.tables import PERSON, rows_by_id
 from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 SPEC = {"node_types": 2, "loads": 4, "rows": 20}
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark() as made:
-        yield made
 
 
 @contextlib.contextmanager
@@ -55,7 +49,7 @@ def facts(graph: Graph, key: str) -> list[IndexFacts]:
 
 @pytest.mark.parametrize("stamp", [3, 6])
 def test_what_tasks_do_is_what_one_process_does(
-    spark: SparkSession,
+    session: SparkSession,
     demo_graph: DemoGraph,
     stamp: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -66,7 +60,7 @@ def test_what_tasks_do_is_what_one_process_does(
     keys = [table.table_key for table in plan_optimize(there).productive()]
     before = rows_by_id(there)
     words = [word for key in keys for word in ("--table", key)]
-    report = submit_in(spark)("rewrite", ("--graph", there.uri, *words), OptimizeReport, lambda: None)
+    report = submit_in(session)("rewrite", ("--graph", there.uri, *words), OptimizeReport, lambda: None)
     said = capsys.readouterr().out
     rows = [optimize_table(here, key) for key in keys]
     assert [(r.table_key, r.error, r.executor) for r in report.tables] == [(k, None, Executor.SPARK) for k in keys]
@@ -109,24 +103,24 @@ def test_of_two_attempts_at_once_both_are_done_and_one_segment_is_left(demo_grap
 
 
 def test_what_a_task_cannot_do_is_left_to_the_driver(
-    spark: SparkSession, demo_graph: DemoGraph, tmp_path: Path
+    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path
 ) -> None:
     graph, said = demo_graph(**SPEC), list[str]()
     plan = plan_of(graph)
     wrong = IndexBuild(column="no such column", index_type="BTREE", name="wrong_idx")
     with cloned(graph, tmp_path) as clone:
         progress = Lines(said.append)
-        done = work_in_tasks(spark.sparkContext, graph, clone, replace(plan, builds=(wrong,)), progress)
+        done = work_in_tasks(session.sparkContext, graph, clone, replace(plan, builds=(wrong,)), progress)
         assert done == {index.name for index in plan.folds}
         assert {i.name: i.segments for i in index_facts(clone) if i.name in done} == dict.fromkeys(done, 1)
     assert any("index wrong_idx was not done in its task, it is done here: " in line for line in said)
 
 
 def test_a_job_that_spark_gives_up_is_left_to_the_driver(
-    spark: SparkSession, demo_graph: DemoGraph, tmp_path: Path
+    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path
 ) -> None:
     graph, said, over = demo_graph(**SPEC), list[str](), threading.Event()
-    plan, context = plan_of(graph), spark.sparkContext
+    plan, context = plan_of(graph), session.sparkContext
 
     def cancel() -> None:
         while not over.wait(0.02):
@@ -143,7 +137,7 @@ def test_a_job_that_spark_gives_up_is_left_to_the_driver(
     assert sum("was not done in its task, it is done here" in line for line in said) == len(plan.folds)
 
 
-def test_nothing_stays_of_clones(spark: SparkSession, demo_graph: DemoGraph) -> None:
+def test_nothing_stays_of_clones(session: SparkSession, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SPEC)
-    submit_in(spark)("rewrite", ("--graph", graph.uri, "--table", PERSON), OptimizeReport, lambda: None)
+    submit_in(session)("rewrite", ("--graph", graph.uri, "--table", PERSON), OptimizeReport, lambda: None)
     assert not graph.storage.list(CLONES_DIR)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,18 +23,12 @@ from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.orphans import PERSON, age, assert_same_plan, plant
 from tests.support.rows import tree_of
-from tests.support.spark_cluster import Cluster, cluster
+from tests.support.spark_cluster import Cluster
 from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 SLOW = str(Path(__file__).parents[1] / "support" / "slow_orphans.py")
 _LONGEST_SECONDS = 300
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

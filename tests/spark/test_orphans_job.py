@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.progress import SILENT
-from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import restore
@@ -28,6 +28,7 @@ from tests.support.orphans import KNOWS, PERSON, age, assert_same_plan, drop, ev
 from tests.support.rows import tree_of
 from tests.support.shell import Cli
 from tests.support.spark_cluster import environment
+from tests.support.spark_session import submit_in
 from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
@@ -66,14 +67,13 @@ def files_below(root: str) -> set[str]:
     return {str(p) for p in Path(root).rglob("*") if p.is_file()}
 
 
-def on_spark(graph: Graph, **request: Any) -> OrphansPlan:
-    submit = Submitter(master=MASTER)
-    return Orphans().plan_on_spark(graph, OrphansRequest(**request), SILENT, submit)
+def on_spark(session: SparkSession, graph: Graph, **request: Any) -> OrphansPlan:
+    return Orphans().plan_on_spark(graph, OrphansRequest(**request), SILENT, submit_in(session))
 
 
-def test_a_plan_from_spark_is_the_plan_in_process(graph: Graph) -> None:
+def test_a_plan_from_spark_is_the_plan_in_process(session: SparkSession, graph: Graph) -> None:
     here = plan_orphans(graph)
-    there = on_spark(graph)
+    there = on_spark(session, graph)
     assert here.files
     assert here.folders
     assert len(here.groups) == 3
@@ -86,7 +86,7 @@ def test_a_plan_from_spark_is_the_plan_in_process(graph: Graph) -> None:
     assert left == {part.name for part in there.parts.parts}, "the references are gone"
 
 
-def test_an_inventory_on_spark_is_the_inventory_in_process(graph: Graph, tmp_path: Path) -> None:
+def test_an_inventory_on_spark_is_the_inventory_in_process(session: SparkSession, graph: Graph, tmp_path: Path) -> None:
     stored = [s for s in walk(graph.storage) if not s.is_folder]
     (missing, *_) = (s for s in stored if "/_transactions/" in s.path and s.path.endswith(".txn"))
     listed = [s for s in stored if s is not missing]
@@ -100,7 +100,7 @@ def test_an_inventory_on_spark_is_the_inventory_in_process(graph: Graph, tmp_pat
     )
     pq.write_table(table, tmp_path / "inventory.parquet", row_group_size=16)
     here = plan_orphans(graph, listing=tmp_path / "inventory.parquet", quarantine=True)
-    there = on_spark(graph, listing=str(tmp_path / "inventory.parquet"), quarantine=True)
+    there = on_spark(session, graph, listing=str(tmp_path / "inventory.parquet"), quarantine=True)
     assert here.files
     assert (here.foreign_rows, here.missing_rows) == (1, 1)
     assert {g.kept for g in here.groups} >= {"it changed since the inventory was taken"}
@@ -137,9 +137,9 @@ def test_a_plan_from_spark_is_saved_quarantined_and_restored(graph: Graph, cli: 
     assert not [p for p in Path(graph.uri, "__maintenance", "quarantine").rglob("*") if p.is_file()]
 
 
-def test_a_plan_from_spark_removes_what_it_lists_and_nothing_since(graph: Graph) -> None:
+def test_a_plan_from_spark_removes_what_it_lists_and_nothing_since(session: SparkSession, graph: Graph) -> None:
     rows = every_version(graph)
-    plan = on_spark(graph)
+    plan = on_spark(session, graph)
     stays = plan.shown_files[0].path
     put(graph, stays, b"written anew", days=0)
     report = apply_orphans(graph, plan)
@@ -151,8 +151,8 @@ def test_a_plan_from_spark_removes_what_it_lists_and_nothing_since(graph: Graph)
     assert {f.path for f in again.files} <= {s.path for s in report.spared}
 
 
-def test_a_part_that_was_altered_or_is_gone_removes_nothing(graph: Graph) -> None:
-    plan = on_spark(graph)
+def test_a_part_that_was_altered_or_is_gone_removes_nothing(session: SparkSession, graph: Graph) -> None:
+    plan = on_spark(session, graph)
     assert plan.parts is not None
     part = Path(graph.uri, plan.parts.folder, plan.parts.parts[0].name)
     data, before = part.read_bytes(), tree_of(graph.uri)

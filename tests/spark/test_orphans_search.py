@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +32,6 @@ from tests.property.world import World
 from tests.support.orphans import PERSON, assert_same_plan, every_version
 from tests.support.rows import rows_everywhere
 from tests.support.s3 import s3, s3_graph, s3_server
-from tests.support.spark_session import local_spark
 from tests.support.templates import Templates
 from tests.support.writers import entry_of
 
@@ -42,12 +41,6 @@ HOUR = 3600
 EXAMPLES = 100 if os.environ.get("OMNIGRAPH_PROPERTY_PROFILE") == "nightly" else 8
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark() as made:
-        yield made
-
-
 def planned_or_refused(graph: Graph, search: SparkSearch | None = None) -> OrphansPlan | str:
     try:
         return plan_orphans(graph, older_than_seconds=HOUR, search=search)
@@ -55,11 +48,11 @@ def planned_or_refused(graph: Graph, search: SparkSearch | None = None) -> Orpha
         return str(error)
 
 
-def compare(spark: SparkSession, graph: Graph, seen: Counter[str]) -> None:
+def compare(session: SparkSession, graph: Graph, seen: Counter[str]) -> None:
     """Plan both ways. Writes parts, and removes them."""
     here = planned_or_refused(graph)
     folder = folder_of(new_ulid())
-    there = planned_or_refused(graph, SparkSearch(spark, folder))
+    there = planned_or_refused(graph, SparkSearch(session, folder))
     if isinstance(here, str) or isinstance(there, str):
         assert there == here
         seen["refused"] += 1
@@ -69,7 +62,7 @@ def compare(spark: SparkSession, graph: Graph, seen: Counter[str]) -> None:
     graph.storage.delete_tree(folder)
 
 
-def test_any_history(templates: Templates, stamp: int, tmp_path: Path, spark: SparkSession) -> None:
+def test_any_history(templates: Templates, stamp: int, tmp_path: Path, session: SparkSession) -> None:
     seen: Counter[str] = Counter()
 
     @seed(stamp)
@@ -82,20 +75,20 @@ def test_any_history(templates: Templates, stamp: int, tmp_path: Path, spark: Sp
                 if isinstance(step, Cleanup):
                     run_cleanup(world, step)
                 elif isinstance(step, Orphans):
-                    compare(spark, world.graph(), seen)
+                    compare(session, world.graph(), seen)
                     run_orphans(world, step)
                 else:
                     world.take(step)
-            compare(spark, world.graph(), seen)
+            compare(session, world.graph(), seen)
 
     run()
     assert seen["files"]
 
 
-def test_a_bucket(s3_graph: Callable[[DemoSpec], str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket(s3_graph: Callable[[DemoSpec], str], session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = open_graph(s3_graph(DemoSpec(node_types=1, loads=3, rows=8, deletes=1, written_branches=1)))
     # The workers' own environment was made before the server was there.
-    spark.sparkContext.environment.update({k: v for k, v in os.environ.items() if k.startswith("AWS_")})
+    session.sparkContext.environment.update({k: v for k, v in os.environ.items() if k.startswith("AWS_")})
     base = entry_of(graph, PERSON).path
     for path in ("data/a b+ü.lance", "_transactions/1-x.txn", "data/strange name", "tree/gone/data/x.lance"):
         graph.storage.write(f"{base}/{path}", b"left over")
@@ -103,7 +96,7 @@ def test_a_bucket(s3_graph: Callable[[DemoSpec], str], spark: SparkSession, monk
     monkeypatch.setattr(planning, "time", SimpleNamespace(time=lambda: time.time() + 8 * 86_400))
     rows, versions = rows_everywhere(graph), every_version(graph)
     here = plan_orphans(graph)
-    there = plan_orphans(graph, search=SparkSearch(spark, folder_of(new_ulid())), quarantine=True)
+    there = plan_orphans(graph, search=SparkSearch(session, folder_of(new_ulid())), quarantine=True)
     assert_same_plan(graph, replace(there, quarantine=False), here)
     report = apply_orphans(graph, there)
     assert (report.files_removed, report.spared, report.failed) == (len(here.files), (), ())
@@ -111,7 +104,7 @@ def test_a_bucket(s3_graph: Callable[[DemoSpec], str], spark: SparkSession, monk
     assert (rows_everywhere(graph), every_version(graph)) == (rows, versions)
     assert restore(graph, report.quarantine_id).files == len(here.files)
     assert list_quarantines(graph).quarantines == ()
-    purged = apply_orphans(graph, plan_orphans(graph, search=SparkSearch(spark, folder_of(new_ulid()))))
+    purged = apply_orphans(graph, plan_orphans(graph, search=SparkSearch(session, folder_of(new_ulid()))))
     assert (purged.files_removed, purged.failed) == (len(here.files), ())
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,11 @@ from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.stages.backup.take import backup_graph
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere
-from tests.support.spark_cluster import Cluster, cluster
+from tests.support.spark_cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 APPLICATION = str(Path(__file__).parents[1] / "support" / "slow_restore.py")
 _LONGEST_SECONDS = 300
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

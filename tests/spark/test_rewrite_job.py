@@ -15,21 +15,15 @@ from omnigraph_ops.spark import rewrite_job
 from omnigraph_ops.spark.executor import SparkExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_pins_are_heads
-from tests.support.spark_session import local_spark, submit_in
+from tests.support.spark_session import submit_in
 from tests.support.tables import rows_by_id
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 TABLES = ("node:Person", "node:Company", "edge:Knows")
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local_spark() as made:
-        yield made
-
-
 def test_the_large_tables_of_a_submit_are_at_work_together(
-    spark: SparkSession, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, together = demo_graph(node_types=2, loads=3, rows=20), threading.Barrier(len(TABLES))
 
@@ -44,7 +38,7 @@ def test_the_large_tables_of_a_submit_are_at_work_together(
     monkeypatch.setenv("OMNIGRAPH_OPS_SMALL_TABLE_BYTES", "0")
     before = rows_by_id(graph)
     words = [word for key in TABLES for word in ("--table", key)]
-    report = submit_in(spark)("rewrite", ("--graph", graph.uri, *words), OptimizeReport, lambda: None)
+    report = submit_in(session)("rewrite", ("--graph", graph.uri, *words), OptimizeReport, lambda: None)
     done = [(row.table_key, row.executor, row.fragments_added, row.error) for row in report.tables]
     assert done == [(key, Executor.SPARK, 1, None) for key in TABLES]
     assert rows_by_id(graph) == before

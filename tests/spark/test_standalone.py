@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import TABLE, unreferenced
-from tests.support.spark_cluster import APPLICATION, SLOW_APPLICATION, Cluster, cluster
+from tests.support.spark_cluster import APPLICATION, SLOW_APPLICATION, Cluster
 from tests.support.tables import rows_by_id
 from tests.support.writers import entry_of
 
@@ -32,12 +31,6 @@ SPEC = {"node_types": 1, "loads": 2 * GROUPS, "rows": 20}
 TARGET = 40
 SETTINGS = Settings(target_rows_per_fragment=TARGET, small_table_bytes=0)
 _LONGEST_SECONDS = 600
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture
