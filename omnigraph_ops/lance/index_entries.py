@@ -24,20 +24,18 @@ _BATCH_ROWS = 1_000_000
 def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     """The BTREE and text indexes with such entries, by name; empty when there are none. Reads.
 
-    A BTREE with two entries of one row tells, and is looked into only where rows were updated and not rewritten since,
-    or where it is folded anyway. The text indexes of the table were folded with it.
+    A BTREE with two entries of one row tells, and is looked into only where rows were ever updated, or where it is
+    folded anyway. The text indexes of the table were folded with it.
     """
-    suspect = _has_updated_rows(dataset, facts)
+    suspect = _has_updated_rows(dataset)
     live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
     trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
     stale = frozenset(name for name, files in _files(dataset, trees) if _is_stale(dataset, trees[name], files, live))
     return stale | frozenset(i.name for i in facts.indexes if stale and index_type_of(i) == "INVERTED")
 
 
-def _has_updated_rows(dataset: Dataset, facts: TableFacts) -> bool:
-    """Whether there are deleted rows, and rows that were updated after they were inserted. Reads."""
-    if not any(f.deleted_rows for f in facts.fragments):
-        return False
+def _has_updated_rows(dataset: Dataset) -> bool:
+    """Whether there are rows that were updated after they were inserted, rewritten since or not. Reads."""
     with lance_errors(f"inspect the fragments of {dataset.uri}"):
         return any(_is_updated(fragment.metadata) for fragment in dataset.get_fragments())
 

@@ -46,14 +46,16 @@ def test_a_merge_by_key_finds_updated_rows_after_a_compaction(stamp: int, tmp_pa
     assert {row["name"] for row in after if row not in before} == {"p9", "p20", "p21", "p22"}
 
 
-def test_what_an_optimize_of_the_engine_left_is_put_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs", [1, 2])
+def test_what_an_optimize_of_the_engine_left_is_put_right(tmp_path: Path, runs: int) -> None:
     """0.7.2 folds its indexes wrong when few rows were updated: from then on it refuses every load by key."""
     subject, graph = engine(3), tmp_path / "g.omni"
     subject.init(graph)
     subject.load(graph, people(0, 80))
     subject.optimize(graph)
     changed(subject, graph, 3, 5, 9, bio="near")
-    subject.optimize(graph)
+    for _ in range(runs):
+        subject.optimize(graph)
     load = ("load", "--data", str(graph.with_suffix(".jsonl")), "--mode", "merge", "--quiet", str(graph))
     assert "non-sorted input" in subject.run(*load, check=False).stderr
     assert found(subject, graph, "likes") > {f"p{n}" for n in range(80)} - {"p3", "p5", "p9"}

@@ -53,6 +53,14 @@ def test_one_tree_with_two_entries_of_a_row_condemns_itself_and_the_text_indexes
     assert stale(dataset) == {"n_idx", "text_idx"}
 
 
+def test_it_is_found_when_the_updated_rows_were_compacted_since(tmp_path: Path) -> None:
+    dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
+    repeat_entries(dataset, "n_idx")
+    dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+    assert [f.physical_rows for f in dataset.get_fragments()] == [ROWS]
+    assert stale(dataset) == {"n_idx", "text_idx"}
+
+
 def test_segments_that_share_a_row_are_stale_together(tmp_path: Path) -> None:
     dataset = updated(indexed(tmp_path), 3, 5, 9)
     dataset.optimize.optimize_indices(index_names=["id_idx"], num_indices_to_merge=0)
