@@ -95,12 +95,20 @@ def drop_stale_fence(graph: Graph) -> bool:
 
 def stale_fence(graph: Graph) -> FenceNote | None:
     """Our fence whose process was killed on this machine, or that is overdue; None: there is no such one. Reads."""
-    note = read_note(graph)
-    lock = current_lock(graph) if note is not None else None
-    if note is None or lock is None or note.identifier != lock.identifier or graph.is_own_fence(lock):
+    note = own_fence(graph)
+    if note is None:
         return None
     overdue = note.until is not None and time.time() > note.until + _OVERDUE_SECONDS
     if is_running(note.machine, note.pid) and (not overdue or clock_problem(graph.storage) is not None):
+        return None
+    return note
+
+
+def own_fence(graph: Graph) -> FenceNote | None:
+    """The fence of another run of this tool that is up, alive or not; None when there is none. Reads."""
+    note = read_note(graph)
+    lock = current_lock(graph) if note is not None else None
+    if note is None or lock is None or note.identifier != lock.identifier or graph.is_own_fence(lock):
         return None
     return note
 

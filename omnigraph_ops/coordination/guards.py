@@ -90,7 +90,8 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
         )
     if graph.is_locked():
         raise RecoveryPending(
-            f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written"
+            f"maintenance of {graph.uri} is unavailable while schema apply is in progress; nothing was written; "
+            "run `omnigraph-ops check` to see what settles it"
         )
     refuse_frozen(graph, table_key)
 

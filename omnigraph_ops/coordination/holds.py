@@ -89,9 +89,12 @@ class Hold:
 
 
 def _unknown(path: str, error: InvalidInput) -> None:
+    hold_id = path.rpartition("/")[2].removesuffix(".json")
+    # Never by hand where it may be a freeze: its tags would stay.
+    end_it = f"run `omnigraph-ops unfreeze GRAPH {hold_id}`" if is_ulid(hold_id) else "delete it"
     raise CorruptGraph(
         f"{path} cannot be read, so what it protects is unknown: {error}; nothing was deleted; "
-        "restore the file, or delete it when you know that nobody needs the hold"
+        f"restore the file, or {end_it} when you know that nobody needs the hold"
     ) from None
 
 

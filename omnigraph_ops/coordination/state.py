@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, RESTORING_PATH
 
 if TYPE_CHECKING:
     from omnigraph_ops.storage.store import Storage
@@ -40,7 +40,6 @@ PROBE_PREFIX = f"{MAINTENANCE_DIR}/probe-"
 QUARANTINE_DIR = f"{MAINTENANCE_DIR}/quarantine"
 REMOVALS_DIR = f"{MAINTENANCE_DIR}/removals"
 RESTORE_LEASE_PATH = f"{MAINTENANCE_DIR}/restore-turn"
-RESTORING_PATH = f"{MAINTENANCE_DIR}/restoring.json"
 RESULTS_DIR = f"{MAINTENANCE_DIR}/results"
 REWRITES_DIR = f"{MAINTENANCE_DIR}/rewrites"
 RUNS_DIR = f"{MAINTENANCE_DIR}/runs"

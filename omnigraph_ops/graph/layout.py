@@ -48,6 +48,8 @@ def is_ulid(text: str) -> bool:
 MANIFEST_DIR = "__manifest"
 RECOVERY_DIR = "__recovery"
 MAINTENANCE_DIR = "__maintenance"
+RESTORING_PATH = f"{MAINTENANCE_DIR}/restoring.json"
+"""The note of a restore that has not ended."""
 COMMITS_DIR = "_graph_commits.lance"
 ACTORS_DIR = "_graph_commit_actors.lance"
 RECOVERIES_DIR = "_graph_commit_recoveries.lance"

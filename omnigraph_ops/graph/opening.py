@@ -8,7 +8,7 @@ from typing import Any
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.graph import Graph, RunContext
-from omnigraph_ops.graph.layout import MANIFEST_DIR, ROOT_FILES, STAMP_KEY
+from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, ROOT_FILES, STAMP_KEY
 from omnigraph_ops.graph.plain import open_plain
 from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.stamp3 import Stamp3
@@ -86,6 +86,12 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
         stamp_format, run_context = _FORMATS[stamp](), RunContext(settings=settings or Settings.from_env())
         catalog = stamp_format.read_catalog(storage)
         return Graph(context=context, format=stamp_format, catalog=catalog, run_context=run_context)
+    # The datasets of a folder appear one after the other: some are no reason to maintain it.
+    if storage.exists(RESTORING_PATH):
+        raise NotAGraph(
+            f"the restore to {location.root} has not ended; nothing was written; "
+            "run the same `omnigraph-ops restore` again, unless it is still at work"
+        )
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
         raise NotAGraph(f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}")

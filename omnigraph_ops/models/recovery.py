@@ -53,16 +53,19 @@ class SidecarFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftFinding:
-    """A table whose Lance HEAD is not its pin."""
+    """A table whose Lance HEAD is not its pin, or cannot be read."""
 
     table_key: str
     manifest_version: int
     lance_head_version: int
+    """0 where it cannot be read."""
     covered: bool
     """A recovery sidecar names this table."""
     recoverable: bool = False
     """Only commits of this tool moved it, proven to change no row: `recover` publishes them. Or only deletes that the
     engine committed and never published: `recover` rolls them back."""
+    problem: str | None = None
+    """Why the HEAD cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

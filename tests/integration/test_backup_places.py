@@ -13,7 +13,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.coordination.state import RESTORE_LEASE_PATH, RESTORING_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, LeaseHeld, NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.backup import BackedFile
 from omnigraph_ops.models.freeze import CutFileKind
@@ -163,6 +163,23 @@ def test_one_plain_dataset_may_have_its_backups_beside_it(tmp_path: Path) -> Non
     assert (report.problems, report.rows) == ((), 2)
     with pytest.raises(InvalidInput, match="is inside the graph"):
         backup_graph(open_graph(str(place)), str(place / "backups"))
+
+
+def test_a_killed_restore_of_plain_datasets_is_not_maintained(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "plain" / f"{name}.lance")
+    made = backup_graph(open_graph(str(tmp_path / "plain")), str(tmp_path / "backups"))
+    place = tmp_path / "place"
+    interrupted(made.backup, place, _digest(made.backup))
+    for version in (place / "b.lance" / "_versions").iterdir():
+        version.unlink()
+    with pytest.raises(
+        NotAGraph, match="has not ended; nothing was written; run the same `omnigraph-ops restore` again"
+    ):
+        open_graph(str(place))
+    report = restore_backup(made.backup, str(place), settings=Settings())
+    assert (report.problems, report.rows) == ((), 4)
+    assert len(open_graph(str(place)).state().entries) == 2
 
 
 def test_a_restore_whose_turn_was_taken_over_stops(

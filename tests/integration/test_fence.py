@@ -25,14 +25,14 @@ from omnigraph_ops.coordination.fence import (
     read_note,
     unlock,
 )
-from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.lease import committer_turn, process_name
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset
-from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.models import CheckStatus, SkipReason, TableStats
 from omnigraph_ops.stages.optimize import run as optimize_run
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
@@ -85,7 +85,16 @@ def test_a_foreign_lock_is_neither_passed_nor_removed(graph: Graph) -> None:
     with pytest.raises(ApprovalMissing):
         unlock(graph, force=False)
     assert current_lock(graph) is not None
-    assert check(graph).schema_apply_lock
+    found = check(graph)
+    assert (found.status, found.schema_apply_lock) == (CheckStatus.NEEDS_PERSON, True)
+    assert "`omnigraph-ops unlock` with --confirm --force" in found.advice[0]
+
+
+def test_a_fence_at_work_is_told_from_a_schema_apply(graph: Graph) -> None:
+    with fenced(graph):
+        found = check(open_graph(graph.uri))
+    assert found.status is CheckStatus.NEEDS_PERSON
+    assert found.advice[0].startswith(f"{process_name()} keeps writers away with --fence: wait")
 
 
 def test_a_lock_replaced_meanwhile_is_left_alone(graph: Graph) -> None:
@@ -188,9 +197,12 @@ def test_behind_its_fence_a_run_is_alone(graph: Graph) -> None:
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Graph) -> None:
     killed_behind_its_fence(graph.uri)
     assert current_lock(graph) is not None
-    with pytest.raises(RecoveryPending):
+    with pytest.raises(RecoveryPending, match="run `omnigraph-ops check`"):
         optimize_all(graph)
-    recover(graph)
+    found = check(graph)
+    assert (found.status, found.schema_apply_lock) == (CheckStatus.PENDING, True)
+    assert "run `omnigraph-ops recover`" in found.advice[0]
+    assert recover(graph).status is CheckStatus.CLEAN
     assert current_lock(graph) is None
     assert read_note(graph) is None
     assert not optimize_all(graph).failed

@@ -54,6 +54,17 @@ def test_a_clean_graph_exits_0(graph: Graph) -> None:
     assert audit_rows(graph) == []
 
 
+def test_a_table_that_cannot_be_read_is_not_called_drift(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = entry_of(graph, TABLE)
+    versions = Path(graph.uri, entry.path, "_versions")
+    versions.rename(versions.with_name("aside"))
+    assert main(["check", graph.uri, "--quiet"]) == CheckStatus.DRIFTED.exit_code
+    said = capsys.readouterr().out
+    assert f"{entry.version} → ?" in said
+    assert f"{TABLE} cannot be read, so its state is unknown: " in said
+    assert "omnigraph-ops repair" not in said
+
+
 def test_a_moved_table_is_rolled_forward(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     rows, pin = rows_everywhere(graph), entry_of(graph, TABLE).version
     operation_id = arm(graph)

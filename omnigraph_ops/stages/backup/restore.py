@@ -15,10 +15,10 @@ from typing import Protocol
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
-from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH, RESTORING_PATH
+from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind

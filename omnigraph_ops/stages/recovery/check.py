@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from omnigraph_ops.coordination.fence import FenceNote, own_fence
+from omnigraph_ops.coordination.lease import is_running
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
@@ -122,16 +124,18 @@ def check(graph: Graph) -> CheckReport:
     findings = tuple(inspect_sidecar(graph, file) for file in files)
     staged = staging_files(graph.storage)
     locked = graph.is_locked()
+    fence = own_fence(graph) if locked else None
+    abandoned = fence is not None and not is_running(fence.machine, fence.pid)
     drift = _drift(graph, covered={key for f in findings if f.branch is None for key in f.table_keys})
     return CheckReport(
         uri=graph.uri,
         stamp=graph.stamp,
-        status=_status(findings, drift, bool(staged) or locked),
+        status=_status(findings, drift, blocked=bool(staged) or (locked and not abandoned), abandoned=abandoned),
         sidecars=findings,
         staging_files=staged,
         schema_apply_lock=locked,
         drift=drift,
-        advice=tuple(_advice(findings, bool(staged), locked, drift)),
+        advice=(*_advice(findings, bool(staged), drift), *((_lock_advice(fence, abandoned),) if locked else ())),
     )
 
 
@@ -216,10 +220,11 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin) -> PinState:
 def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
     found = []
     for entry in graph.maintained(graph.state()):
+        problem = None
         try:
             head = graph.open_head(entry).version
-        except OpsError:
-            head = 0
+        except OpsError as error:
+            head, problem = 0, str(error)
         if head != entry.version:
             alone = entry.table_key not in covered
             found.append(
@@ -228,30 +233,48 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
                     manifest_version=entry.version,
                     lance_head_version=head,
                     covered=not alone,
-                    recoverable=alone and (left_by_us(graph, entry) is not None or unpublished_deletes(graph, entry)),
+                    problem=problem,
+                    recoverable=alone
+                    and problem is None
+                    and (left_by_us(graph, entry) is not None or unpublished_deletes(graph, entry)),
                 )
             )
     return tuple(found)
 
 
-def _status(findings: Sequence[SidecarFinding], drift: Sequence[DriftFinding], blocked: bool) -> CheckStatus:
+def _status(
+    findings: Sequence[SidecarFinding], drift: Sequence[DriftFinding], *, blocked: bool, abandoned: bool
+) -> CheckStatus:
     if blocked or any(not f.recoverable for f in findings):
         return CheckStatus.NEEDS_PERSON
-    if findings or any(d.recoverable for d in drift):
+    if findings or abandoned or any(d.recoverable for d in drift):
         return CheckStatus.PENDING
     return CheckStatus.DRIFTED if drift else CheckStatus.CLEAN
 
 
-def _advice(
-    findings: tuple[SidecarFinding, ...], staged: bool, locked: bool, drift: tuple[DriftFinding, ...]
-) -> Iterable[str]:
+def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[DriftFinding, ...]) -> Iterable[str]:
     if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
     if any(not f.recoverable for f in findings):
         yield "open the graph read-write once with omnigraph; it decides the other sidecars"
     if staged:
         yield "a schema apply is in flight or crashed: wait for it, or open the graph read-write with omnigraph"
-    if locked:
-        yield "the schema-apply lock is held: wait for the schema apply; a lock left by a crash needs a person"
-    if any(not d.covered and not d.recoverable for d in drift):
+    if any(not d.covered and not d.recoverable and d.problem is None for d in drift):
         yield "run `omnigraph-ops repair` to review the drifted tables"
+    for unread in (d for d in drift if d.problem is not None):
+        yield f"{unread.table_key} cannot be read, so its state is unknown: {unread.problem}"
+
+
+def _lock_advice(fence: FenceNote | None, abandoned: bool) -> str:
+    """What to do about the schema-apply lock, by who raised it. Pure."""
+    if fence is None:
+        return (
+            "the schema-apply lock is held: wait for the schema apply; when you know that it crashed, "
+            "`omnigraph-ops unlock` with --confirm --force removes the lock"
+        )
+    if abandoned:
+        return "a killed run with --fence left the schema-apply lock: run `omnigraph-ops recover` to remove it"
+    return (
+        f"{fence.owner} keeps writers away with --fence: wait for its run; "
+        "when you know that it died, `omnigraph-ops unlock` with --confirm removes the fence"
+    )

@@ -16,8 +16,8 @@ def check_view(report: CheckReport) -> View:
     drift = tuple(
         (
             d.table_key,
-            f"{d.manifest_version} → {d.lance_head_version}",
-            "drift, covered by a sidecar" if d.covered else "drift, uncovered",
+            f"{d.manifest_version} → {d.lance_head_version if d.problem is None else '?'}",
+            "cannot be read" if d.problem else "drift, covered by a sidecar" if d.covered else "drift, uncovered",
         )
         for d in report.drift
     )

@@ -67,6 +67,21 @@ def test_an_unreadable_hold_stops_everything_and_is_never_swept(storage: Storage
     assert storage.list(HOLDS_DIR) == ("odd.json",)
 
 
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("01M85XWV5GXY09SSQWAMW7SA71", "run `omnigraph-ops unfreeze GRAPH 01M85XWV5GXY09SSQWAMW7SA71`"),
+        ("odd", "delete it"),
+    ],
+)
+def test_an_unreadable_hold_is_never_deleted_by_hand_where_tags_may_go_with_it(
+    storage: Storage, name: str, way_out: str
+) -> None:
+    storage.write(f"{HOLDS_DIR}/{name}.json", b"{}")
+    with pytest.raises(CorruptGraph, match=f"restore the file, or {way_out} when you know"):
+        holds.active_holds(storage)
+
+
 def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> None:
     with pytest.raises(RuntimeError), holds.plan_hold(storage, HELD, reason="rewrite", ttl_seconds=60) as hold:
         assert holds.active_holds(storage) == (hold,)

@@ -69,8 +69,9 @@ def test_a_small_file_without_its_final_name_is_unfinished(path: str) -> None:
 
 
 def test_no_other_module_spells_a_place() -> None:
-    owner = ROOT / "omnigraph_ops/coordination/state.py"
-    files = [p for folder in ("omnigraph_ops", "plugins", "dags") for p in (ROOT / folder).rglob("*.py") if p != owner]
+    # `graph` imports nothing of `coordination`: the one place that it asks for is in its own layout.
+    owners = {ROOT / "omnigraph_ops" / name for name in ("coordination/state.py", "graph/layout.py")}
+    files = [p for d in ("omnigraph_ops", "plugins", "dags") for p in (ROOT / d).rglob("*.py") if p not in owners]
     assert files
     assert [path for path in files if _spells_a_place(ast.parse(path.read_text(encoding="utf-8")))] == []
 
