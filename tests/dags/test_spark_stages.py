@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,38 @@ def test_a_failed_job_is_the_sentence_of_the_task(
     assert "local[none]" in done.sentence
     assert not list(Path(graph.uri, "__maintenance").glob("plans/*/*"))
     assert_no_results(graph.uri)
+
+
+@pytest.mark.parametrize(
+    ("connection", "sentence"),
+    [
+        (None, "there is no connection spark_default, so the master is unknown; nothing was submitted"),
+        ("k8s://https://k8s:6443", "apache-airflow-providers-cncf-kubernetes is missing; nothing was submitted"),
+    ],
+)
+def test_a_submit_without_its_connection_goes_nowhere(
+    submitted: list[str],
+    demo_graph: DemoGraph,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: str | None,
+    sentence: str,
+) -> None:
+    from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
+    graph = demo_graph(node_types=1, loads=2, rows=5)
+    if connection is None:
+        monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    else:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": connection}))
+    for operator in (
+        PlanStageOperator(task_id="plan", stage="orphans", graph=graph.uri),
+        SubmitRewriteOperator(task_id="rewrite", lot=[PERSON], graph=graph.uri),
+    ):
+        done = Run(graph).execute(operator)
+        assert done.state == "failed"
+        assert sentence in done.sentence
+    assert submitted == []
 
 
 def test_what_has_no_job_is_refused(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def check(graph: Graph) -> CheckReport:
         staging_files=staged,
         schema_apply_lock=locked,
         drift=drift,
-        advice=(*_advice(findings, bool(staged), drift), *((_lock_advice(fence, abandoned),) if locked else ())),
+        advice=(*((_lock_advice(fence, abandoned),) if locked else ()), *_advice(findings, bool(staged), drift)),
     )
 
 

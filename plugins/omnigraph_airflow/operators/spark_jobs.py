@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 import omnigraph_ops
 from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
@@ -21,7 +21,7 @@ from omnigraph_airflow.operators.base import failures_told
 from omnigraph_airflow.task_run import airflow_errors, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
-from omnigraph_ops.errors import OpsError, StorageError
+from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.spark.submit import reason
@@ -36,6 +36,8 @@ T = TypeVar("T")
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.py")
 _LINES_KEPT = 500
 """Of the output of a submit. Of the provider's 20 none says why where a master is dead: they are one Java stack."""
+_WITHOUT_CONNECTION = "yarn"
+"""The master of a provider that could not read its connection."""
 RESULT = (
     RESULTS_DIR + "/{{ run_id | replace(':', '.') | replace('+', '.') }}"
     "/{{ ti.task_id }}.{{ ti.map_index }}.{{ ti.try_number }}.json"
@@ -100,8 +102,7 @@ class SubmitJobOperator(SparkSubmitOperator):
 
     def _get_hook(self) -> SparkSubmitHook:
         """The hook of the provider, with what the driver of this graph needs in its environment. Reads."""
-        hook = super()._get_hook()
-        hook._last_submit_log_lines = deque(maxlen=_LINES_KEPT)
+        hook = _connected(super()._get_hook)
         extra = driver_variables(self._address, hook)
         if extra:
             # Set here, past the templated field: that one is stored and shown in the UI.
@@ -127,8 +128,7 @@ class TaskSubmits:
         result = f"{RESULTS_DIR}/{new_ulid()}/{job}.json"
         words = [job, "--result-uri", f"{self.graph.uri}/{result}", *arguments]
         try:
-            hook = self._hook = SparkSubmitHook(name=f"omnigraph {job}", application_args=words)
-            hook._last_submit_log_lines = deque(maxlen=_LINES_KEPT)
+            hook = self._hook = _connected(lambda: SparkSubmitHook(name=f"omnigraph {job}", application_args=words))
             hook._env_vars = driver_variables(self.address, hook)
             hook.submit(APPLICATION)
         except (OSError, ValueError) as error:
@@ -152,6 +152,36 @@ class TaskSubmits:
         if self._hook is not None:
             with _what_it_started(self._hook):
                 self._hook.on_kill()
+
+
+def _connected(make: Callable[[], SparkSubmitHook]) -> SparkSubmitHook:
+    """The hook of the provider, when it submits where its connection says. Reads the connection.
+
+    A provider that finds no connection submits to YARN, and without its package for Kubernetes it has no name for it.
+
+    Raises:
+        InvalidInput: there is no such connection, or a package is missing.
+        StorageError: the connection exists and could not be read when the hook was made.
+    """
+    try:
+        hook = make()
+    except NameError:
+        raise InvalidInput(
+            "the connection of the submit names a Kubernetes master, for which the package "
+            "apache-airflow-providers-cncf-kubernetes is missing; nothing was submitted"
+        ) from None
+    if hook._connection["master"] == _WITHOUT_CONNECTION:
+        try:
+            named = hook.get_connection(hook._conn_id)
+        except AirflowNotFoundException:
+            raise InvalidInput(
+                f"there is no connection {hook._conn_id}, so the master is unknown; nothing was submitted; "
+                "make it under Admin, Connections (type Spark, the host is the master)"
+            ) from None
+        if named.host != _WITHOUT_CONNECTION:
+            raise StorageError(f"the connection {hook._conn_id} could not be read; nothing was submitted")
+    hook._last_submit_log_lines = deque(maxlen=_LINES_KEPT)
+    return hook
 
 
 @contextlib.contextmanager
