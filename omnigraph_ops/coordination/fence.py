@@ -45,6 +45,12 @@ class FenceNote:
     machine: str = ""
     """Where `pid` means something."""
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its process was killed on this machine, or it is overdue by the clock of this host. Reads."""
+        overdue = self.until is not None and time.time() > self.until + _OVERDUE_SECONDS
+        return overdue or not is_running(self.machine, self.pid)
+
 
 _NOTES = Records(FenceNote)
 
@@ -96,12 +102,10 @@ def drop_stale_fence(graph: Graph) -> bool:
 def stale_fence(graph: Graph) -> FenceNote | None:
     """Our fence whose process was killed on this machine, or that is overdue; None: there is no such one. Reads."""
     note = own_fence(graph)
-    if note is None:
+    if note is None or not note.is_abandoned:
         return None
-    overdue = note.until is not None and time.time() > note.until + _OVERDUE_SECONDS
-    if is_running(note.machine, note.pid) and (not overdue or clock_problem(graph.storage) is not None):
-        return None
-    return note
+    by_the_clock = is_running(note.machine, note.pid)
+    return None if by_the_clock and clock_problem(graph.storage) is not None else note
 
 
 def own_fence(graph: Graph) -> FenceNote | None:

@@ -219,9 +219,12 @@ def test_a_live_fence_of_ours_is_left_alone_until_it_is_overdue(graph: Graph) ->
     other = open_graph(graph.uri)
     with fenced(graph, at_most_seconds=600):
         assert not drop_stale_fence(other)
+        assert check(other).status is CheckStatus.NEEDS_PERSON
         note = read_note(graph)
         assert note is not None
         graph.storage.write("__maintenance/fence.json", serde.dumps(replace(note, until=time.time() - 3600)).encode())
+        # Also where its process runs on, or did on another machine.
+        assert check(other).status is CheckStatus.PENDING
         assert drop_stale_fence(other)
     assert current_lock(graph) is None
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import FenceNote, own_fence
-from omnigraph_ops.coordination.lease import is_running
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
@@ -125,7 +124,7 @@ def check(graph: Graph) -> CheckReport:
     staged = staging_files(graph.storage)
     locked = graph.is_locked()
     fence = own_fence(graph) if locked else None
-    abandoned = fence is not None and not is_running(fence.machine, fence.pid)
+    abandoned = fence is not None and fence.is_abandoned
     drift = _drift(graph, covered={key for f in findings if f.branch is None for key in f.table_keys})
     return CheckReport(
         uri=graph.uri,
