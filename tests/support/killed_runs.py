@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import MappingProxyType
 
@@ -54,14 +55,26 @@ class Ended:
     """Of the exit; negative: the signal that killed it."""
     moments: int
     """How many moments of effects it had; 0 when it was killed."""
+    names: tuple[str, ...]
+    """Of these moments, as in `before #3 put __manifest/_versions`."""
     out: str
     err: str
 
 
 def run_command(
-    words: Sequence[str], root: Path, scratch: Path, *, environment: Mapping[str, str] = _NONE, kill: Kill | None = None
+    words: Sequence[str],
+    root: Path,
+    scratch: Path,
+    *,
+    environment: Mapping[str, str] = _NONE,
+    kill: Kill | None = None,
+    while_stopped: Callable[[], object] | None = None,
 ) -> Ended:
-    """Run the command to its end, whatever ends it. Starts a process."""
+    """Run the command to its end, whatever ends it. Starts a process.
+
+    Args:
+        while_stopped: called when `kill` has stopped the process (SIGSTOP), which goes on after it.
+    """
     # Forked by a process that has everything imported, and has never used any of it.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
@@ -70,17 +83,34 @@ def run_command(
         (scratch / name).write_text("")
     child = context.Process(target=_child, args=(tuple(words), str(root), str(scratch), dict(environment), kill))
     child.start()
+    if while_stopped is not None:
+        _during_stop(child, while_stopped)
     child.join(_LONGEST_SECONDS)
     if child.exitcode is None:
         child.kill()
         child.join()
         raise AssertionError(f"{words} with {kill} did not end: {(scratch / 'err').read_text()}")
+    names = tuple((scratch / "moments").read_text().splitlines())
     return Ended(
         code=child.exitcode,
-        moments=int((scratch / "moments").read_text() or 0),
+        moments=len(names),
+        names=names,
         out=(scratch / "out").read_text(),
         err=(scratch / "err").read_text(),
     )
+
+
+def _during_stop(child: BaseProcess, act: Callable[[], object]) -> None:
+    assert child.pid is not None
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    # The child of another process cannot be waited for: the kernel tells its state behind the name of its program.
+    while Path(f"/proc/{child.pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+        assert child.is_alive() and time.monotonic() < deadline, "it was never stopped"
+        time.sleep(0.01)
+    try:
+        act()
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
 
 
 def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[str, str], kill: Kill | None) -> None:
@@ -96,7 +126,7 @@ def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[st
     with killing(Killer(root=Path(root), on_quiet=moments_hook(moments, kill))):
         sys.argv = ["omnigraph-ops", *words]
         code = main()
-        Path(scratch, "moments").write_text(str(len(moments)))
+        Path(scratch, "moments").write_text("\n".join(moments))
         sys.stdout.flush()
         os._exit(code)
 
