@@ -165,6 +165,13 @@ def index_facts(dataset: Dataset) -> tuple[IndexFacts, ...]:
         return tuple(_indexes(dataset))
 
 
+def inherited_indexes(dataset: Dataset) -> tuple[str, ...]:
+    """The indexes of which a file belongs to the dataset that this branch was made of, by name. Reads."""
+    with lance_errors(f"inspect the indexes of {dataset.uri}"):
+        found = (i for i in described(dataset) if any(segment.base_id is not None for segment in i.segments))
+        return tuple(index.name for index in found)
+
+
 def open_indexes(dataset: Dataset, *, besides: Dataset | None) -> None:
     """Open every index with a segment that `besides` does not have; `LanceFailure` when a file is missing. Reads."""
     others = described(besides) if besides is not None else []

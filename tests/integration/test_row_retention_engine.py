@@ -229,6 +229,13 @@ class TestThroughTheEngine:
             with pytest.raises(InvalidInput, match="cannot write on a branch of a branch"):
                 expire_rows(graph, plan, engine=Stub(graph, {}))
 
+    @pytest.mark.parametrize("branches", ["lazy_branches", "written_branches"])
+    def test_a_branch_with_inherited_indexes_is_refused(self, demo_graph: DemoGraph, stamp: int, branches: str) -> None:
+        graph = demo_graph(stamp=stamp, **{branches: 1}, **SMALL)
+        (name,) = graph.branches()
+        (table,) = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1), branch=name).tables
+        assert "that it inherited" in (table.refused or "")
+
     def test_a_plan_is_the_same_on_an_optimized_graph(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph, plan = self.planned(demo_graph, stamp)
         optimize_all(graph)

@@ -23,10 +23,13 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.stages.orphans.apply import apply_orphans
+from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import Engine, engine
 from tests.support.events import AFTER, AT, EVENT, NEVER, SCHEMA, event, events, utc_now
+from tests.support.orphans import age
 
 pytestmark = pytest.mark.interop
 DAY = 86_400
@@ -103,7 +106,7 @@ def test_the_boundary_is_exact(tmp_path: Path, stamp: int, policy: RowPolicy) ->
     plan = plan_row_retention(graph, [policy], bounds=RowBounds(max_share=1))
     midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
     cut = int(midnight.timestamp()) // DAY if policy is BY_DAY else int(at.timestamp() * 1000)
-    exact: RowRetentionPlan = sealed.seal(replace(plan, tables=(replace(plan.tables[0], cut=cut),)))
+    exact: RowRetentionPlan = sealed.sealed.seal(replace(plan, tables=(replace(plan.tables[0], cut=cut),)))
     report = expire_rows(graph, exact, engine=engine_of(graph, None))
     assert (report.rows_removed, names(graph)) == (1, {"e1", "e2"})
 
@@ -140,6 +143,35 @@ def test_rows_of_a_branch_expire_there_alone(tmp_path: Path) -> None:
     assert expire_rows(graph, plan, engine=engine_of(graph, None)).rows_removed == 6
     assert len(names(graph, "team")) == 11
     assert subject.export(root) == main
+    team = subject.export(root, "team")
+    assert not optimize_all(graph).failed
+    cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
+    age(root, days=40)
+    assert not apply_orphans(graph, plan_orphans(graph)).failed
+    assert subject.export(root, "team") == team
+
+
+@pytest.mark.parametrize("loaded", ["main", "team"])
+@pytest.mark.parametrize("policy", [BY_TIME, BY_MS], ids=["time", "ms"])
+def test_rows_of_a_branch_that_inherited_indexes_are_refused(tmp_path: Path, policy: RowPolicy, loaded: str) -> None:
+    """0.9.0 would look for the files of these indexes in the branch that it deletes on."""
+    subject, root = made(6, tmp_path)
+    graph = opened(subject, root)
+    assert not optimize_all(graph).failed
+    subject.run("branch", "create", "--uri", str(root), "team")
+    subject.load(root, events(2, now=utc_now(), first=300, newest_days=50), mode="merge", branch=loaded)
+    team = subject.export(root, "team")
+    plan = plan_row_retention(graph, [policy], branch="team")
+    assert "that it inherited" in (plan.tables[0].refused or "")
+    # A plan from before the branch was what it is now.
+    planned = sealed.seal(replace(plan, tables=(replace(plan.tables[0], refused=None),)))
+    for approved in (plan, planned):
+        (stats,) = expire_rows(graph, approved, engine=engine_of(graph, None)).tables
+        assert (stats.rows_removed, "that it inherited" in f"{stats.refused} {stats.error}") == (0, True)
+    assert graph.branches() == ("team",)
+    assert subject.export(root, "team") == team
+    query = "query q() { match { $e: Event { at_ms: 7 } } return { $e.name } }"
+    subject.run("query", "q", "--store", str(root), "--branch", "team", "-e", query, "--json")
 
 
 @STAMPS

@@ -54,6 +54,7 @@ from omnigraph_ops.stages.expire_rows.plan import (
     edges_of,
     entry_in,
     lasting_drift,
+    lost_indexes,
     over_bounds,
     rows_in,
     state_of,
@@ -223,7 +224,7 @@ class ExpiringTable:
         """Branch, delete, prove, merge; the branch goes in every outcome. Destroys rows."""
         if self._nothing_left():
             return TableRowStats(table_key=self.table.table_key)
-        self._refuse_drift()
+        self._refuse_unwritable()
         name = f"{EXPIRY_BRANCH_PREFIX}{new_ulid().lower()}"
         with self._branch(name):
             base = self._base(name)
@@ -236,9 +237,14 @@ class ExpiringTable:
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)
         return self._counted(base)
 
-    def _refuse_drift(self) -> None:
-        """Raise `EngineConflict` where the engine would refuse the merge in the end. Reads."""
-        keys = (self.table.table_key, *(e.table_key for e in self.ends)) if self.plan.branch is None else ()
+    def _refuse_unwritable(self) -> None:
+        """Raise `EngineConflict` where the engine would refuse the merge, `EngineFailure` where it would do harm."""
+        keys = (self.table.table_key, *(e.table_key for e in self.ends))
+        if self.plan.branch is not None:
+            lost = lost_indexes(self.graph, state_of(self.graph, self.plan.branch), keys)
+            if lost is not None:
+                raise EngineFailure(f"{lost}; nothing was deleted")
+            return
         problem = next((found for key in keys if (found := lasting_drift(self.graph, key)) is not None), None)
         if problem is not None:
             raise EngineConflict(problem)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
@@ -16,6 +16,7 @@ from omnigraph_ops.graph.schema import TypeFacts, read_type_facts
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset, live_rows
 from omnigraph_ops.lance.rows import Keys, clock_of, expired_rows, keys_below, touching
+from omnigraph_ops.lance.tables import index_facts, inherited_indexes
 from omnigraph_ops.models.retention import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.expire_rows.request import check_bounds, distinct
@@ -98,6 +99,27 @@ def lasting_drift(graph: Graph, table_key: str) -> str | None:
         problem = f"{table_key} has drifted ({entry.version} → {head}); `omnigraph-ops check` says what settles that"
         graph.run.pause(_LOOK_SECONDS)
     return problem
+
+
+def lost_indexes(graph: Graph, state: BranchState, table_keys: Iterable[str]) -> str | None:
+    """Why the engine must not delete on a branch of this branch, None when it may. Reads manifests.
+
+    Lance 9.0 takes what a branch inherited for its own when it makes a branch of it: nobody finds the files of those
+    indexes. Writes fail there, and searches on the branch into which such a branch is merged.
+    """
+    if state.branch is None:
+        return None
+    for entry in (entry_in(graph, state, key) for key in table_keys):
+        dataset = graph.open_pinned(entry)
+        own = entry.branch == state.branch
+        found = inherited_indexes(dataset) if own else tuple(i.name for i in index_facts(dataset))
+        if found:
+            return (
+                f"{entry.table_key} has indexes on branch {state.branch!r} that it inherited ({', '.join(found)}): the "
+                "engine loses them on a branch of a branch, on which it would delete; merge the branch into main and "
+                "expire the rows there"
+            )
+    return None
 
 
 _MICROS = 1_000_000
@@ -207,13 +229,14 @@ class _RowPlanner:
     def _refused(self, entry: TableEntry, expired: int, rows: int) -> str | None:
         if expired == 0:
             return None
-        return self._drift(entry) or over_bounds(
-            expired, rows, max_rows=self._most(expired), max_share=self.bounds.max_share
-        )
+        over = over_bounds(expired, rows, max_rows=self._most(expired), max_share=self.bounds.max_share)
+        return self._unwritable(entry) or over
 
-    def _drift(self, entry: TableEntry) -> str | None:
+    def _unwritable(self, entry: TableEntry) -> str | None:
         """Why the engine would not write to the table or the edges beside it, None when it would. Reads."""
-        if not self.graph.format.publishes or self.state.branch is not None:
+        if not self.graph.format.publishes:
             return None
         keys = (entry.table_key, *(e.table_key for e in edges_of(self.facts, entry.table_key)))
+        if self.state.branch is not None:
+            return lost_indexes(self.graph, self.state, keys)
         return next((problem for key in keys if (problem := lasting_drift(self.graph, key)) is not None), None)
