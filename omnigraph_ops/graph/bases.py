@@ -44,11 +44,11 @@ def _read(graph: Graph, states: Sequence[BranchState]) -> Iterator[BranchState]:
     found = {(c.branch or "", c.manifest_version): c for c in merge_bases(lineages) | heads}
     for state in states:
         found.pop((state.branch or "", state.manifest_version), None)
-    read = (_state_at(graph, commit) for _, commit in sorted(found.items()))
+    read = (_state_at(graph, commit, alone=len(states) == 1) for _, commit in sorted(found.items()))
     yield from (state for state in read if state is not None)
 
 
-def _state_at(graph: Graph, commit: GraphCommit) -> BranchState | None:
+def _state_at(graph: Graph, commit: GraphCommit, *, alone: bool) -> BranchState | None:
     uri, branch = graph.context.location.uri(MANIFEST_DIR), commit.branch
     try:
         manifest = graph.lance.open(uri, branch=branch, version=commit.manifest_version)
@@ -61,9 +61,9 @@ def _state_at(graph: Graph, commit: GraphCommit) -> BranchState | None:
     except OpsError as error:
         # What the store fails to give now it may give to the next attempt.
         kind = StorageError if isinstance(error, StorageError) else CorruptGraph
+        or_else = "" if alone else ", or delete the branches that share that commit"
         raise kind(
             f"version {commit.manifest_version} of the graph manifest of {branch or 'main'} cannot be read, and merges "
             f"start from its commit {commit.commit_id}, so what they need is unknown: {error}; nothing was changed; if "
-            f"it stays so, restore {MANIFEST_DIR} as of that version from a backup, or delete the branches that share "
-            "that commit"
+            f"it stays so, restore {MANIFEST_DIR} as of that version from a backup{or_else}"
         ) from error

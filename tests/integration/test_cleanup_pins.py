@@ -101,6 +101,15 @@ def test_a_base_that_the_store_does_not_give_is_no_corruption_and_says_how_to_go
         person(graph)
 
 
+def test_where_main_is_alone_no_branch_is_to_be_deleted(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(stamp=3, **SMALL)
+    base = graph.format.commits(graph.context, None)[-1]
+    publish_without_a_commit_row(graph, tmp_path / "aside")
+    Path(graph.uri, version_path(MANIFEST_DIR, base.manifest_version, None)).write_bytes(b"cut off")
+    with pytest.raises(StorageError, match=f"version {base.manifest_version} of .* main .* from a backup$"):
+        person(graph)
+
+
 def refork(graph: Graph, uri: str) -> None:
     """Make the fork of Person again from another spelling of its URI, at the version that the branch pins."""
     head = graph.open_head(entry_of(graph, PERSON))

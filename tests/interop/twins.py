@@ -35,6 +35,14 @@ _QUERIES = {
 }
 """By an index each."""
 _TEXT = 'match {{ $p: Person search($p.bio, "{word}") }} return {{ $p.name }}'
+_WAYS: dict[str, tuple[object, ...]] = {
+    "small_table_bytes": (0, 10**7),
+    "policy": ("converge", "tiered"),
+    "binary_copy": ("auto", "always", "never"),
+    "commit_batch_tasks": (0, 1),
+    "retrain_vectors": (False, True),
+}
+"""Settings of an optimize, each of which may have any of these values."""
 Rows = list[str]
 
 
@@ -185,7 +193,7 @@ class Twins:
 
 
 def optimize(twins: Twins) -> None:
-    settings = {"exclusive": True, "small_table_bytes": twins.draw.choice((0, 10**7))}
+    settings = {"exclusive": True, **{name: twins.draw.choice(values) for name, values in _WAYS.items()}}
     assert not optimize_all(twins.opened(**settings)).failed
 
 
