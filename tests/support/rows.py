@@ -24,19 +24,24 @@ def rows_of(graph: Graph, branch: str | None = None) -> Rows:
     return {entry.table_key: table_digest(graph, entry) for entry in graph.state(branch).entries}
 
 
-def rows_everywhere(graph: Graph) -> dict[str | None, Rows]:
-    """`rows_of` for main (None) and every branch. Reads."""
+def rows_everywhere(graph: Graph, *, in_order: bool = True) -> dict[str | None, Rows]:
+    """`rows_of` for main (None) and every branch. Reads.
+
+    Args:
+        in_order: digests depend on the order of a scan, not only on the row ids.
+    """
     # Branches share most of their pins.
-    read = functools.cache(lambda entry: table_digest(graph, entry))
+    read = functools.cache(lambda entry: table_digest(graph, entry, in_order=in_order))
     return {
         branch: {entry.table_key: read(entry) for entry in graph.state(branch).entries}
         for branch in (None, *graph.branches())
     }
 
 
-def table_digest(graph: Graph, entry: TableEntry) -> str:
+def table_digest(graph: Graph, entry: TableEntry, *, in_order: bool = True) -> str:
     """Digest of the rows at the published version. Reads."""
-    return digest_of(scan(graph.open_pinned(entry)))
+    rows = scan(graph.open_pinned(entry))
+    return digest_of(rows if in_order else rows.sort_by("_rowid"))
 
 
 def scan(dataset: lance.LanceDataset) -> pa.Table:
