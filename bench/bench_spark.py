@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from omnigraph_ops.spark.java import spark_environment
+from omnigraph_ops.spark.submit import spark_environment
 
 os.environ |= spark_environment()
 
@@ -30,7 +30,7 @@ from omnigraph_ops.coordination.rewrites import begin
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.tables import plan_tasks
-from omnigraph_ops.spark import executor as spark_executor
+from omnigraph_ops.spark import rewrite_job
 from omnigraph_ops.stages.optimize.units import InProcessExecutor, TaskExecutor
 
 TABLE, GROUPS, ROWS, REPEATS = "node:Person", 16, 40_000, 3
@@ -90,14 +90,14 @@ def driver_megabytes(session: SparkSession, root: str, count: int) -> float:
         )
         for n in range(count)
     ]
-    real, spark_executor.execute_on_worker = spark_executor.execute_on_worker, idle
+    real, rewrite_job.execute_on_worker = rewrite_job.execute_on_worker, idle
     try:
         started = time.perf_counter()
-        done = list(spark_executor.SparkExecutor(session.sparkContext).execute(graph.open_pinned(entry), orders))
+        done = list(rewrite_job.SparkExecutor(session.sparkContext).execute(graph.open_pinned(entry), orders))
         assert len(done) == count
         print(f"{count:>6} idle tasks: {time.perf_counter() - started:.1f} s")
     finally:
-        spark_executor.execute_on_worker = real
+        rewrite_job.execute_on_worker = real
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -112,7 +112,7 @@ def main() -> None:
             SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false").appName("bench")
         ).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
-        there = seconds(spark_executor.SparkExecutor(session.sparkContext), root)
+        there = seconds(rewrite_job.SparkExecutor(session.sparkContext), root)
         print(f"{GROUPS} tasks on {cores} cores: in process {here:.2f} s, Spark {there:.2f} s")
         print(f"ratio of bytes per second per core, Spark to in process: {here / there:.2f}")
         few = driver_megabytes(session, root, 10)

@@ -14,7 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from omnigraph_ops.spark.java import spark_environment
+from omnigraph_ops.spark.submit import spark_environment
 
 os.environ |= spark_environment()
 
@@ -24,7 +24,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.tables import write_wide_table
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import BinaryCopy
-from omnigraph_ops.spark.executor import SparkExecutor
+from omnigraph_ops.spark.rewrite_job import SparkExecutor
 from omnigraph_ops.stages.optimize.run import optimize_table
 
 ROW_BYTES, FRAGMENT_BYTES = 620, 62_000_000

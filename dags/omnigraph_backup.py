@@ -18,8 +18,12 @@ from __future__ import annotations
 
 from airflow.sdk import TriggerRule
 from omnigraph_airflow.forms import graph_param, in_params, request_params
-from omnigraph_airflow.operators.backup import FreezeOperator, UnfreezeOperator
-from omnigraph_airflow.operators.backup_on_spark import SubmitBackupOperator, SubmitVerifyOperator
+from omnigraph_airflow.operators.backup import (
+    FreezeOperator,
+    SubmitBackupOperator,
+    SubmitVerifyOperator,
+    UnfreezeOperator,
+)
 from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.stage_dag import manual_dag
 

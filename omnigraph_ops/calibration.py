@@ -24,8 +24,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import Seconds
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.spark.java import spark_environment
-from omnigraph_ops.spark.submit import reason, run_submit, spark_submit
+from omnigraph_ops.spark.submit import reason, run_submit, spark_environment, spark_submit
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.views.view import Section, View
 

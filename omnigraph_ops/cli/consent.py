@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import DEFAULT_FENCE_SECONDS
-from omnigraph_ops.cli.stderr import LossyStderr
+from omnigraph_ops.cli.process import LossyStderr
 from omnigraph_ops.errors import ApprovalMissing, UsageError
 from omnigraph_ops.storage.location import locate
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 
 # Everything else is imported when the signals are handled: until then Ctrl-C is a traceback.
-from omnigraph_ops.cli.signals import Signals
-from omnigraph_ops.cli.stderr import lossy_stderr
+from omnigraph_ops.cli.process import Signals, lossy_stderr
 from omnigraph_ops.errors import OpsError
 
 
@@ -52,7 +51,7 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
     from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
     from omnigraph_ops.cli.call import Call
     from omnigraph_ops.cli.parsing import parse
-    from omnigraph_ops.config.reference import misspelled_settings
+    from omnigraph_ops.config.settings import misspelled_settings
 
     if argv is None and COMPLETE in os.environ:
         cli.main(prog_name=PROGRAM, complete_var=COMPLETE)

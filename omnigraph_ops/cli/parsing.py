@@ -1,4 +1,4 @@
-"""From the words of a command line to the call of a verb, or to why it does not hold together."""
+"""All verbs, and the way from the words of a command line to the call of one, or to why they do not hold together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from collections.abc import Sequence
 import rich_click as click
 from click.exceptions import Exit, MissingParameter, NoArgsIsHelpError
 
-from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import PROGRAM, Parsed, cli
 from omnigraph_ops.errors import UsageError
+
+# They declare the verbs, in the order of the help.
+from omnigraph_ops.cli import stages  # noqa: F401 # isort: skip
+from omnigraph_ops.cli import records  # noqa: F401 # isort: skip
+from omnigraph_ops.cli import backup  # noqa: F401 # isort: skip
+from omnigraph_ops.cli import freeze  # noqa: F401 # isort: skip
+from omnigraph_ops.cli import setup  # noqa: F401 # isort: skip
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 

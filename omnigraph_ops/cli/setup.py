@@ -113,10 +113,10 @@ def _view(found: GraphList) -> View:
     graph=False,
 )
 def settings_verb(call: Call) -> int:
-    from omnigraph_ops.config import reference
+    from omnigraph_ops.config.settings import settings_report, settings_view
 
-    report = reference.settings_report()
-    call.emit(report, reference.settings_view(report))
+    report = settings_report()
+    call.emit(report, settings_view(report))
     return 0
 
 

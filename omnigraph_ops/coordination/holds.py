@@ -22,9 +22,9 @@ from enum import StrEnum
 from omnigraph_ops.coordination.lease import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
-from omnigraph_ops.graph.bases import base_states
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import is_ulid, new_ulid
+from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.models.freeze import FrozenCut
 from omnigraph_ops.storage.store import Storage

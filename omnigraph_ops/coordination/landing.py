@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -20,7 +20,7 @@ from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
 from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
-from omnigraph_ops.errors import OpsError, OutcomeUnknown, PublishConflict, RecoveryPending
+from omnigraph_ops.errors import LeaseHeld, OpsError, OutcomeUnknown, PublishConflict, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
@@ -270,3 +270,116 @@ def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: f
     keeper.leave(serde.dumps(pace))
     for seat in landed:
         seat.closed = UnitWindow(unit=seat.window.unit, seconds=round(seconds, 4))
+
+
+"""How often a thread that is not woken asks whether its run stops."""
+_ROOM_SECONDS = 0.1
+"""For how long a run that had a full turn leaves the lease to others; they look for it twice in that time."""
+
+
+@contextlib.contextmanager
+def shared_turn(graph: Graph, purpose: str, *, most: int) -> Iterator[LeaseKeeper]:
+    """Hold the committer lease for the block, with other threads of the run that come meanwhile. Writes the lease.
+
+    Args:
+        purpose: what this thread does. No two threads are in a turn for one purpose, and that of the first one
+            is what others read of the lease.
+        most: as many threads have part in one turn; then other runs may have theirs.
+
+    Raises:
+        LeaseHeld: another run kept the lease; nothing was done.
+        Stopped: so was this run.
+    """
+    with _finding:
+        shared = _shared_of(graph.storage.root, id(graph.run))
+    keeper = shared.enter(graph, purpose, most)
+    try:
+        yield keeper
+    finally:
+        shared.leave(purpose)
+
+
+class _Shared:
+    """The turn that the threads of a run share."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = False
+        """Whether a thread takes or releases the lease."""
+        self._keeper: LeaseKeeper | None = None
+        self._lease = contextlib.ExitStack()
+        self._inside = set[str]()
+        self._entered = 0
+        self._was_full = False
+        self._denied: tuple[float, str] = (0.0, "")
+        """When a thread last waited for the lease in vain, and what kept it."""
+
+    def enter(self, graph: Graph, purpose: str, most: int) -> LeaseKeeper:
+        waits_since: float | None = None
+        while True:
+            with self._changed:
+                if self._keeper is not None and self._has_room(purpose, most):
+                    return self._enter(self._keeper, purpose, most)
+                waits_since = None if self._keeper is not None else waits_since or time.monotonic()
+                if self._keeper is None and not self._busy:
+                    self._busy = True
+                    break
+                self._refuse_denied(waits_since, graph.settings.lease_wait_seconds)
+                self._changed.wait(_POLL_SECONDS)
+            graph.run.pause(0.0)
+        try:
+            if self._was_full:
+                graph.run.pause(_ROOM_SECONDS)
+            keeper = self._lease.enter_context(committer_turn(graph, purpose))
+        except LeaseHeld as error:
+            self._denied = (time.monotonic(), str(error))
+            self._free()
+            raise
+        except BaseException:
+            self._free()
+            raise
+        with self._changed:
+            self._keeper, self._entered, self._was_full = keeper, 0, False
+            self._busy = False
+            self._changed.notify_all()
+            return self._enter(keeper, purpose, most)
+
+    def _refuse_denied(self, waits_since: float | None, patience: float) -> None:
+        """Raise for a thread that waited for as long as another one that did in vain: it need not try, too."""
+        at, why = self._denied
+        if waits_since is not None and at >= waits_since and time.monotonic() - waits_since >= patience:
+            raise LeaseHeld(why)
+
+    def _has_room(self, purpose: str, most: int) -> bool:
+        return not self._busy and self._entered < most and purpose not in self._inside
+
+    def _enter(self, keeper: LeaseKeeper, purpose: str, most: int) -> LeaseKeeper:
+        self._inside.add(purpose)
+        self._entered += 1
+        self._was_full = self._entered >= most
+        return keeper
+
+    def leave(self, purpose: str) -> None:
+        with self._changed:
+            self._inside.remove(purpose)
+            if self._inside:
+                return
+            self._busy = True
+        try:
+            self._lease.close()
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        with self._changed:
+            self._keeper, self._busy = None, False
+            self._changed.notify_all()
+
+
+_finding = threading.Lock()
+"""Two threads that ask at once for what is not kept yet would get one each."""
+
+
+@lru_cache(maxsize=64)
+def _shared_of(root: str, run: int) -> _Shared:
+    return _Shared()

@@ -21,8 +21,7 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
-from omnigraph_ops.lance.fragment_rows import FragmentRows
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, LanceGateway
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, FragmentRows, LanceGateway
 from omnigraph_ops.storage.location import GraphLocation, StoreAccess
 from omnigraph_ops.storage.store import Storage
 

@@ -17,13 +17,11 @@ from pyspark.sql import SparkSession
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, StorageError, TransientError
 from omnigraph_ops.models.submits import SubmitOutcome
-from omnigraph_ops.spark.copy_job import COPY
+from omnigraph_ops.spark.backup_jobs import COPY, RESTORE, VERIFY
 from omnigraph_ops.spark.evidence_job import EVIDENCE
 from omnigraph_ops.spark.expire_job import EXPIRE
 from omnigraph_ops.spark.orphans_job import ORPHANS
-from omnigraph_ops.spark.restore_job import RESTORE
 from omnigraph_ops.spark.rewrite_job import REWRITE
-from omnigraph_ops.spark.verify_job import VERIFY
 from omnigraph_ops.storage.location import locate, s3fs_options
 from omnigraph_ops.storage.store import Storage
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.lance.rows import delete_in_fragment, fragment_ids
 from omnigraph_ops.spark.job import Job
-from omnigraph_ops.stages.expire_rows.submitted import NOTES, DeletesDone, TaskDone, note_path
+from omnigraph_ops.stages.expire_rows.apply import NOTES, DeletesDone, TaskDone, note_path
 from omnigraph_ops.storage.location import lance_options, s3fs_options
 from omnigraph_ops.storage.store import Storage
 

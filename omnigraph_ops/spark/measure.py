@@ -17,7 +17,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import Seconds
-from omnigraph_ops.spark.executor import SparkExecutor
+from omnigraph_ops.spark.rewrite_job import SparkExecutor
 from omnigraph_ops.stages.optimize.run import optimize_table
 
 

@@ -1,28 +1,36 @@
-"""The job `rewrite`: optimize a table whose rewrites fill the cluster, or many small ones, each in one worker."""
+"""The job `rewrite`: optimize a table whose rewrites fill the cluster, or many small ones, each in one worker.
+
+One Lance task is one Spark task, and so is one index: it is folded or built on the clone of the run."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
-from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.settings import MIB, Settings
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, perform
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.models import Executor, OptimizeReport, TableStats
+from omnigraph_ops.lance.commits import segment_ids
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
+from omnigraph_ops.lance.rewrites import TaskLimits
+from omnigraph_ops.lance.tables import index_facts
+from omnigraph_ops.models import Executor, OptimizeReport, TablePlan, TableStats
 from omnigraph_ops.parallel import Lot, deal, in_parallel
-from omnigraph_ops.progress import About, Lines
+from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.executor import SparkExecutor
-from omnigraph_ops.spark.job import Job
+from omnigraph_ops.spark.job import Job, spark_errors
 from omnigraph_ops.stages.optimize.request import OptimizeRequest
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.units import Effort, IndexWriter, fold
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.location import lance_options
 
 _LOTS_PER_CORE = 2
 """The last lots to end are short beside the job, and few enough that their tables are published together."""
@@ -95,3 +103,138 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 REWRITE = Job(name="rewrite", summary="Optimize tables.", subject="graph", arguments=_arguments, work=_rewrite)
+
+
+# With one thread per task these bound a worker's memory whatever the size of the table.
+_BATCH_ROWS = 4096
+_IO_BUFFER_BYTES = 128 * MIB
+
+
+class SparkExecutor:
+    """Executes tasks in Spark's Python workers.
+
+    A worker journals its result before it returns, so a driver that dies loses nothing. Retried and
+    speculative tasks write files and journal entries of their own; only what Spark accepts is committed, and
+    the rest is removed by name. What comes back to the driver is the name of a result, never the result.
+    """
+
+    kind = Executor.SPARK
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        """One outcome per order. Writes data files and the journal, from the workers."""
+        conf = self._context.getConf()
+        limits = TaskLimits(
+            num_threads=int(conf.get("spark.task.cpus", "1")),
+            batch_size=_BATCH_ROWS,
+            io_buffer_size=_IO_BUFFER_BYTES,
+        )
+        tries = int(conf.get("spark.task.maxFailures", "4"))
+        work = partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries)
+        yield from self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
+
+    def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
+        """Each index in a task, where there are several; what no task did, here. Writes index files in the clone."""
+        done = work_in_tasks(self._context, graph, clone, plan, progress)
+        effort.folded += [index.name for index in plan.folds if index.name in done]
+        effort.built += [index.name for index in plan.builds if index.name in done]
+        left = replace(
+            plan,
+            folds=tuple(index for index in plan.folds if index.name not in done),
+            builds=tuple(index for index in plan.builds if index.name not in done),
+        )
+        fold(IndexWriter.of(graph), clone, left, lambda: None, effort, progress)
+
+
+def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrder) -> TaskOutcome:
+    """Open the dataset in this worker and run one task. Writes data files and the journal.
+
+    Credentials come from the worker's own environment, never with the task. A task that fails for the last
+    time says so instead of raising: else Spark would give up the other tasks with it.
+    """
+    context = TaskContext.get()
+    try:
+        dataset = LanceGateway(lance_options(uri)).open(uri, version=version)
+        return perform(order, dataset, limits)
+    except OpsError as error:
+        if context is not None and context.attemptNumber() + 1 < tries:
+            raise
+        return TaskOutcome(index=order.index, attempt=None, error=str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexDone:
+    """What came of the task of one index."""
+
+    name: str
+    error: str | None = None
+
+
+def work_in_tasks(
+    context: SparkContext, graph: Graph, clone: Dataset, plan: TablePlan, progress: Progress
+) -> frozenset[str]:
+    """Do the index work of a plan in tasks, where it is of several indexes; names of those done. Commits to the clone.
+
+    Args:
+        clone: of the table, which executors reach; afterwards it is open at its newest version.
+    """
+    single = [*(replace(plan, folds=(index,), builds=()) for index in plan.folds)]
+    single += [replace(plan, folds=(), builds=(build,)) for build in plan.builds]
+    if len(single) < 2:
+        return frozenset()
+    progress(f"folding and building {len(single)} indexes in tasks")
+    work = partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version))
+    outcomes = _collected(context, work, single)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            progress(f"index {outcome.name} was not done in its task, it is done here: {outcome.error}")
+    clone.checkout_latest()  # type: ignore[no-untyped-call]
+    return frozenset(outcome.name for outcome in outcomes if outcome.error is None)
+
+
+def _collected(context: SparkContext, work: partial[IndexDone], plans: Sequence[TablePlan]) -> list[IndexDone]:
+    try:
+        with spark_errors():
+            return list(context.parallelize(plans, len(plans)).map(work).collect())
+    except OpsError as error:
+        # A worker that was lost too often, say. What its tasks committed to the clone is done once more, here.
+        return [IndexDone(name=_name(plan), error=str(error)) for plan in plans]
+
+
+def index_on_worker(target: str, settings: Settings, uri: str, since: int, plan: TablePlan) -> IndexDone:
+    """Fold or build one index in the clone, in this worker. Commits to the clone, and never to the table.
+
+    An attempt of this task that was lost, or another one at work right now, may have done it: one commit is enough.
+    """
+    name, graph = _name(plan), open_graph(target, settings)
+    try:
+        clone = graph.lance.open(uri)
+        if not _is_done(graph, clone, since, name):
+            fold(IndexWriter.of(graph), clone, plan, lambda: None, Effort(), SILENT)
+    except OpsError as error:
+        return IndexDone(name=name, error=None if _has_been_done(graph, uri, since, name) else str(error))
+    return IndexDone(name=name)
+
+
+def _has_been_done(graph: Graph, uri: str, since: int, name: str) -> bool:
+    try:
+        return _is_done(graph, graph.lance.open(uri), since, name)
+    except OpsError:
+        return False
+
+
+def _is_done(graph: Graph, clone: Dataset, since: int, name: str) -> bool:
+    """Whether a commit to the clone left the index in one segment that covers all fragments. Reads."""
+    before = graph.lance.open(str(clone.uri), version=since)
+    if segment_ids(clone, (name,)) == segment_ids(before, (name,)):
+        return False
+    found = next((index for index in index_facts(clone) if index.name == name), None)
+    fragments = {f.fragment_id for f in clone.get_fragments()}
+    return found is not None and found.segments == 1 and fragments <= found.covered
+
+
+def _name(plan: TablePlan) -> str:
+    (name,) = (*(index.name for index in plan.folds), *(index.name for index in plan.builds))
+    return name

@@ -25,7 +25,7 @@ from omnigraph_airflow.operators.optimize import (
 )
 from omnigraph_airflow.operators.recovery import CheckRecoveryOperator
 from omnigraph_airflow.operators.report import ReportOperator
-from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
 from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
 from omnigraph_ops.models import Executor

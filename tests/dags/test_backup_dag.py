@@ -80,7 +80,7 @@ def test_a_failed_submit_is_repeated_unless_the_job_calls_it_final(
 ) -> None:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
-    from omnigraph_airflow.operators.backup_on_spark import SubmitBackupOperator
+    from omnigraph_airflow.operators.backup import SubmitBackupOperator
 
     monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES", "1")
     result = "__maintenance/results/run/copy.0.1.json"

@@ -43,7 +43,7 @@ def run(
     """Execute the operator with a spark-submit that leaves that outcome and ends like this; it pushes its arguments."""
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
     from airflow.sdk.exceptions import AirflowException
-    from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+    from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
 
     def submit(operator: Any, context: Any) -> None:
         context["ti"].xcom_push(key="arguments", value=operator.application_args)

@@ -122,7 +122,7 @@ def test_a_submit_without_its_connection_goes_nowhere(
     connection: str | None,
     sentence: str,
 ) -> None:
-    from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+    from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
     from omnigraph_airflow.operators.stages import PlanStageOperator
 
     graph = demo_graph(node_types=1, loads=2, rows=5)

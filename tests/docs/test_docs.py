@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from omnigraph_ops.config.reference import settings_report
+from omnigraph_ops.config.settings import settings_report
 from stack.fill_env import filled, write
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import click
 import lance
 import pytest
 
-from omnigraph_ops.cli import main, verbs  # noqa: F401 - declares the verbs
+from omnigraph_ops.cli import main, parsing  # noqa: F401 - declares the verbs
 from omnigraph_ops.cli.app import cli
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import STAMP_KEY

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import pytest
 
 from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.stderr import lossy_stderr
+from omnigraph_ops.cli.process import lossy_stderr
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.history import RunOutcome

@@ -19,8 +19,8 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishConflict, RecoveryPending, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.bases import base_states
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models import OptimizeDecision, RetentionPolicy, SkipReason
 from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole

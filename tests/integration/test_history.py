@@ -17,7 +17,7 @@ import pytest
 from omnigraph_ops.cli.app import Parsed
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.parsing import parse
-from omnigraph_ops.cli.signals import Signals
+from omnigraph_ops.cli.process import Signals
 from omnigraph_ops.coordination.state import HISTORY_PATH
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import Graph

@@ -14,10 +14,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.retention import RowBounds, RowPolicy
 from omnigraph_ops.spark.expire_job import delete_on_worker
-from omnigraph_ops.stages.expire_rows.apply import expire_rows
+from omnigraph_ops.stages.expire_rows.apply import DeletesDone, SubmittedDelete, expire_rows
 from omnigraph_ops.stages.expire_rows.delete import delete_here
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
-from omnigraph_ops.stages.expire_rows.submitted import DeletesDone, SubmittedDelete
 from omnigraph_ops.storage.location import lance_options
 from tests.support.events import ITEMS, items
 from tests.support.fault_proxy import losing_one_reply

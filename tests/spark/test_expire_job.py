@@ -19,10 +19,9 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, TableRowStats
-from omnigraph_ops.stages.expire_rows.apply import expire_rows
+from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, expire_rows
 from omnigraph_ops.stages.expire_rows.delete import delete_here
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
-from omnigraph_ops.stages.expire_rows.submitted import SubmittedDelete
 from omnigraph_ops.stages.stage import Submit
 from tests.support.events import ITEMS, UTC_TIME, ids, items, utc_now
 from tests.support.plain import opened

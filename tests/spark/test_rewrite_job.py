@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.models import Executor, OptimizeReport
 from omnigraph_ops.spark import rewrite_job
-from omnigraph_ops.spark.executor import SparkExecutor
+from omnigraph_ops.spark.rewrite_job import SparkExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_pins_are_heads
 from tests.support.spark_session import submit_in

@@ -15,7 +15,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import OptimizeReport
 from omnigraph_ops.models.backup import BackedFile, PlaceOfBackup
 from omnigraph_ops.outcomes.backups import backup_of, read_record
-from omnigraph_ops.spark.restore_job import Restoring, SparkMover, restore_on_worker
+from omnigraph_ops.spark.backup_jobs import Restoring, SparkMover, restore_on_worker
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup

@@ -19,7 +19,7 @@ _STAGES = (
     *("orphans.apply", "recovery.recover", "repair.run"),
 )
 _PRELOADED = [
-    *("omnigraph_ops.cli.main", "omnigraph_ops.cli.recording", "omnigraph_ops.cli.verbs", "tests.support.kills"),
+    *("omnigraph_ops.cli.main", "omnigraph_ops.cli.recording", "omnigraph_ops.cli.parsing", "tests.support.kills"),
     *(f"omnigraph_ops.stages.{name}" for name in _STAGES),
 ]
 _LONGEST_SECONDS = 120.0

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from omnigraph_ops.spark import application, expire_job
 from omnigraph_ops.spark.expire_job import delete_on_worker
-from omnigraph_ops.stages.expire_rows.submitted import TaskDone
+from omnigraph_ops.stages.expire_rows.apply import TaskDone
 
 MARKS, DIES = os.environ["MARKS"], "DRIVER_DIES" in os.environ
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.models import TablePlan
-from omnigraph_ops.spark import application, index_tasks
-from omnigraph_ops.spark.index_tasks import IndexDone, index_on_worker
+from omnigraph_ops.spark import application, rewrite_job
+from omnigraph_ops.spark.rewrite_job import IndexDone, index_on_worker
 
 MARKS = os.environ["MARKS"]
 
@@ -25,5 +25,5 @@ def _twice(target: str, settings: Settings, uri: str, since: int, plan: TablePla
 
 
 if __name__ == "__main__":
-    vars(index_tasks).update(index_on_worker=_twice)
+    vars(rewrite_job).update(index_on_worker=_twice)
     sys.exit(application.main())

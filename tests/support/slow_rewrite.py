@@ -7,9 +7,9 @@ import time
 
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.lance.rewrites import TaskLimits
-from omnigraph_ops.spark import application, executor
+from omnigraph_ops.spark import application, rewrite_job
 
-_real = executor.execute_on_worker
+_real = rewrite_job.execute_on_worker
 
 
 def _slow(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrder) -> TaskOutcome:
@@ -18,5 +18,5 @@ def _slow(uri: str, version: int, limits: TaskLimits, tries: int, order: TaskOrd
 
 
 if __name__ == "__main__":
-    executor.execute_on_worker = _slow
+    rewrite_job.execute_on_worker = _slow
     sys.exit(application.main())

@@ -114,7 +114,7 @@ def _summarize(run: Run) -> dict[str, Any]:
 
 
 def _submit_rewrite(_run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.rewrite import SubmitRewriteOperator
+    from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
 
     return _made(SubmitRewriteOperator, lot=[PERSON], result="__maintenance/results/a.json")
 

@@ -1,24 +1,33 @@
-"""Apply a plan of row retention: what is below its cuts and inside its bounds, and nothing else."""
+"""Apply a plan of row retention: what is below its cuts and inside its bounds, and nothing else.
+
+The deletion files of plain Lance may be written by tasks of the Spark job `expire`; they are committed here.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
 from omnigraph_ops.coordination.sealed import verify
-from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH, RESULTS_DIR, Records
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset
+from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.expire_rows.delete import Delete, delete_here, expire_plain, expiring_table, sweep_branches
+from omnigraph_ops.stages.stage import Submit
+from omnigraph_ops.storage.inventory import remove_files
+from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"
@@ -139,3 +148,73 @@ def _done(graph: Graph, unit: Unit, table: TableRowPlan) -> TableRowStats:
         if isinstance(done, TableRowStats):
             return done
     return TableRowStats(table_key=table.table_key, rows_left=table.expired)
+
+
+NOTES = Records(FragmentDelete)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDone:
+    """What one task of the job deleted."""
+
+    attempt: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletesDone:
+    """What the job `expire` returns."""
+
+    tasks: tuple[TaskDone, ...]
+
+
+def note_path(folder: str, attempt: str, fragment_id: int) -> str:
+    """Where a task notes what it did to a fragment, relative to the graph. Pure."""
+    return f"{folder}/{attempt}.{fragment_id}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmittedDelete:
+    """Deletes on Spark. As `Delete`."""
+
+    submit: Submit
+    root: str
+    """Of the graph."""
+    storage: Storage
+    check: Callable[[], None]
+    """Of the run."""
+
+    def __call__(self, dataset: Dataset, clock: Clock, cut: int, check: Callable[[], None]) -> int:
+        """Submit, commit what the tasks wrote, and remove what counts for nothing. Destroys rows."""
+        folder, predicate, kept = f"{RESULTS_DIR}/{new_ulid()}", clock.below(cut), set[str | None]()
+        words = ("--graph", self.root, "--dataset", str(dataset.uri), "--version", str(int(dataset.version)))
+        try:
+            done = self.submit("expire", (*words, "--predicate", predicate, "--notes", folder), DeletesDone, self.check)
+            deletes = self._accepted(folder, done)
+            check()
+            # From here on it may have landed, whatever is raised.
+            kept = {delete.file for delete in deletes}
+            commit_deletes(dataset, deletes, predicate)
+        except CommitConflict:
+            kept.clear()
+            raise
+        finally:
+            with contextlib.suppress(OpsError):
+                self._sweep(str(dataset.uri), folder, kept)
+        return sum(delete.rows for delete in deletes)
+
+    def _accepted(self, folder: str, done: DeletesDone) -> list[FragmentDelete]:
+        """What the accepted tasks noted; `StorageError` where a note is missing. Reads."""
+        accepted = {task.attempt for task in done.tasks}
+        notes = NOTES.all(self.storage, folder)
+        deletes = [note for path, note in notes if path.removeprefix(f"{folder}/").partition(".")[0] in accepted]
+        if sum(delete.rows for delete in deletes) != sum(task.rows for task in done.tasks):
+            raise StorageError(f"{folder} does not have all that the tasks noted there; nothing was deleted")
+        return deletes
+
+    def _sweep(self, uri: str, folder: str, kept: Container[str | None]) -> None:
+        """Remove the notes, and the deletion files that are in no version. Destroys files."""
+        table = uri.removeprefix(f"{self.root}/")
+        files = [note.file for _, note in NOTES.all(self.storage, folder) if note.file is not None]
+        remove_files(self.storage, [f"{table}/{file}" for file in files if file not in kept])
+        self.storage.delete_tree(folder)

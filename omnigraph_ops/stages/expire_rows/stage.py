@@ -68,8 +68,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         self, graph: Graph, plan: RowRetentionPlan, tell: Progress, submit: Submit, *, force: bool = False
     ) -> RowRetentionReport:
         """The same; on plain Lance the job `expire` finds the rows. Destroys rows."""
-        from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
-        from omnigraph_ops.stages.expire_rows.submitted import SubmittedDelete
+        from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, engine_of, expire_rows
 
         delete = SubmittedDelete(submit=submit, root=graph.uri, storage=graph.storage, check=graph.run.check)
         return expire_rows(graph, plan, engine=engine_of(graph, None), delete=delete, progress=tell)

@@ -9,7 +9,6 @@ from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_af
 
 from omnigraph_ops.coordination.freezes import contract_folder, tag_name
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending
-from omnigraph_ops.graph.bases import base_states
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
@@ -21,6 +20,7 @@ from omnigraph_ops.graph.layout import (
     old_manifest_file_name,
     version_path,
 )
+from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, lance_errors

@@ -1,9 +1,10 @@
-"""Look at every table for its score, and at the graph before and after a run. Reads only."""
+"""Look at every table and vector index for its score, and at the graph before and after a run. Reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, select_entries, spec_of
@@ -11,11 +12,11 @@ from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.tables import TableFacts, table_facts
-from omnigraph_ops.models import HealthReport, InternalHealth, TableHealth
+from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
+from omnigraph_ops.models import HealthReport, InternalHealth, TableHealth, VectorHealth
 from omnigraph_ops.models.history import Measured
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.health.vectors import vectors_of
 from omnigraph_ops.stages.optimize.budget import last_run
 from omnigraph_ops.stages.optimize.index_plan import foreign_note
 from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
@@ -244,3 +245,35 @@ def _mean(shares: Iterable[tuple[float, int]]) -> float | None:
     told = tuple(shares)
     rows = sum(weight for _, weight in told)
     return round(sum(share * weight for share, weight in told) / rows, 6) if rows else None
+
+
+def vectors_of(graph: Graph, entry: TableEntry, queries: int) -> tuple[VectorHealth, ...]:
+    """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
+    head = graph.open_head(entry)
+    found = vector_facts(head)
+    if not found or not queries:
+        return tuple(_health(facts, None) for facts in found)
+    reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
+    return tuple(_health(facts, answers(reopen, facts, queries)) for facts in found)
+
+
+def _health(facts: VectorFacts, found: Answers | None) -> VectorHealth:
+    return VectorHealth(
+        name=facts.name,
+        column=facts.column,
+        kind=facts.kind,
+        metric=facts.metric,
+        partitions=len(facts.sizes),
+        recommended=facts.wanted,
+        rows=facts.rows,
+        smallest=min(facts.sizes, default=0),
+        largest=max(facts.sizes, default=0),
+        segments=facts.segments,
+        uncovered_rows=facts.uncovered_rows,
+        size_bytes=facts.size_bytes,
+        problem=facts.problem,
+        recall=found.recall if found else None,
+        bytes_per_query=found.bytes_read if found else None,
+        partitions_per_query=found.partitions_read if found else None,
+        drift=found.drift if found else None,
+    )

@@ -13,8 +13,7 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
-from omnigraph_ops.lance.index_entries import stale_indexes
-from omnigraph_ops.lance.tables import TableFacts, column_bytes, has_values, index_type_of, table_facts
+from omnigraph_ops.lance.tables import TableFacts, column_bytes, has_values, index_type_of, stale_indexes, table_facts
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models import BranchTable, IndexBuild

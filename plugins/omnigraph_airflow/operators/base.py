@@ -10,9 +10,9 @@ from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
+from omnigraph_airflow.forms import frozen_since
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.run_options import frozen_since
 from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from omnigraph_ops.cli import verbs  # noqa: F401 - declares them
+from omnigraph_ops.cli import parsing  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
 
 

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from omnigraph_ops.cli.main import main
-from omnigraph_ops.config.reference import Setting, misspelled_settings, settings_report
-from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.settings import Setting, Settings, misspelled_settings, settings_report
 from omnigraph_ops.errors import InvalidInput
 
 

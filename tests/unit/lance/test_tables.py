@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.lance.index_entries import _repeats, stale_indexes
-from omnigraph_ops.lance.tables import table_facts
+from omnigraph_ops.lance.tables import _repeats, stale_indexes, table_facts
 from tests.support.index_files import repeat_entries
 
 ROWS = 100

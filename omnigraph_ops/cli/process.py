@@ -1,4 +1,8 @@
-"""Ctrl-C and SIGTERM: the first asks the run to stop, the second aborts it, the third ends the process at once."""
+"""Signals and stderr of the process of a command.
+
+The first Ctrl-C or SIGTERM asks the run to stop, the second aborts it, the third ends the process at once. stderr may
+fail, on a full disk or a closed pipe: then it loses text instead of ending the run.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from omnigraph_ops.outcomes.runs import RecordedRun
+
+
+from typing import TextIO, cast
 
 _HANDLED: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""
@@ -116,3 +123,58 @@ def _say(text: str) -> None:
     # Not by `print`: the signal may have come in the middle of one.
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())
+
+
+class LossyStderr:
+    """A stream that drops what the one below does not take: what is done, and its exit code, do not hang on it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost = False
+        """Whether anything was dropped."""
+
+    def write(self, text: str) -> int:
+        """Write, or drop. Writes."""
+        with self._losing():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or drop. Writes."""
+        with self._losing():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError):  # a closed stream raises the latter
+            self.lost = True
+
+
+@contextlib.contextmanager
+def lossy_stderr(*, own_process: bool) -> Iterator[None]:
+    """Drop what stderr does not take for the block; a process that ends with it, at its end as well. Sets stderr."""
+    before = sys.stderr
+    if own_process and before is None:
+        _open_nowhere()
+    elif isinstance(before, LossyStderr):
+        yield
+        return
+    sys.stderr = cast("TextIO", LossyStderr(sys.stderr))
+    try:
+        yield
+    finally:
+        # The interpreter flushes it once more, and ends with another exit code where that fails.
+        if not own_process:
+            sys.stderr = before
+
+
+def _open_nowhere() -> None:
+    """Keep files of the graph from getting the number of stderr, to which native code writes. Opens a file."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2, inheritable=True)
+    sys.stderr = os.fdopen(2, "w", closefd=False)

@@ -1,4 +1,8 @@
-"""The job `restore`: the files of a backup put back and read again by Spark tasks."""
+"""The jobs `copy`, `verify` and `restore`: the files of a backup copied, read again and put back by Spark tasks.
+
+The driver of a copy knows the numbers of the parts and nothing of the files: its memory does not grow with the backup.
+Only problems come back from a verify.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,111 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError, TransientError
-from omnigraph_ops.models.backup import BackedFile, BackupRecord, PlaceOfBackup, RecordedRoot, RestoreReport
+from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models.backup import (
+    BackedFile,
+    BackupRecord,
+    CopyDone,
+    CopyOrder,
+    FileProblem,
+    PlaceOfBackup,
+    RecordedRoot,
+    RestoreReport,
+    VerifyReport,
+)
 from omnigraph_ops.outcomes.backups import backup_of, place_of, read_record
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.spark.job import Job, shared_rate
-from omnigraph_ops.stages.backup.parts import THREADS, bounded
+from omnigraph_ops.stages.backup.parts import THREADS, bounded, copy_part, failed_part, joined, read_order, said
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.transfer import CopyPace
+from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
 from omnigraph_ops.storage.copying import half_written_of
 from omnigraph_ops.storage.inventory import OpsFault, below_folder, look_again, remove_files
 from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
+
+
+def _copy(spark: SparkSession, arguments: Namespace) -> CopyDone:
+    """Carry out every part of a submitted copy on the workers. Writes."""
+    storage, backup_id = backup_of(arguments.backup)
+    order, context = read_order(storage, backup_id), spark.sparkContext
+    tasks, rate = shared_rate(context, order.parts, order.bytes_per_second)
+    tries = int(context.getConf().get("spark.task.maxFailures", "4"))
+    work = partial(copy_on_worker, storage.root, order, rate, tries)
+    done = context.parallelize(range(1, order.parts + 1), tasks).map(work).reduce(joined)
+    if done.error is not None:
+        raise StorageError(done.error) if done.retryable else OpsError(done.error)
+    print(said(done), flush=True)
+    return done
+
+
+def copy_on_worker(root: str, order: CopyOrder, rate: int | None, tries: int, number: int) -> CopyDone:
+    """Copy one part in this worker. Writes.
+
+    A part that fails for the last time, or for good, returns its error instead of raising: otherwise Spark would end
+    the other parts, and their work would wait for the next submit.
+    """
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context is not None else 0
+    try:
+        return copy_part(root, order, number, rate, again=attempt > 0)
+    except OpsError as error:
+        failed = failed_part(error)
+        if failed.retryable and attempt + 1 < tries:
+            raise
+        return failed
+
+
+def _copy_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--backup", required=True, help="the unfinished backup, as every executor reaches it")
+
+
+COPY = Job(
+    name="copy",
+    summary="Copy the files of a submitted backup.",
+    subject="backup",
+    arguments=_copy_arguments,
+    work=_copy,
+)
+
+
+class SparkReader:
+    """Reads files where the tasks run."""
+
+    def __init__(self, context: SparkContext, bytes_per_second: int | None) -> None:
+        self._context, self._rate = context, bytes_per_second
+
+    def __call__(self, storage: Storage, looks: Sequence[FileLook], where: str = "", /) -> list[FileProblem]:
+        """What is wrong with these files. Reads them, on the workers."""
+        parts = list(bounded(sorted(looks, key=lambda look: -(look.size or 0)), lambda look: look.size or 0))
+        if not parts:
+            return []
+        tasks, rate = shared_rate(self._context, len(parts), self._rate)
+        work = partial(read_on_worker, storage.root, where, rate)
+        found = self._context.parallelize(parts, tasks).map(work).collect()
+        return sorted((problem for part in found for problem in part), key=lambda p: p.file)
+
+
+def read_on_worker(root: str, where: str, rate: int | None, looks: Sequence[FileLook]) -> list[FileProblem]:
+    """Read some files in this worker. Reads."""
+    reader = FileReader(CopyPace(rate), Meter(SILENT, "verifying", 0, "bytes"))
+    return reader(Storage(root, s3fs_options(root)), looks, where)
+
+
+def _verify(spark: SparkSession, arguments: Namespace) -> VerifyReport:
+    reader = SparkReader(spark.sparkContext, arguments.max_bytes_per_second)
+    graph = open_graph(arguments.graph) if arguments.graph is not None else None
+    return verify_backup(arguments.backup, graph=graph, reader=reader)
+
+
+def _verify_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--backup", required=True, help="the backup, as every executor reaches it")
+    parser.add_argument("--graph", help="also compare what this graph still has of its files")
+    parser.add_argument("--max-bytes-per-second", type=int, help="of all tasks together; default: no bound")
+
+
+VERIFY = Job(name="verify", summary="Read a backup again.", subject="backup", arguments=_verify_arguments, work=_verify)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +221,12 @@ def _restore(spark: SparkSession, arguments: Namespace) -> RestoreReport:
     return restore_backup(arguments.backup, arguments.place, mover=mover)
 
 
-def _arguments(parser: ArgumentParser) -> None:
+def _restore_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--backup", required=True, help="the backup, as every executor reaches it")
     parser.add_argument("--place", required=True, help="the empty place, as every executor reaches it")
     parser.add_argument("--max-bytes-per-second", type=int, help="of all tasks together; default: no bound")
 
 
 RESTORE = Job(
-    name="restore", summary="Make a graph of a backup.", subject="backup", arguments=_arguments, work=_restore
+    name="restore", summary="Make a graph of a backup.", subject="backup", arguments=_restore_arguments, work=_restore
 )

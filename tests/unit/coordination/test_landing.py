@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from omnigraph_ops.coordination import shared_turn as shared_module
+from omnigraph_ops.coordination import landing as shared_module
+from omnigraph_ops.coordination.landing import shared_turn
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, read_lease
-from omnigraph_ops.coordination.shared_turn import shared_turn
 from omnigraph_ops.errors import LeaseHeld
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.watch import Run, Stopped
