@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors, live_rows
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure, fragment_print, lance_errors, live_rows
 from omnigraph_ops.lance.rewrites import validate_rewrite
 from omnigraph_ops.lance.tables import open_indexes
 
@@ -267,12 +266,11 @@ class _Scan:
 
 
 def _print(metadata: Any) -> FragmentPrint:
-    text = json.dumps(metadata.to_json(), sort_keys=True, default=str)
     deletion = metadata.deletion_file
     deleted = int(getattr(deletion, "num_deleted_rows", 0) or 0) if deletion else 0
     return FragmentPrint(
         fragment_id=int(metadata.id),
-        print=hashlib.sha256(text.encode()).hexdigest(),
+        print=fragment_print(metadata),
         rows=int(metadata.physical_rows) - deleted,
         data_bytes=sum(int(f.file_size_bytes or 0) for f in metadata.files),
         files=len(metadata.files),

@@ -12,6 +12,8 @@ LanceFailure(StorageError)
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import pickle
 import warnings
@@ -220,6 +222,19 @@ def base_roots(dataset: Dataset) -> tuple[str, ...]:
     """Roots of other datasets whose files the open version reads. Reads."""
     with lance_errors(f"read the base paths of {dataset.uri}"):
         return tuple(str(base.path) for base in dataset.base_paths().values() if base.is_dataset_root)
+
+
+def fragment_print(fragment: Any) -> str:
+    """A digest of what a fragment is: its files, deleted rows, row ids, and when they were written. Pure."""
+    # `to_json` says the same, and copies every value first: a tenth of what a small table costs.
+    deleted, ids = fragment.deletion_file, fragment.row_id_meta
+    written = (fragment.created_at_version_meta, fragment.last_updated_at_version_meta)
+    overlays = fragment.to_json()["overlays"] if fragment.overlays else []
+    parts = [
+        *(fragment.id, fragment.physical_rows, [vars(file) for file in fragment.files], overlays),
+        *(deleted and deleted.asdict(), ids and ids.asdict(), *(meta and meta.json() for meta in written)),
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def live_rows(dataset: Dataset) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Callable, Collection, Iterable
@@ -12,7 +11,14 @@ from typing import Any
 from lance import optimize as lance_optimize
 from lance.file import LanceFileReader
 
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceFailure, LanceGateway, lance_errors
+from omnigraph_ops.lance.gateway import (
+    SYSTEM_PREFIX,
+    Dataset,
+    LanceFailure,
+    LanceGateway,
+    fragment_print,
+    lance_errors,
+)
 
 Sources = frozenset[tuple[int, str]]
 """Fragments by id and fingerprint: the same fingerprint is the same files with the same deleted rows."""
@@ -229,8 +235,4 @@ def validate_rewrite(head: Any, before: Dataset | None) -> None:
 
 
 def _prints(fragments: Iterable[Any]) -> Sources:
-    return frozenset((int(f.id), _fingerprint(f.to_json())) for f in fragments)
-
-
-def _fingerprint(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return frozenset((int(f.id), fragment_print(f)) for f in fragments)
