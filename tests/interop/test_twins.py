@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.engine import engine
-from tests.interop.twins import TwinFailed, Twins
+from tests.interop.twins import RandomTwins, TwinFailed, Twins
 
 pytestmark = pytest.mark.interop
 SEEDS = int(os.environ.get("OMNIGRAPH_TWIN_SEEDS", "2"))
@@ -18,9 +18,10 @@ STEPS = 16
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("kind", [Twins, RandomTwins], ids=["people", "any-schema"])
 @pytest.mark.parametrize("stamp", [3, 6])
-def test_a_maintained_graph_answers_as_its_twin(tmp_path: Path, stamp: int, seed: int) -> None:
-    twins = Twins(oracle=engine(stamp), folder=tmp_path, draw=random.Random(seed))
+def test_a_maintained_graph_answers_as_its_twin(tmp_path: Path, stamp: int, kind: type[Twins], seed: int) -> None:
+    twins = kind(oracle=engine(stamp), folder=tmp_path, draw=random.Random(seed))
     with contextlib.suppress(TwinFailed):  # what was compared by then was equal
         for _ in range(STEPS):
             twins.step()

@@ -1,0 +1,187 @@
+"""Random schemas of the engine, with rows that fit them and queries that their indexes answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+Row = dict[str, Any]
+_WORDS = ("lance", "graphs", "running", "ponies", "Überall", "naïve", "the", "relational", "x1", "日本")
+_DIMENSION = 4
+Draw = Callable[[random.Random], Any]
+
+
+def _number(bits: int, *, signed: bool) -> Draw:
+    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    # JSON numbers beyond 2**53 are not exact everywhere.
+    edges = [n for n in (least, most) if abs(n) < 2**53]
+    return lambda draw: draw.choice([*edges, 0, 1, draw.randrange(max(least, -50), min(most, 50))])
+
+
+def _text(draw: random.Random) -> str:
+    return " ".join(draw.choices(_WORDS, k=draw.randrange(6)))
+
+
+def _vector(draw: random.Random) -> list[float]:
+    return [draw.randrange(1, 9) / 4 for _ in range(_DIMENSION)]
+
+
+SCALARS: dict[str, Draw] = {
+    "String": _text,
+    "Bool": lambda draw: draw.random() < 0.5,
+    "I32": _number(32, signed=True),
+    "I64": _number(64, signed=True),
+    "U32": _number(32, signed=False),
+    "U64": _number(64, signed=False),
+    "F32": lambda draw: draw.randrange(-8, 8) / 4,
+    "F64": lambda draw: draw.choice([0.0, 1e300, -1e-300, draw.randrange(-99, 99) / 8]),
+    "Date": lambda draw: f"20{draw.randrange(10, 30)}-0{draw.randrange(1, 10)}-1{draw.randrange(10)}",
+    "DateTime": lambda draw: f"2024-01-0{draw.randrange(1, 10)}T0{draw.randrange(10)}:00:00Z",
+    "enum(free, pro, team)": lambda draw: draw.choice(["free", "pro", "team"]),
+}
+VALUES: dict[str, Draw] = SCALARS | {
+    "[String]": lambda draw: draw.choices(_WORDS, k=draw.randrange(3)),
+    "[I64]": lambda draw: [draw.randrange(9) for _ in range(draw.randrange(3))],
+    "Blob": lambda draw: "base64:" + base64.b64encode(draw.randbytes(draw.choice([1, 9, 3000]))).decode(),
+    f"Vector({_DIMENSION})": _vector,
+}
+_INDEXED = [*sorted(SCALARS), f"Vector({_DIMENSION})"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """A property of a type, in the order of its declaration."""
+
+    name: str
+    type: str
+    nullable: bool
+    indexed: bool
+
+    @property
+    def line(self) -> str:
+        return f"    {self.name}: {self.type}{'?' * self.nullable}{' @index' * self.indexed}\n"
+
+    def value(self, draw: random.Random) -> Any:
+        return None if self.nullable and draw.random() < 0.25 else VALUES[self.type](draw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A node type, or an edge type where it has ends."""
+
+    name: str
+    properties: tuple[Property, ...]
+    ends: tuple[str, str] | None = None
+
+    @property
+    def declaration(self) -> str:
+        body = "".join(p.line for p in self.properties)
+        if self.ends is None:
+            return f"node {self.name} {{\n    key: String @key\n{body}}}\n"
+        head = f"edge {self.name}: {self.ends[0]} -> {self.ends[1]}"
+        return f"{head} {{\n{body}}}\n" if body else f"{head}\n"
+
+    def data(self, draw: random.Random) -> Row:
+        drawn = {p.name: p.value(draw) for p in self.properties}
+        return {name: value for name, value in drawn.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """Some node types and edge types."""
+
+    nodes: tuple[Kind, ...]
+    edges: tuple[Kind, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(kind.declaration for kind in (*self.nodes, *self.edges))
+
+    def evolved(self, draw: random.Random) -> Schema:
+        """The same with one more property, which may be null."""
+        kind = draw.choice(self.nodes)
+        more = replace(_properties(draw, 1, sorted(VALUES))[0], name=f"p{len(kind.properties)}", nullable=True)
+        grown = replace(kind, properties=(*kind.properties, more))
+        return replace(self, nodes=tuple(grown if k is kind else k for k in self.nodes))
+
+    def rows(self, draw: random.Random, start: int, count: int) -> list[Row]:
+        """So many rows of each node type, keyed by number from `start` on, and edges between any that may exist."""
+        made: list[Row] = []
+        for kind in self.nodes:
+            for number in range(start, start + count):
+                made.append({"type": kind.name, "data": {"key": f"{number}", **kind.data(draw)}})
+        return made
+
+    def links(self, draw: random.Random, start: int, count: int) -> list[Row]:
+        """Edges whose ends are among these rows."""
+        return [
+            {
+                "edge": kind.name,
+                "from": f"{draw.randrange(start, start + count)}",
+                "to": f"{draw.randrange(start, start + count)}",
+                "data": kind.data(draw),
+            }
+            for kind in self.edges
+            for _ in range(count)
+        ]
+
+
+def drawn_schema(draw: random.Random) -> Schema:
+    """One to three node types and up to two edge types, with properties of every kind."""
+    nodes = tuple(
+        Kind(
+            name=f"{draw.choice(('Doc', 'My_Thing', 'T'))}{n}",
+            properties=_properties(draw, draw.randrange(1, 7), sorted(VALUES)),
+        )
+        for n in range(draw.randrange(1, 4))
+    )
+    names = [kind.name for kind in nodes]
+    edges = tuple(
+        Kind(
+            name=f"Links{n}",
+            properties=_properties(draw, draw.randrange(3), sorted(SCALARS)),
+            ends=(draw.choice(names), draw.choice(names)),
+        )
+        for n in range(draw.randrange(3))
+    )
+    return Schema(nodes=nodes, edges=edges)
+
+
+def _properties(draw: random.Random, count: int, types: list[str]) -> tuple[Property, ...]:
+    found = []
+    for number in range(count):
+        kind = draw.choice(types)
+        indexed = kind in _INDEXED and draw.random() < 0.6
+        found.append(Property(name=f"p{number}", type=kind, nullable=draw.random() < 0.6, indexed=indexed))
+    return tuple(found)
+
+
+def questions(schema: Schema, draw: random.Random, row: Row) -> list[str]:
+    """Queries about one row, by every property that can be asked for, and about its edges."""
+    kind = next(k for k in schema.nodes if k.name == row["type"])
+    key, data = row["data"]["key"], row["data"]
+    asked = [f'match {{ $n: {kind.name} {{ key: "{key}" }} }} return {{ $n.key }}']
+    for p in kind.properties:
+        value = data.get(p.name)
+        if value is None:
+            continue
+        if p.type in SCALARS and p.type not in {"F32", "F64", "DateTime", "Date"}:
+            asked.append(f"match {{ $n: {kind.name} {{ {p.name}: {_literal(value)} }} }} return {{ $n.key }}")
+        if p.type in {"I32", "I64", "U32", "U64"}:
+            asked.append(f"match {{ $n: {kind.name} $n.{p.name} >= {_literal(value)} }} return {{ $n.key }}")
+        if p.type == "String" and p.indexed and value:
+            word = draw.choice(value.split())
+            asked.append(f'match {{ $n: {kind.name} search($n.{p.name}, "{word}") }} return {{ $n.key }}')
+    for edge in schema.edges:
+        if edge.ends is not None and edge.ends[0] == kind.name:
+            name = edge.name[0].lower() + edge.name[1:]
+            asked.append(f'match {{ $n: {kind.name} {{ key: "{key}" }} $n {name} $m }} return {{ $m.key }}')
+    return asked
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
