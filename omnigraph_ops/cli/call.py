@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli.options import was_given
 from omnigraph_ops.errors import UsageError
+from omnigraph_ops.progress import Lines, Progress, Silent, Unit, figure
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.views import terminal
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+
     from omnigraph_ops.cli.process import Signals
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.views.view import View
-
-
-import os
-import threading
-from typing import TYPE_CHECKING
-
-from omnigraph_ops.progress import Lines, Progress, Silent, Unit, figure
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
 
 
 class KeepsRecord(Protocol):

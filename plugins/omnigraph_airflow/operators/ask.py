@@ -21,6 +21,7 @@ from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, kept_plan
+from omnigraph_airflow.question import shown_text
 from omnigraph_airflow.task_run import airflow_errors, note
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing
@@ -34,15 +35,6 @@ if TYPE_CHECKING:
     from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.storage.store import Storage
-
-
-from typing import TYPE_CHECKING
-
-from airflow.sdk.api.datamodels._generated import HITLDetailRequest, HITLUser
-from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
-
-if TYPE_CHECKING:
-    from airflow.providers.standard.operators.hitl import HITLOperator
 
 BY_ITSELF = frozenset({"scheduled", "asset_triggered"})
 """Runs that nobody starts: nothing in their params is a person's. Any other kind takes a conf from whom it serves."""
@@ -303,25 +295,3 @@ def triggered_by(context: Context) -> str:
 def _named(user_id: str, name: str) -> str:
     """A user as the audit log has them: by the id that Airflow compares, which a display name is not. Pure."""
     return user_id if name in {"", user_id} else f"{name} ({user_id})"
-
-
-def shown_text(ti_id: Any, asking: HITLOperator) -> str:
-    """The body that a person sees at this task; asks where nothing is shown yet. Writes the question.
-
-    Airflow keeps the text of a question whose task is cleared or repeated, and takes no other.
-    """
-    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-
-    shown = SUPERVISOR_COMMS.send(
-        CreateHITLDetailPayload(
-            ti_id=ti_id,
-            options=asking.options,
-            subject=asking.subject,
-            body=asking.body,
-            defaults=asking.defaults,
-            params=asking.serialized_params,
-            multiple=asking.multiple,
-            assigned_users=[HITLUser(**user) for user in asking.assigned_users or []],
-        )
-    )
-    return (shown.body or "") if isinstance(shown, HITLDetailRequest) else ""

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
+from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 from omnigraph_airflow.run_facts import run_id_of
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
+from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.stages.stage import AnyRun
 from omnigraph_ops.views import terminal
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from omnigraph_ops.graph import Graph
-    from omnigraph_ops.models.backup import VerifyReport
-
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
-
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
-from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
-from omnigraph_ops.errors import OpsError, StorageError
-from omnigraph_ops.models.backup import VerifyReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,16 +15,20 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 import omnigraph_ops
+from omnigraph_airflow.forms import left_alone, request_in
 from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import failures_told
-from omnigraph_airflow.task_run import airflow_errors, journaled
+from omnigraph_airflow.operators.base import failures_told, to_xcom
+from omnigraph_airflow.operators.lots import LotFailed, label_of, only_one
+from omnigraph_airflow.task_run import airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.models import OptimizeReport, TableStats
 from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.spark.submit import reason
+from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,21 +36,6 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.storage.store import Storage
 
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from omnigraph_airflow.forms import left_alone, request_in
-from omnigraph_airflow.operators.base import to_xcom
-from omnigraph_airflow.operators.lots import LotFailed, label_of, only_one
-from omnigraph_airflow.task_run import failures_of
-from omnigraph_ops.models import OptimizeReport, TableStats
-from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-    from omnigraph_ops.graph import Graph
 
 T = TypeVar("T")
 APPLICATION = str(Path(omnigraph_ops.__file__).parent / "spark" / "application.py")
