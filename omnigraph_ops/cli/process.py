@@ -12,13 +12,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 if TYPE_CHECKING:
     from omnigraph_ops.outcomes.runs import RecordedRun
 
-
-from typing import TextIO, cast
 
 _HANDLED: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""
