@@ -14,6 +14,8 @@ from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from tests.conftest import DemoGraph
 from tests.support.writers import copies, delete_first, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 PERSON = "node:Person"
 STATE = "__maintenance/ingest/node.Person.json"
 

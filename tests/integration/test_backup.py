@@ -41,6 +41,8 @@ from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import Cli, assert_refused
 from tests.support.writers import Change, copies, delete_first, write
 
+pytestmark = pytest.mark.slow
+
 PERSON = "node:Person"
 SPEC: dict[str, Any] = {
     "node_types": 1,

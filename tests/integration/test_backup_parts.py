@@ -29,6 +29,8 @@ from tests.support.backups import killed_backup, restored
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.writers import copies, write
 
+pytestmark = pytest.mark.slow
+
 PERSON = "node:Person"
 SPEC: dict[str, Any] = {"node_types": 1, "loads": 2, "rows": 12, "deletes": 2, "written_branches": 1}
 Work = Callable[[str, CopyOrder, int], CopyDone]

@@ -28,6 +28,8 @@ from tests.support.rewrites import TABLE, Counting, Died
 from tests.support.rows import digest_of, scan
 from tests.support.writers import entry_of
 
+pytestmark = pytest.mark.slow
+
 LOADS = 4
 SPEC = {"node_types": 1, "loads": LOADS, "rows": 200}
 ENCODING = Settings(small_table_bytes=0)

@@ -22,6 +22,8 @@ from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import assert_refused, runner
 from tests.support.writers import copies, delete_first, write
 
+pytestmark = pytest.mark.slow
+
 PERSON, KNOWS = "node:Person", "edge:Knows"
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 10}
 

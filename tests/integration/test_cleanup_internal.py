@@ -26,6 +26,8 @@ from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, write
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 4, "rows": 12, "node_types": 1}
 ALONE = Settings(exclusive=True)
 KEEP_1 = RetentionPolicy(keep_versions=1)

@@ -19,6 +19,8 @@ from omnigraph_ops.demo.contract import contract, digest, schema_shape
 from omnigraph_ops.demo.spec import demo_types
 from omnigraph_ops.errors import InvalidInput
 
+pytestmark = pytest.mark.slow
+
 # From graphs that the real engines wrote for the same schema sources.
 SHAPE_HASH = "sha256:0f481eae761c8b6425e979bb03114c8205de66d4f109632f2162ba0a063d1cc1"
 SHAPE_HASH_WITH_BLOBS = "sha256:ce0fcf979d846e60057193cbdb1bbe41b6d395d3330b9a9ea34fd1429d59f2e0"

@@ -20,6 +20,8 @@ from tests.support.converged import assert_converged
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.rows import rows_everywhere, tree_of
 
+pytestmark = pytest.mark.slow
+
 STAMPS = {"0.7.2": 3, "0.9.0": 6}
 
 

@@ -40,6 +40,8 @@ from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
 from tests.support.shell import Cli, assert_refused
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 3, "rows": 12, "node_types": 1}
 DRIFTED = "node:Person"
 DONE, FAILED, NOTHING = RunOutcome.SUCCEEDED, RunOutcome.FAILED, RunOutcome.NOTHING_TO_DO

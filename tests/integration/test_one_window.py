@@ -29,6 +29,8 @@ from tests.support.leases import dead_pid
 from tests.support.orphans import PERSON, age
 from tests.support.rows import tree_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 IMPATIENT = Settings(lease_wait_seconds=0)
 AHEAD = """

@@ -25,6 +25,8 @@ from tests.support.orphans import PERSON, age, below, plant, put
 from tests.support.rows import rows_everywhere
 from tests.support.writers import entry_of
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 FOLDER = folder_of(new_ulid())
 _ROWS = 2_000

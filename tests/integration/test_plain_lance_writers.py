@@ -23,6 +23,8 @@ from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support import plain
 
+pytestmark = pytest.mark.slow
+
 NOTE = "__lance_frag_reuse"
 BOTH = pytest.mark.parametrize("small", [True, False], ids=["one_unit", "two_units"])
 

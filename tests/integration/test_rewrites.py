@@ -27,6 +27,8 @@ from tests.support.rows import rows_of
 from tests.support.tables import rows_by_id
 from tests.support.writers import Change, copies, delete_first, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(demo_graph: DemoGraph, stamp: int) -> Graph:

@@ -25,6 +25,8 @@ from tests.support.converged import assert_pins_are_heads
 from tests.support.plain import content, fragment_ids, opened
 from tests.support.tables import rows_by_id
 
+pytestmark = pytest.mark.slow
+
 TABLE = "node:Person"
 LOADS = 12
 SPEC = {"node_types": 1, "loads": LOADS, "rows": 1_000}

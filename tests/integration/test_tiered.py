@@ -13,6 +13,8 @@ from tests.support.rows import rows_everywhere
 from tests.support.tables import fragment_sizes
 from tests.support.writers import copies, delete_first, write
 
+pytestmark = pytest.mark.slow
+
 PERSON = "node:Person"
 TIERED = Settings(policy=RewritePolicy.TIERED)
 EVERY_NIGHT = TIERED.model_copy(update={"tier_unindexed_share": 0.0})

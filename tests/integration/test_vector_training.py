@@ -25,6 +25,8 @@ from tests.support.rows import rows_of
 from tests.support.vectors import clustered, column_of
 from tests.support.writers import entry_of, write
 
+pytestmark = pytest.mark.slow
+
 KEY, ROWS, CLUSTERS = "node:Doc", 5 * TARGET_ROWS, 5
 RETRAIN = QUICK.model_copy(update={"retrain_vectors": True})
 

@@ -13,6 +13,8 @@ from omnigraph_ops.views import question, terminal
 from omnigraph_ops.views.markdown import MOST_RANGES, ranges
 from tests.support.large_plans import MANY, large_cleanup
 
+pytestmark = pytest.mark.slow
+
 READABLE = 64 * 1024
 
 
