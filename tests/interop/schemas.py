@@ -60,10 +60,12 @@ class Property:
     type: str
     nullable: bool
     indexed: bool
+    was: str = ""
+    """Its name before the schema apply that renames it."""
 
     @property
     def line(self) -> str:
-        return f"    {self.name}: {self.type}{'?' * self.nullable}{' @index' * self.indexed}\n"
+        return f"    {self.name}: {self.type}{'?' * self.nullable}{' @index' * self.indexed}{_renamed(self.was)}\n"
 
     def value(self, draw: random.Random) -> Any:
         return None if self.nullable and draw.random() < 0.25 else VALUES[self.type](draw)
@@ -76,12 +78,14 @@ class Kind:
     name: str
     properties: tuple[Property, ...]
     ends: tuple[str, str] | None = None
+    was: str = ""
+    """Its name before the schema apply that renames it."""
 
     @property
     def declaration(self) -> str:
         body = "".join(p.line for p in self.properties)
         if self.ends is None:
-            return f"node {self.name} {{\n    key: String @key\n{body}}}\n"
+            return f"node {self.name}{_renamed(self.was)} {{\n    key: String @key\n{body}}}\n"
         head = f"edge {self.name}: {self.ends[0]} -> {self.ends[1]}"
         return f"{head} {{\n{body}}}\n" if body else f"{head}\n"
 
@@ -101,12 +105,36 @@ class Schema:
     def text(self) -> str:
         return "".join(kind.declaration for kind in (*self.nodes, *self.edges))
 
-    def evolved(self, draw: random.Random) -> Schema:
-        """The same with one more property, which may be null."""
+    def evolved(self, draw: random.Random, number: int) -> Schema:
+        """The same after one change that the engine applies; `number` makes new names."""
         kind = draw.choice(self.nodes)
-        more = replace(_properties(draw, 1, sorted(VALUES))[0], name=f"p{len(kind.properties)}", nullable=True)
-        grown = replace(kind, properties=(*kind.properties, more))
-        return replace(self, nodes=tuple(grown if k is kind else k for k in self.nodes))
+        of, one = list(kind.properties), draw.randrange(len(kind.properties)) if kind.properties else None
+        change = draw.choice(("add", "index", "drop", "rename", "rename type"))
+        if change == "rename type":
+            return self._with(kind, replace(kind, name=f"Renamed{number}", was=kind.name))
+        if change == "add" or one is None:
+            of.append(replace(_properties(draw, 1, sorted(VALUES))[0], name=f"more{number}", nullable=True))
+        elif change == "index":
+            of[one] = replace(of[one], indexed=of[one].type in _INDEXED)
+        elif change == "drop":
+            del of[one]
+        else:
+            of[one] = replace(of[one], name=f"renamed{number}", was=of[one].name)
+        return self._with(kind, replace(kind, properties=tuple(of)))
+
+    def settled(self) -> Schema:
+        """The same once it is applied: nothing is to be renamed any more."""
+        return Schema(nodes=tuple(map(_settled, self.nodes)), edges=tuple(map(_settled, self.edges)))
+
+    def _with(self, kind: Kind, other: Kind) -> Schema:
+        names = {kind.name: other.name}
+        return Schema(
+            nodes=tuple(other if k is kind else k for k in self.nodes),
+            edges=tuple(
+                replace(e, ends=(names.get(e.ends[0], e.ends[0]), names.get(e.ends[1], e.ends[1]))) if e.ends else e
+                for e in self.edges
+            ),
+        )
 
     def rows(self, draw: random.Random, start: int, count: int) -> list[Row]:
         """So many rows of each node type, keyed by number from `start` on, and edges between any that may exist."""
@@ -128,6 +156,14 @@ class Schema:
             for kind in self.edges
             for _ in range(count)
         ]
+
+
+def _renamed(was: str) -> str:
+    return f' @rename_from("{was}")' if was else ""
+
+
+def _settled(kind: Kind) -> Kind:
+    return replace(kind, was="", properties=tuple(replace(p, was="") for p in kind.properties))
 
 
 def drawn_schema(draw: random.Random) -> Schema:
@@ -160,27 +196,46 @@ def _properties(draw: random.Random, count: int, types: list[str]) -> tuple[Prop
     return tuple(found)
 
 
-def questions(schema: Schema, draw: random.Random, row: Row) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A query, and of one by a word the property that is searched."""
+
+    text: str
+    kind: str
+    property: str = ""
+    word: str = ""
+
+    def saying(self, rows: list[Row]) -> set[str]:
+        """Keys of the rows that have the word now. Pure."""
+        texts = {r["data"]["key"]: r["data"].get(self.property) or "" for r in rows if r["type"] == self.kind}
+        return {key for key, text in texts.items() if self.word in text.split()}
+
+
+def questions(schema: Schema, draw: random.Random, row: Row) -> list[Question]:
     """Queries about one row, by every property that can be asked for, and about its edges."""
     kind = next(k for k in schema.nodes if k.name == row["type"])
     key, data = row["data"]["key"], row["data"]
-    asked = [f'match {{ $n: {kind.name} {{ key: "{key}" }} }} return {{ $n.key }}']
+
+    def asked(where: str, found: str = "$n.key", **more: str) -> Question:
+        return Question(text=f"match {{ $n: {kind.name} {where} }} return {{ {found} }}", kind=kind.name, **more)
+
+    made = [asked(f'{{ key: "{key}" }}')]
     for p in kind.properties:
         value = data.get(p.name)
         if value is None:
             continue
         if p.type in SCALARS and p.type not in {"F32", "F64", "DateTime", "Date"}:
-            asked.append(f"match {{ $n: {kind.name} {{ {p.name}: {_literal(value)} }} }} return {{ $n.key }}")
+            made.append(asked(f"{{ {p.name}: {_literal(value)} }}"))
         if p.type in {"I32", "I64", "U32", "U64"}:
-            asked.append(f"match {{ $n: {kind.name} $n.{p.name} >= {_literal(value)} }} return {{ $n.key }}")
+            made.append(asked(f"$n.{p.name} >= {_literal(value)}"))
         if p.type == "String" and p.indexed and value:
             word = draw.choice(value.split())
-            asked.append(f'match {{ $n: {kind.name} search($n.{p.name}, "{word}") }} return {{ $n.key }}')
+            made.append(asked(f'search($n.{p.name}, "{word}")', property=p.name, word=word))
     for edge in schema.edges:
         if edge.ends is not None and edge.ends[0] == kind.name:
             name = edge.name[0].lower() + edge.name[1:]
-            asked.append(f'match {{ $n: {kind.name} {{ key: "{key}" }} $n {name} $m }} return {{ $m.key }}')
-    return asked
+            made.append(asked(f'{{ key: "{key}" }} $n {name} $m', found="$m.key"))
+    return made
 
 
 def _literal(value: Any) -> str:

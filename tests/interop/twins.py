@@ -23,7 +23,7 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, people
-from tests.interop.schemas import drawn_schema, questions
+from tests.interop.schemas import Question, Row, drawn_schema, questions
 from tests.support.backups import restored
 from tests.support.orphans import age
 
@@ -81,13 +81,17 @@ class Twins:
 
     def step(self) -> None:
         """One write of the engine into both, and nearly as often some maintenance of one. Writes."""
-        self.draw.choice((self.write, self.write, self.update, self.delete, self.branch, self.merge, self.evolve))()
+        self.draw.choice((*[self.write] * 2, self.update, self.delete, *self.rarer))()
         self.compare()
         if self.draw.random() < 0.6:
             work = self.draw.choice(MAINTENANCE)
             self.said.append(f"maintained: {work.__name__}")
             work(self)
             self.compare()
+
+    @property
+    def rarer(self) -> tuple[Callable[[], None], ...]:
+        return (self.branch, self.merge, self.evolve)
 
     def write(self) -> None:
         self.load(people(self.people, 8), self.draw.choice(("append", "merge")), self.draw.choice(self.branches))
@@ -211,6 +215,16 @@ class RandomTwins(Twins):
         shutil.copytree(self.graph, self.control)
         self.load(self.schema.rows(self.draw, 0, self.people), "append", "main")
 
+    @property
+    def rarer(self) -> tuple[Callable[[], None], ...]:
+        return (self.branch, self.merge, self.unbranch, self.evolve, self.evolve)
+
+    def unbranch(self) -> None:
+        if len(self.branches) > 1:
+            name = self.draw.choice(self.branches[1:])
+            if self.run("branch", "delete", "--uri", str(self.graph), name):
+                self.branches.remove(name)
+
     def write(self) -> None:
         rows, mode = self.schema.rows(self.draw, self.people, 8), self.draw.choice(("append", "merge"))
         self.load(rows + self.schema.links(self.draw, self.people, 8), mode, self.draw.choice(self.branches))
@@ -224,18 +238,25 @@ class RandomTwins(Twins):
         self.forget(f'{self.draw.choice(self.schema.nodes).name} where key = "{self.draw.randrange(self.people)}"')
 
     def evolve(self) -> None:
-        evolved = self.schema.evolved(self.draw)
+        evolved = self.schema.evolved(self.draw, len(self.said))
         if self.branches == ["main"] and self.apply(evolved.text):
-            self.schema = evolved
+            self.said.append(evolved.text)
+            self.schema = evolved.settled()
 
     def compare_answers(self, branch: str) -> None:
         found = [row for row in map(json.loads, self.rows(branch)) if "type" in row]
         for row in self.draw.sample(found, min(2, len(found))):
             for question in questions(self.schema, self.draw, row):
-                ours, control = self.both(partial(self.ask, branch, question))
-                # 0.7.2 also finds what a row no longer says, until it is indexed again.
-                stale = self.oracle.stamp == 3 and "search(" in question and isinstance(control, list)
-                assert ours == control or (stale and set(ours) <= set(control)), (self.said, branch, question)
+                ours, control = self.both(partial(self.ask, branch, question.text))
+                if isinstance(control, list):  # a search fails on a branch whose table has no index yet
+                    assert self.same(question, found, ours, control), (self.said, branch, question, ours, control)
+
+    def same(self, question: Question, found: list[Row], ours: Rows | str, control: Rows) -> bool:
+        """Whether ours is as good an answer."""
+        if self.oracle.stamp == 3 and question.word and isinstance(ours, list):
+            # 0.7.2 also finds what a row no longer says, until it is indexed again.
+            return set(control) & question.saying(found) <= set(ours)
+        return ours == control
 
 
 def optimize(twins: Twins) -> None:
