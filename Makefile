@@ -69,7 +69,7 @@ test-property: $(STAMP) ## 2,000 random histories against a model (20 minutes or
 test-interop: $(STAMP) ## with the real engine: OMNIGRAPH_BIN_STAMP3 and OMNIGRAPH_BIN_STAMP6 name it
 	@$(BIN)/python -m pytest tests/interop -m interop
 
-test-live: $(STAMP) ## 200 rounds beside a live engine for each stamp and kind of window, 40 histories of twins; for the night
+test-live: $(STAMP) ## 200 rounds beside a live engine for each stamp and kind of window, 40 histories of twins of each kind; for the night
 	@OMNIGRAPH_LIVE_ROUNDS=$${OMNIGRAPH_LIVE_ROUNDS:-200} OMNIGRAPH_TWIN_SEEDS=$${OMNIGRAPH_TWIN_SEEDS:-40} \
 		$(BIN)/python -m pytest tests/interop/test_live.py tests/interop/test_twins.py -n $(JOBS)
 
