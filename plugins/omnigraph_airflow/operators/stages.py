@@ -54,7 +54,7 @@ class _MaySubmit(OmnigraphOperator):
     _submits: TaskSubmits | None = None
 
     def submits(self, graph: Graph, stage: PlannedStage[Any, Any, Any]) -> Submit | None:
-        """What submits the heavy part of the stage, which decides by its size; None: done here. Reads the connection."""
+        """What the stage may submit its heavy part with; None where this task does it. Reads the connection."""
         if graph.settings.spark_from(stage.name) is None:
             return None
         self._submits = TaskSubmits(graph, OmnigraphHook(self.graph).address())

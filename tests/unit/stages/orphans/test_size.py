@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.orphans.request import OrphansRequest
 from omnigraph_ops.stages.orphans.size import known_files
+from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.events import items
@@ -45,3 +51,21 @@ def test_a_table_that_cannot_be_opened_is_known_by_its_versions(demo_graph: Demo
 def test_files_of_plain_lance_are_known(tmp_path: Path) -> None:
     graph = open_graph(str(items(tmp_path / "data", [1, 2, 60])))
     assert 0 < known_files(graph) <= listed(graph)
+
+
+@pytest.mark.parametrize(("above", "jobs"), [(1, []), (0, ["orphans"])])
+def test_the_known_files_decide_who_plans(demo_graph: DemoGraph, above: int, jobs: list[str]) -> None:
+    graph = demo_graph(node_types=1, loads=3, rows=10)
+    least, submitted, said = known_files(graph) + above, list[str](), list[str]()
+
+    def submit(job: str, *_: Any) -> Any:
+        submitted.append(job)
+        return plan
+
+    plan: OrphansPlan = Orphans().plan(graph, OrphansRequest(), Lines(said.append))
+    said.clear()
+    settings = Settings.from_env({"OMNIGRAPH_OPS_SPARK_STAGES": f"orphans={least}"})
+    found = Orphans().plan_on_spark(graph.with_settings(settings), OrphansRequest(), Lines(said.append), submit)
+    assert (submitted, found.listed_files) == (jobs, plan.listed_files)
+    here = f"planned in this process: the graph is known to have {least - 1:,} files, Spark is for {least:,} or more"
+    assert (here in said) == (not jobs)
