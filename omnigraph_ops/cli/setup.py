@@ -14,6 +14,7 @@ from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli, verb
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import ADDRESS, COUNT, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
+from omnigraph_ops.models.submits import CalibratedJob
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.views.markdown import count
 from omnigraph_ops.views.view import Section, View
@@ -122,7 +123,18 @@ def settings_verb(call: Call) -> int:
 
 @verb(
     "calibrate",
-    "Measure from how many bytes on Spark is faster here.\n\nRewrites generated tables in process and on Spark.",
+    """Measure from which size on Spark is faster here.
+
+    Does the same generated work in process and on Spark, and prints the setting that follows: `rewrite` tables, `copy`
+    the files of a backup, collect the full `evidence` of a repair, or plan the removal of `orphans`.
+    """,
+    click.option(
+        "--job",
+        type=OneOf([job.value for job in CalibratedJob]),
+        default=CalibratedJob.REWRITE.value,
+        show_default=True,
+        help="Job of the Spark application to measure.",
+    ),
     click.option("--master", default="local[*]", show_default=True, help="Spark master to submit to."),
     click.option(
         "--scratch",
@@ -137,7 +149,9 @@ def calibrate_verb(call: Call) -> int:
     from omnigraph_ops import calibration
 
     said = call.options
-    found = calibration.calibrate(master=said["master"], scratch=said["scratch"], progress=call.progress)
+    found = calibration.calibrate(
+        job=CalibratedJob(said["job"]), master=said["master"], scratch=said["scratch"], progress=call.progress
+    )
     call.emit(found, calibration.calibration_view(found))
     return 0
 

@@ -20,10 +20,10 @@ from pydantic import (
 )
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.spark_stages import EntryText
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
-from omnigraph_ops.models.submits import SparkStage
 from omnigraph_ops.quantities import duration, parse_duration
 from omnigraph_ops.requests import Bytes, Seconds
 from omnigraph_ops.storage.location import graph_root, locate
@@ -133,7 +133,7 @@ class SettingsOverrides(BaseModel):
     concurrency: PositiveInt | None = None
     small_table_bytes: Bytes | None = None
     spark_copy_threshold_bytes: Bytes | None = None
-    spark_stages: tuple[SparkStage, ...] | None = None
+    spark_stages: tuple[EntryText, ...] | None = None
     target_rows_per_fragment: PositiveInt | None = None
     commit_batch_tasks: NonNegativeInt | None = None
     tier_fan_in: PositiveInt | None = None

@@ -20,9 +20,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from omnigraph_ops.config.spark_stages import MALFORMED_ENTRY, SparkEntries
 from omnigraph_ops.errors import InvalidInput, did_you_mean
 from omnigraph_ops.models.optimize import BinaryCopy, RewritePolicy
-from omnigraph_ops.models.submits import SparkStage
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.views.view import Section, View, filled
 
@@ -39,6 +39,7 @@ _MALFORMED = {
     "finite_number": "must be a finite number",
     "bool_parsing": "must be on or off (1 or 0, true or false, yes or no)",
     "enum": "must be {expected}",
+    MALFORMED_ENTRY: "must {must}",
 }
 """What is wrong with the text of a variable, by the type of pydantic's error."""
 _BOUNDS = {
@@ -85,9 +86,10 @@ class Settings(BaseSettings):
     spark_copy_threshold_bytes: NonNegativeInt | None = None
     """Backups that copy at least this many bytes do it on Spark: in the DAG, and in the shell with `--spark`. Not set:
     the DAG copies every backup in its task."""
-    spark_stages: Annotated[tuple[SparkStage, ...], NoDecode, BeforeValidator(_listed)] = ()
-    """Stages whose heavy part the tasks of DAGs submit to Spark, of `orphans`, `repair` (its evidence) and
-    `expire-rows`, as in `orphans,repair`; see docs/how-to/spark.md."""
+    spark_stages: Annotated[SparkEntries, NoDecode, BeforeValidator(_listed)] = ()
+    """Stages whose heavy part the tasks of DAGs submit to Spark, of `repair` (its evidence), `orphans` and
+    `expire-rows`, as in `repair=4GiB,orphans=2000000`: from so many bytes of a drifted table or files of a graph on,
+    and always without a size. A size holds for `--spark`, too; see docs/how-to/spark.md."""
     target_rows_per_fragment: _AtLeastOne = 1_048_576
     """The engine's value; any other one makes its next optimize rewrite what this one wrote."""
     commit_batch_tasks: NonNegativeInt = 0
@@ -169,6 +171,10 @@ class Settings(BaseSettings):
             "retrain_vectors": self.retrain_vectors or retrain_vectors,
         }
         return Settings(**{**dict(self), **said})
+
+    def spark_from(self, stage: str) -> int | None:
+        """From which size on the heavy part of a stage is submitted, 0 for always; None: it is not. Pure."""
+        return next((entry.at_least for entry in self.spark_stages if entry.stage == stage), None)
 
     @property
     def fragment_cutoff(self) -> int:
@@ -299,7 +305,7 @@ def _text(name: str, value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(map(str, value))
     if name.endswith("_bytes") and isinstance(value, int):
         return f"{value} ({human_bytes(value)})"
     return f"{value:g}" if isinstance(value, float) else str(value)

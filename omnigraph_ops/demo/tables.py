@@ -231,6 +231,11 @@ def write_wide_table(uri: str, *, fragments: int, rows: int, letters: int = _TEX
         dataset = append(dataset, _wide_rows(draw, number * rows, rows, letters))
 
 
+def compact_wide_table(uri: str, *, rows: int) -> None:
+    """Merge neighbouring fragments up to so many rows. Writes."""
+    lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=rows)
+
+
 def _wide_rows(draw: np.random.Generator, first: int, rows: int, letters: int) -> pa.Table:
     texts = draw.integers(ord("a"), ord("z") + 1, size=(rows, letters), dtype=np.uint8)
     vectors = pa.array(draw.random(rows * _DIMENSION, dtype=np.float32))

@@ -17,6 +17,15 @@ class SparkStage(StrEnum):
     EXPIRE_ROWS = "expire-rows"
 
 
+class CalibratedJob(StrEnum):
+    """A job for which `calibrate` measures from which size on it is faster than this process."""
+
+    REWRITE = "rewrite"
+    COPY = "copy"
+    EVIDENCE = "evidence"
+    ORPHANS = "orphans"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitOutcome(Generic[V]):
     """The value of a job, or one sentence and whether the same submit may succeed later.

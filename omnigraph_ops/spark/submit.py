@@ -38,6 +38,8 @@ class Submitter:
 
     master: str
     progress: Progress = SILENT
+    environment: Mapping[str, str] | None = None
+    """Of the submits; None: that of this process, with what Spark needs."""
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _why_dead: str | None = None
 
@@ -60,7 +62,8 @@ class Submitter:
             result, log = Path(folder, "result.json"), Path(folder, "submit.log")
             words = [str(APPLICATION), job, "--result-uri", str(result), *arguments]
             self.progress(f"{job} on {self.master}")
-            code = run_submit([submit, "--master", self.master, *words], os.environ | spark_environment(), log, check)
+            environment = os.environ | spark_environment() if self.environment is None else self.environment
+            code = run_submit([submit, "--master", self.master, *words], environment, log, check)
             outcome = _outcome(result, value)
             if outcome is not None and outcome.value is not None:
                 return outcome.value

@@ -13,6 +13,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.models import EvidenceTier, OrphansPlan, RepairPreview
 from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.orphans.size import known_files
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.events import ids, items
@@ -23,7 +24,7 @@ from tests.support.spark_cluster import environment
 from tests.support.writers import delete_first, drift
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("airflow")]
-PERSON = "node:Person"
+PERSON, COMPANY = "node:Person", "node:Company"
 
 
 @pytest.fixture
@@ -52,6 +53,22 @@ def planned_by(graph: Graph, stage: str, request: dict[str, Any], cls: type[Any]
     done = Run(graph).execute(operator)
     assert done.state == "success", done.sentence
     return sealed.load(graph.storage, cls, done.value["digest"])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs that would be submitted; each fails at once."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk.exceptions import AirflowException
+
+    jobs = list[str]()
+
+    def submit(hook: Any, _application: str, **_: Any) -> None:
+        jobs.append(hook._application_args[0])
+        raise AirflowException("no cluster here")
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
+    return jobs
 
 
 def assert_no_results(root: str | Path) -> None:
@@ -138,6 +155,42 @@ def test_a_submit_without_its_connection_goes_nowhere(
         assert done.state == "failed"
         assert sentence in done.sentence
     assert submitted == []
+
+
+def test_evidence_is_submitted_for_tables_from_the_size_on(
+    asked: list[str], demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(node_types=2, loads=3, rows=15)
+    for key, count in ((PERSON, 9), (COMPANY, 1)):
+        drift(graph, key, delete_first(count))
+    here = preview_repair(graph, evidence=EvidenceTier.FULL)
+    read = {row.table_key: next(c for c in row.evidence.costs if c.tier == "full") for row in here.rows if row.evidence}
+    large = max(read, key=lambda key: read[key].estimated_bytes)
+    sizes = [cost.estimated_bytes for cost in read.values()]
+    assert (large, len(set(sizes))) == (PERSON, 2)
+    for least, jobs in ((max(sizes) + 1, []), (max(sizes), ["evidence"]), (min(sizes), ["evidence"] * 2)):
+        asked.clear()
+        monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_STAGES", f"repair={least}")
+        preview = planned_by(graph, "repair", {"evidence": "full"}, RepairPreview)
+        assert asked == jobs
+        failed = {row.table_key for row in preview.rows if row.evidence and row.evidence.problem}
+        assert failed == {key for key in read if read[key].estimated_bytes >= least}
+
+
+def test_orphans_are_planned_here_below_the_known_number_of_files(
+    asked: list[str], demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
+    graph = demo_graph(node_types=2, loads=3, rows=15)
+    known = known_files(graph)
+    monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_STAGES", f"orphans={known + 1}")
+    assert planned_by(graph, "orphans", {}, OrphansPlan).parts is None
+    assert asked == []
+    monkeypatch.setenv("OMNIGRAPH_OPS_SPARK_STAGES", f"orphans={known}")
+    done = Run(graph).execute(PlanStageOperator(task_id="plan", stage="orphans", graph=graph.uri))
+    assert (done.state, asked) == ("retry", ["orphans"])
+    assert not list(Path(graph.uri, "__maintenance").glob("plans/*/*"))
 
 
 def test_what_has_no_job_is_refused(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

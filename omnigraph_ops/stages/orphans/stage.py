@@ -62,10 +62,15 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         )
 
     def plan_on_spark(self, graph: Graph, request: OrphansRequest, tell: Progress, submit: Submit) -> OrphansPlan:
-        """The same, by the job `orphans`; the files of the plan are in parts in the graph. Writes them."""
+        """The same; from the threshold on by the job `orphans`, the files of the plan in parts. Writes them."""
         from omnigraph_ops.graph.layout import new_ulid
         from omnigraph_ops.stages.orphans.parts import folder_of
+        from omnigraph_ops.stages.orphans.size import known_files
 
+        least = graph.settings.spark_from(self.name) or 0
+        if least and (known := known_files(graph)) < least:
+            tell(f"planned in this process: the graph is known to have {known:,} files, Spark is for {least:,} or more")
+            return self.plan(graph, request, tell)
         if request.listing is not None:
             request = request.model_copy(update={"listing": str(_local_file(request.listing))})
         plan_id = new_ulid()

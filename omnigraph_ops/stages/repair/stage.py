@@ -48,11 +48,12 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         return preview_repair(graph, tables=request.tables, evidence=request.evidence)
 
     def plan_on_spark(self, graph: Graph, request: RepairRequest, tell: Progress, submit: Submit) -> RepairPreview:
-        """The same, rows and values compared by the job `evidence`. Reads."""
+        """The same, rows and values of tables above the threshold compared by the job `evidence`. Reads."""
         from omnigraph_ops.stages.repair.comparison import OnSpark
         from omnigraph_ops.stages.repair.run import preview_repair
 
-        comparison = OnSpark(submit=submit, check=graph.run.check, tier=request.evidence)
+        least = graph.settings.spark_from(self.name) or 0
+        comparison = OnSpark(submit=submit, check=graph.run.check, tier=request.evidence, from_bytes=least)
         return preview_repair(graph, tables=request.tables, evidence=request.evidence, comparison=comparison)
 
     def apply(self, graph: Graph, plan: RepairPreview, tell: Progress, *, force: bool = False) -> RepairReport:

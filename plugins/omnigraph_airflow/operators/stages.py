@@ -54,8 +54,8 @@ class _MaySubmit(OmnigraphOperator):
     _submits: TaskSubmits | None = None
 
     def submits(self, graph: Graph, stage: PlannedStage[Any, Any, Any]) -> Submit | None:
-        """What submits the heavy part of the stage; None where it is done in this task. Reads the connection."""
-        if stage.name not in graph.settings.spark_stages:
+        """What the stage may submit its heavy part with; None where this task does it. Reads the connection."""
+        if graph.settings.spark_from(stage.name) is None:
             return None
         self._submits = TaskSubmits(graph, OmnigraphHook(self.graph).address())
         return self._submits

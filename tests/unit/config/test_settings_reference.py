@@ -27,7 +27,7 @@ def test_every_variable_is_read_and_no_other(setting: Setting) -> None:
         "exclusive": "on",
         "defer_index_remap": "on",
         "retrain_vectors": "on",
-        "spark_stages": "orphans",
+        "spark_stages": "repair=4GiB,orphans",
     }
     text = said.get(setting.name, "0.75" if setting.name.endswith("_share") else "7")
     (changed,) = (s for s in settings_report({setting.variable: text}).settings if s.is_set)

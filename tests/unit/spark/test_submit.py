@@ -39,6 +39,16 @@ def test_the_value_of_the_job_comes_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert (words[3], words[6:]) == ("count", ["--graph", "g"])
 
 
+def test_a_submit_may_have_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = tmp_path / "seen"
+    stand_in(tmp_path, monkeypatch, f'echo "$OURS $MINE" > {seen}; exit 1')
+    monkeypatch.setenv("OURS", "process")
+    kept = {"PATH": os.environ["PATH"], "MINE": "own"}
+    with pytest.raises(StorageError):
+        Submitter(master="local[1]", environment=kept)("count", (), Tally, lambda: None)
+    assert seen.read_text().split() == ["own"]
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "said"),
     [

@@ -1,4 +1,4 @@
-"""Where two lines cross, what noise may not do to them, and what is said when a submit fails."""
+"""Rewrites in one measured submit: what is said when it fails, and what is left behind."""
 
 from __future__ import annotations
 
@@ -8,67 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops import calibration as calibrate_runs
-from omnigraph_ops.calibration import (
-    Calibration,
-    Line,
-    Sample,
-    Table,
-    calibration_view,
-    crossing,
-    line,
-    scratch_folder,
-    submitted,
-    write_table,
-)
-from omnigraph_ops.errors import InvalidInput, OpsError
+from omnigraph_ops.calibration import scratch
+from omnigraph_ops.calibration.rewrites import Table, submitted, write_table
+from omnigraph_ops.errors import OpsError
 from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import reason
-
-MB = 1_000_000
-
-
-def test_the_line_through_two_samples() -> None:
-    found = line(Sample(bytes=MB, seconds=1.5), Sample(bytes=11 * MB, seconds=2.5))
-    assert found == Line(fixed_seconds=1.4, bytes_per_second=10 * MB)
-
-
-def test_a_start_is_part_of_what_is_fixed() -> None:
-    found = line(Sample(bytes=MB, seconds=1.5), Sample(bytes=11 * MB, seconds=2.5), 10.0)
-    assert found == Line(fixed_seconds=11.4, bytes_per_second=10 * MB)
-
-
-def test_noise_makes_no_line_fall_or_start_below_zero() -> None:
-    found = line(Sample(bytes=MB, seconds=3.0), Sample(bytes=11 * MB, seconds=2.0))
-    assert found.fixed_seconds >= 0
-    assert found.bytes_per_second > 0
-    assert line(Sample(bytes=MB, seconds=0.0), Sample(bytes=2 * MB, seconds=9.0)).fixed_seconds == 0
-
-
-@pytest.mark.parametrize(
-    ("in_process", "spark", "threshold"),
-    [
-        # 20 s behind, twice as fast per byte: 2 s per 100 MB are won
-        (Line(fixed_seconds=0, bytes_per_second=25 * MB), Line(fixed_seconds=20, bytes_per_second=50 * MB), 1000 * MB),
-        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=50 * MB), None),
-        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=25 * MB), None),
-        # Faster by less than two runs of the same differ.
-        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=54 * MB), None),
-        (Line(fixed_seconds=9, bytes_per_second=25 * MB), Line(fixed_seconds=1, bytes_per_second=50 * MB), 0),
-    ],
-)
-def test_the_crossing(in_process: Line, spark: Line, threshold: int | None) -> None:
-    assert crossing(in_process, spark) == threshold
-
-
-def test_the_text_says_what_to_set() -> None:
-    some = Line(fixed_seconds=1, bytes_per_second=MB)
-    found = Calibration(master="local[2]", in_process=some, spark=some, threshold_bytes=7)
-    assert dict(calibration_view(found).facts)["Set"] == "OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES=7"
-    never = Calibration(master="local[2]", in_process=some, spark=some, threshold_bytes=None)
-    assert dict(calibration_view(never).facts)["Spark pays"].startswith("at no size")
-    # Without a value the default would stay, and send tables to Spark.
-    assert dict(calibration_view(never).facts)["Set"] == f"OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={2**63 - 1}"
 
 
 @pytest.mark.parametrize(
@@ -96,18 +40,13 @@ def test_the_reason_of_a_failed_submit(log: str, said: str) -> None:
     assert reason(log).startswith(said)
 
 
-def test_a_scratch_folder_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is not a folder"), scratch_folder(str(tmp_path / "none")):
-        pass
-
-
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """A spark-submit beside a Python, which does something else."""
     submit = folder / "spark-submit"
     submit.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     submit.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
-    monkeypatch.setattr(calibrate_runs, "spark_environment", dict)
+    monkeypatch.setattr(scratch, "spark_environment", dict)
 
 
 def tables(folder: Path) -> tuple[Table, Table]:

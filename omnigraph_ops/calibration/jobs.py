@@ -1,0 +1,213 @@
+"""What `calibrate` can measure: for each job the work to generate, both ways to do it, and the setting that follows.
+
+A rewrite has a measuring application of its own (`rewrites`). Of the other jobs the whole call is timed both ways,
+because each submit costs its start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from omnigraph_ops.calibration import rewrites
+from omnigraph_ops.calibration.lines import Line, Sample, Unit, line
+from omnigraph_ops.calibration.scratch import UNTOUCHED, environment, scratch_errors
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.demo.tables import compact_wide_table, write_wide_table
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models import EvidenceTier
+from omnigraph_ops.models.submits import CalibratedJob
+from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.spark.submit import Submitter
+from omnigraph_ops.stages.backup.request import BackupRequest
+from omnigraph_ops.stages.backup.stage import Backup
+from omnigraph_ops.stages.orphans.request import OrphansRequest
+from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.repair.compare import BytesRead, Sides, estimate, read_side
+from omnigraph_ops.stages.repair.comparison import Comparison, Here, OnSpark
+from omnigraph_ops.stages.stage import Submit
+
+_RUNS = 2
+_DATASET = "wide.lance"
+_FRAGMENTS = (16, 320)
+"""Of the small and the large table, 3.5 MB each: a backup of the large one is five parts of the job `copy`."""
+_FRAGMENTS_PER_TASK = 4
+_FILES = (10_000, 200_000)
+_MONTH = 30 * 86_400
+_NEVER = 2**63 - 1
+_REWRITE, _COPY = "OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES", "OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES"
+_STAGES = "OMNIGRAPH_OPS_SPARK_STAGES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where one calibration measures, and how much."""
+
+    folder: Path
+    master: str
+    rows: int
+    """Per fragment of generated tables; the number of generated files is in proportion."""
+    progress: Progress = SILENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedWork:
+    """One generated piece of work, which both ways do again and again."""
+
+    size: int
+    """As the threshold counts it."""
+    here: Callable[[], object]
+    there: Callable[[Submit], object]
+    undo: Callable[[], object] = lambda: None
+    """Removes what a run wrote; not timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredJob:
+    """How one job is measured, and what to set afterwards."""
+
+    work: str
+    """What is the same both ways, as in `rewrites`."""
+    unit: Unit
+    setting: str
+    """The variable up to the threshold."""
+    never: str
+    """What to set where Spark pays at no size."""
+    measure: Callable[[Bench], tuple[Line, Line]]
+    """The lines in process and on Spark. Writes in the folder of the bench."""
+
+
+def _rewrites(bench: Bench) -> tuple[Line, Line]:
+    small, large = (rewrites.write_table(bench.folder / f"tasks-{n}", rows=bench.rows, tasks=n) for n in rewrites.TASKS)
+    bench.progress(f"in process, {human_bytes(small.bytes)} and {human_bytes(large.bytes)}")
+    here = line(rewrites.in_process(small), rewrites.in_process(large))
+    bench.progress(f"on {bench.master}, the same")
+    return here, line(*rewrites.submitted(small, large, bench.master))
+
+
+def _whole_calls(
+    make: Callable[[Bench, Path, int], TimedWork], amounts: tuple[int, int], unit: Unit, bench: Bench
+) -> tuple[Line, Line]:
+    """Time whole calls of two pieces of work, each the best of two. Writes."""
+    with scratch_errors():
+        small, large = (make(bench, bench.folder / f"{unit}-{amount}", amount) for amount in amounts)
+    sizes = (human_bytes(w.size) if unit == "bytes" else f"{w.size:,} files" for w in (small, large))
+    submit = Submitter(master=bench.master, environment=environment(bench.folder))
+    try:
+        bench.progress(f"in process, {' and '.join(sizes)}")
+        here = [_best(work, work.here) for work in (small, large)]
+        bench.progress(f"on {bench.master}, the same")
+        there = [_best(work, partial(work.there, submit)) for work in (small, large)]
+    except OpsError as error:
+        raise OpsError(f"{error}; {UNTOUCHED}") from None
+    return line(here[0], here[1], unit=unit), line(there[0], there[1], unit=unit)
+
+
+def _best(work: TimedWork, run: Callable[[], object]) -> Sample:
+    seconds = list[float]()
+    for _ in range(_RUNS):
+        started = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - started)
+        work.undo()
+    return Sample(size=work.size, seconds=min(seconds))
+
+
+def _copies(bench: Bench, folder: Path, fragments: int) -> TimedWork:
+    """Backups of a table. Writes it."""
+    graph = _wide(bench, folder, fragments)
+    backups = folder.with_name(f"{folder.name}-backups")
+    request = BackupRequest(destination=str(backups))
+    return TimedWork(
+        size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+        here=lambda: Backup().run(graph, request, SILENT),
+        there=lambda submit: Backup().run_on_spark(graph, request, SILENT, submit),
+        undo=lambda: shutil.rmtree(backups, ignore_errors=True),
+    )
+
+
+def _comparisons(bench: Bench, folder: Path, fragments: int) -> TimedWork:
+    """Full evidence of a table that was compacted. Writes it."""
+    graph = _wide(bench, folder, fragments)
+    (entry,) = graph.state().entries
+    compact_wide_table(str(folder / _DATASET), rows=bench.rows * _FRAGMENTS_PER_TASK)
+    full, uri = EvidenceTier.FULL, graph.table_uri(entry)
+
+    def sides() -> Sides:
+        # The head of plain Lance is the version that the entry saw.
+        return Sides(before=read_side(graph.open_pinned(entry)), after=read_side(graph.lance.open(uri)))
+
+    def compare(comparison: Comparison) -> None:
+        both, meter = sides(), BytesRead()
+        comparison.rows(both, meter)
+        comparison.values(both, meter)
+
+    return TimedWork(
+        size=next(cost.estimated_bytes for cost in estimate(sides()) if cost.tier is full),
+        here=lambda: compare(Here()),
+        there=lambda submit: compare(OnSpark(submit=submit, check=lambda: None, tier=full)),
+    )
+
+
+def _wide(bench: Bench, folder: Path, fragments: int) -> Graph:
+    write_wide_table(str(folder / _DATASET), fragments=fragments, rows=bench.rows)
+    return open_graph(str(folder / _DATASET), Settings())
+
+
+def _searches(bench: Bench, folder: Path, files: int) -> TimedWork:
+    """Plans for a graph with empty files that nothing refers to, every other one old enough to go. Writes it."""
+    write_demo_graph(folder, DemoSpec(loads=1, rows=1, index_after_load=0))
+    graph = open_graph(str(folder), Settings())
+    tables, then = [entry.path for entry in graph.state().entries], time.time() - _MONTH
+    number = files * bench.rows // rewrites.ROWS
+    for n in range(number):
+        file = folder / tables[n % len(tables)] / "data" / f"{n:032x}.lance"
+        file.touch()
+        if n % 2:
+            os.utime(file, (then, then))
+    return TimedWork(
+        size=number,
+        here=lambda: Orphans().plan(graph, OrphansRequest(), SILENT),
+        there=lambda submit: Orphans().plan_on_spark(graph, OrphansRequest(), SILENT, submit),
+    )
+
+
+JOBS = {
+    CalibratedJob.REWRITE: MeasuredJob(
+        work="rewrites",
+        unit="bytes",
+        setting=f"{_REWRITE}=",
+        # Without a value the default would stay, and send tables to Spark.
+        never=f"{_REWRITE}={_NEVER}",
+        measure=_rewrites,
+    ),
+    CalibratedJob.COPY: MeasuredJob(
+        work="backups",
+        unit="bytes",
+        setting=f"{_COPY}=",
+        never=f"nothing: leave {_COPY} unset",
+        measure=partial(_whole_calls, _copies, _FRAGMENTS, "bytes"),
+    ),
+    CalibratedJob.EVIDENCE: MeasuredJob(
+        work="comparisons",
+        unit="bytes",
+        setting=f"{_STAGES}=repair=",
+        never=f"nothing: leave repair out of {_STAGES}",
+        measure=partial(_whole_calls, _comparisons, _FRAGMENTS, "bytes"),
+    ),
+    CalibratedJob.ORPHANS: MeasuredJob(
+        work="plans of orphans",
+        unit="files",
+        setting=f"{_STAGES}=orphans=",
+        never=f"nothing: leave orphans out of {_STAGES}",
+        measure=partial(_whole_calls, _searches, _FILES, "files"),
+    ),
+}

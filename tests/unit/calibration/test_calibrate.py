@@ -1,0 +1,116 @@
+"""The result of a calibration as text, and what is left behind by one that fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph_ops import calibration
+from omnigraph_ops.calibration import Calibration, Line, calibrate, calibration_view, scratch
+from omnigraph_ops.cli.main import main
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.models.submits import CalibratedJob
+from omnigraph_ops.spark import submit
+
+BYTES, FILES = Line(fixed_seconds=1, bytes_per_second=1024**2), Line(fixed_seconds=1, files_per_second=2000)
+WHOLE_CALLS = [CalibratedJob.COPY, CalibratedJob.EVIDENCE, CalibratedJob.ORPHANS]
+
+
+def facts(job: CalibratedJob, threshold: int | None) -> dict[str, str]:
+    if job is CalibratedJob.ORPHANS:
+        found = Calibration(job=job, master="local[2]", in_process=FILES, spark=FILES, threshold_files=threshold)
+    else:
+        found = Calibration(job=job, master="local[2]", in_process=BYTES, spark=BYTES, threshold_bytes=threshold)
+    return dict(calibration_view(found).facts)
+
+
+@pytest.mark.parametrize("job", CalibratedJob)
+@pytest.mark.parametrize("threshold", [0, 7, 5 * 1024**3])
+def test_what_is_printed_is_a_setting_with_that_threshold(job: CalibratedJob, threshold: int) -> None:
+    name, _, value = facts(job, threshold)["Set"].partition("=")
+    settings = Settings.from_env({name: value})
+    found = {
+        CalibratedJob.REWRITE: settings.spark_threshold_bytes,
+        CalibratedJob.COPY: settings.spark_copy_threshold_bytes,
+        CalibratedJob.EVIDENCE: settings.spark_from("repair"),
+        CalibratedJob.ORPHANS: settings.spark_from("orphans"),
+    }
+    assert found[job] == threshold
+
+
+def test_where_spark_never_pays_the_text_says_what_to_leave() -> None:
+    said = {job: facts(job, None)["Set"] for job in CalibratedJob}
+    assert said == {
+        # Without a value the default would stay, and send tables to Spark.
+        CalibratedJob.REWRITE: f"OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={2**63 - 1}",
+        CalibratedJob.COPY: "nothing: leave OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES unset",
+        CalibratedJob.EVIDENCE: "nothing: leave repair out of OMNIGRAPH_OPS_SPARK_STAGES",
+        CalibratedJob.ORPHANS: "nothing: leave orphans out of OMNIGRAPH_OPS_SPARK_STAGES",
+    }
+    assert facts(CalibratedJob.COPY, None)["Spark pays"] == "at no size: Spark is no faster per byte here"
+    assert facts(CalibratedJob.ORPHANS, None)["Spark pays"] == "at no size: Spark is no faster per file here"
+
+
+def test_files_are_shown_as_files() -> None:
+    found = Calibration(
+        job=CalibratedJob.ORPHANS, master="local[2]", in_process=FILES, spark=FILES, threshold_files=2_000_000
+    )
+    view = calibration_view(found)
+    assert dict(view.facts)["Spark pays"] == "from 2,000,000 files on"
+    assert view.sections[0].rows[0] == ("in process", "1.00 s", "2,000 files/s")
+
+
+@pytest.mark.parametrize(("words", "job"), [((), "rewrite"), (("--job", "orphans"), "orphans")])
+def test_the_verb_measures_the_job_that_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], job: str
+) -> None:
+    def measured(**said: Any) -> Calibration:
+        return Calibration(job=said["job"], master=said["master"], in_process=BYTES, spark=BYTES, threshold_bytes=7)
+
+    monkeypatch.setattr(calibration, "calibrate", measured)
+    assert main(["calibrate", *words, "--master", "local[2]", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["job"], found["master"], found["threshold_bytes"]) == (job, "local[2]", 7)
+    # What scripts read before there were other jobs.
+    assert found["in_process"].items() >= {"fixed_seconds": 1, "bytes_per_second": 1024**2}.items()
+
+
+@pytest.fixture
+def failing_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spark-submit beside a Python that finds no master."""
+    (tmp_path / "bin").mkdir()
+    place = tmp_path / "bin" / "spark-submit"
+    place.write_text("#!/bin/sh\necho 'x.SparkException: Could not parse Master URL'; exit 1\n", encoding="utf-8")
+    place.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(place.with_name("python")))
+    monkeypatch.setattr(scratch, "spark_environment", dict)
+
+
+@pytest.mark.usefixtures("failing_submit")
+@pytest.mark.parametrize("job", WHOLE_CALLS)
+def test_a_failed_submit_is_one_sentence_and_nothing_is_left(tmp_path: Path, job: CalibratedJob) -> None:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    with pytest.raises(OpsError, match=r"Could not parse Master URL; no graph of yours was touched$") as caught:
+        calibrate(job=job, master="odd", scratch=str(folder), rows=20)
+    assert "\n" not in str(caught.value)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("failing_submit")
+@pytest.mark.parametrize("job", WHOLE_CALLS)
+def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: CalibratedJob) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(submit, "_waited", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(job=job, master="odd", scratch=str(folder), rows=20)
+    assert list(folder.iterdir()) == []
