@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
@@ -21,10 +22,13 @@ from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
+from tests.crash.harness_state import QUICK, expire_lease
 from tests.interop.engine import EVOLVED_SCHEMA, Engine, people
 from tests.interop.schemas import Question, Row, drawn_schema, questions
 from tests.support.backups import restored
+from tests.support.kills import CrashPoint, Killed, Killer, killing
 from tests.support.orphans import age
 
 _T = TypeVar("_T")
@@ -44,6 +48,8 @@ _WAYS: dict[str, tuple[object, ...]] = {
     "retrain_vectors": (False, True),
 }
 """Settings of an optimize, each of which may have any of these values."""
+_MOST_CALLS = 90
+_SETTLED = {"rolled_forward", "rolled_back", "stale"}
 Rows = list[str]
 
 
@@ -264,6 +270,30 @@ def optimize(twins: Twins) -> None:
     assert not optimize_all(twins.opened(**settings)).failed
 
 
+def die_in_an_optimize(twins: Twins) -> None:
+    """At any call that writes, in any way; then the engine's next write recovers, or a recover of ours, or both."""
+    ways = {name: twins.draw.choice(values) for name, values in _WAYS.items()}
+    graph = open_graph(str(twins.graph), QUICK.model_copy(update={"exclusive": True, **ways}))
+    moment = twins.draw.randrange(_MOST_CALLS)
+
+    def here(point: CrashPoint) -> bool:
+        if point.index == moment:
+            killer.mode = twins.draw.choice(point.modes)
+            twins.said.append(f"killed: {killer.mode} {point}")
+        return point.index == moment
+
+    killer = Killer(root=twins.graph, when=here)
+    with killing(killer), contextlib.suppress(Killed):
+        optimize_all(graph)
+    expire_lease(graph)
+    twins.compare()
+    if twins.draw.random() < 0.5:
+        twins.write()
+        twins.compare()
+    unsettled = [o for o in recover(twins.opened(), grace_seconds=0).outcomes if o.action not in _SETTLED]
+    assert not unsettled, (twins.said, unsettled)
+
+
 def clean(twins: Twins) -> None:
     _clean(twins.opened())
 
@@ -294,4 +324,4 @@ def restore(twins: Twins) -> None:
     restored(made, twins.graph)
 
 
-MAINTENANCE = (optimize, optimize, clean, clean_behind_a_fence, remove_orphans, night, restore)
+MAINTENANCE = (optimize, optimize, die_in_an_optimize, clean, clean_behind_a_fence, remove_orphans, night, restore)

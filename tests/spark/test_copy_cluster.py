@@ -71,8 +71,8 @@ def submitter(spark: Cluster, graph: Graph, place: Path, freeze: str, rate: int 
 
 
 def slow(here: BackupReport) -> int:
-    """Bytes per second of a copy that takes half a minute."""
-    return here.total.bytes // 30
+    """Bytes per second of a copy that takes a quarter of a minute."""
+    return here.total.bytes // 15
 
 
 def wait_for_files(place: Path, count: int, process: subprocess.Popen[str]) -> None:
