@@ -106,7 +106,7 @@ def test_the_boundary_is_exact(tmp_path: Path, stamp: int, policy: RowPolicy) ->
     plan = plan_row_retention(graph, [policy], bounds=RowBounds(max_share=1))
     midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
     cut = int(midnight.timestamp()) // DAY if policy is BY_DAY else int(at.timestamp() * 1000)
-    exact: RowRetentionPlan = sealed.sealed.seal(replace(plan, tables=(replace(plan.tables[0], cut=cut),)))
+    exact: RowRetentionPlan = sealed.seal(replace(plan, tables=(replace(plan.tables[0], cut=cut),)))
     report = expire_rows(graph, exact, engine=engine_of(graph, None))
     assert (report.rows_removed, names(graph)) == (1, {"e1", "e2"})
 
