@@ -63,7 +63,7 @@ def moment(microseconds: int) -> str:
         return f"{microseconds} µs after 1970"
 
 
-_SIZE = re.compile(r"\s*([0-9]{1,18})\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]{1,18})\s*(?:([kmgt])(i?)b?|b)?\s*", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -77,13 +77,23 @@ def human_bytes(count: int) -> str:
     return f"{size:.1f} TiB"
 
 
-_EXACT = {"GiB": 1024**3, "MiB": 1024**2, "KiB": 1024, "GB": 1000**3, "MB": 1000**2}
+_EXACT = {
+    "": 1,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+    "TiB": 1024**4,
+    "kB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+}
 
 
 def exact_bytes(count: int) -> str:
-    """What `parse_bytes` reads as so many bytes, in the first unit that divides them: `20GiB`. Pure."""
-    unit = next((unit for unit, size in _EXACT.items() if count and count % size == 0), "")
-    return f"{count // _EXACT.get(unit, 1)}{unit}"
+    """What `parse_bytes` reads as so many bytes, in the unit that takes the smallest number: `20GiB`. Pure."""
+    unit = max((unit for unit, size in _EXACT.items() if count % size == 0), key=lambda u: _EXACT[u] if count else 0)
+    return f"{count // _EXACT[unit]}{unit}"
 
 
 def parse_bytes(text: str) -> int:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.calibration.jobs import JOBS, Bench
 from omnigraph_ops.calibration.lines import Line, Unit, crossing
 from omnigraph_ops.calibration.rewrites import ROWS
 from omnigraph_ops.calibration.scratch import scratch_folder
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.models.submits import CalibratedJob
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.spark.submit import spark_submit
 from omnigraph_ops.views.view import Section, View
+
+_UNKNOWN = "unknown: the large work took no longer than the small one, so other work of this machine outweighs both"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +56,30 @@ def calibrate(
     """
     spark_submit("calibrate")  # before the minute that the tables take
     measured = JOBS[job]
-    with scratch_folder(scratch) as folder:
+    with scratch_folder(scratch) as folder, _graphs_untouched():
         here, there = measured.measure(Bench(folder=folder, master=master, rows=rows, progress=progress))
     bound = crossing(here, there)
     found = Calibration(job=job, master=master, in_process=here, spark=there)
     return replace(found, threshold_files=bound) if measured.unit == "files" else replace(found, threshold_bytes=bound)
 
 
+@contextlib.contextmanager
+def _graphs_untouched() -> Iterator[None]:
+    """What fails is generated work: its error may speak of tables and publishes, and means no graph. Pure."""
+    try:
+        yield
+    except InvalidInput:
+        raise  # of the scratch folder, and says so
+    except OpsError as error:
+        raise OpsError(f"{error}; no graph of yours was touched") from None
+
+
 def calibration_view(found: Calibration) -> View:
     """The result and what to set. Pure."""
     measured, bound = JOBS[found.job], found.threshold_bytes
     pays, said = f"at no size: Spark is no faster per {measured.unit[:-1]} here", measured.never
+    if not (found.in_process.rises and found.spark.rises):
+        pays, said = _UNKNOWN, "nothing: repeat this on an idle machine"
     if measured.unit == "files":
         bound = found.threshold_files
     if bound is not None:

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from omnigraph_ops.calibration import rewrites
 from omnigraph_ops.calibration.lines import Line, Sample, Unit, line
-from omnigraph_ops.calibration.scratch import UNTOUCHED, environment, scratch_errors
+from omnigraph_ops.calibration.scratch import environment, scratch_errors
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.demo.tables import compact_wide_table, write_wide_table
-from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import EvidenceTier
 from omnigraph_ops.models.submits import CalibratedJob
@@ -101,13 +100,10 @@ def _whole_calls(
         small, large = (make(bench, bench.folder / f"{unit}-{amount}", amount) for amount in amounts)
     sizes = (human_bytes(w.size) if unit == "bytes" else f"{w.size:,} files" for w in (small, large))
     submit = Submitter(master=bench.master, environment=environment(bench.folder))
-    try:
-        bench.progress(f"in process, {' and '.join(sizes)}")
-        here = [_best(work, work.here) for work in (small, large)]
-        bench.progress(f"on {bench.master}, the same")
-        there = [_best(work, partial(work.there, submit)) for work in (small, large)]
-    except OpsError as error:
-        raise OpsError(f"{error}; {UNTOUCHED}") from None
+    bench.progress(f"in process, {' and '.join(sizes)}")
+    here = [_best(work, work.here) for work in (small, large)]
+    bench.progress(f"on {bench.master}, the same")
+    there = [_best(work, partial(work.there, submit)) for work in (small, large)]
     return line(here[0], here[1], unit=unit), line(there[0], there[1], unit=unit)
 
 

@@ -28,6 +28,8 @@ class Line:
     """Speed after the start; None where files are counted."""
     files_per_second: float | None = None
     """Speed after the start; None where bytes are counted."""
+    rises: bool = True
+    """Whether the large sample took longer than the small one; where it did not, the speed means nothing."""
 
     @property
     def per_second(self) -> float:
@@ -39,15 +41,18 @@ class Line:
 
 def line(small: Sample, large: Sample, start_seconds: float = 0.0, unit: Unit = "bytes") -> Line:
     """The line through two samples after a start; noise never makes it fall or start below zero. Pure."""
-    each = max(large.seconds - small.seconds, 0.001) / max(large.size - small.size, 1)
+    more = large.seconds - small.seconds
+    each = max(more, 0.001) / max(large.size - small.size, 1)
     fixed, rate = round(max(small.seconds - small.size * each, 0.0) + start_seconds, 3), round(1 / each, 1)
     if unit == "files":
-        return Line(fixed_seconds=fixed, files_per_second=rate)
-    return Line(fixed_seconds=fixed, bytes_per_second=rate)
+        return Line(fixed_seconds=fixed, files_per_second=rate, rises=more > 0)
+    return Line(fixed_seconds=fixed, bytes_per_second=rate, rises=more > 0)
 
 
 def crossing(in_process: Line, spark: Line) -> int | None:
-    """The bytes or files from which on Spark takes less time, None when it never does. Pure."""
+    """The bytes or files from which on Spark takes less time, None when it never does or nobody can tell. Pure."""
+    if not (in_process.rises and spark.rises):
+        return None
     head_start = spark.fixed_seconds - in_process.fixed_seconds
     gain = 1 / in_process.per_second - 1 / spark.per_second
     if head_start <= 0 and gain >= 0:

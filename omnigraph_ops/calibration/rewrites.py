@@ -12,7 +12,7 @@ from pathlib import Path
 
 from omnigraph_ops import serde
 from omnigraph_ops.calibration.lines import Sample
-from omnigraph_ops.calibration.scratch import UNTOUCHED, environment, scratch_errors
+from omnigraph_ops.calibration.scratch import environment, scratch_errors
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.tables import write_wide_table
 from omnigraph_ops.errors import OpsError
@@ -89,18 +89,16 @@ def _submit(roots: Sequence[str], table: Table, master: str) -> tuple[float, ...
     command = [spark_submit("calibrate"), "--master", master, str(_APPLICATION), "--result", str(result), *roots]
     code = _run(command, _environment(folder, table.settings), log)
     if code != 0 or not result.exists():
-        raise OpsError(f"spark-submit to {master} failed: {reason(log.read_text(errors='replace'))}; {UNTOUCHED}")
+        raise OpsError(f"spark-submit to {master} failed: {reason(log.read_text(errors='replace'))}")
     return serde.from_json(Seconds, result.read_bytes()).of_each
 
 
 def _run(command: list[str], environment: dict[str, str], log: Path) -> int:
-    """Run a submit to its end; an error says that no graph was touched. Starts a process."""
+    """Run a submit to its end. Starts a process."""
     try:
         return run_submit(command, environment, log, most_seconds=_SUBMIT_SECONDS)
     except subprocess.TimeoutExpired:
-        raise OpsError(f"spark-submit took longer than {_SUBMIT_SECONDS} s; {UNTOUCHED}") from None
-    except OpsError as error:
-        raise OpsError(f"{error}; {UNTOUCHED}") from None
+        raise OpsError(f"spark-submit took longer than {_SUBMIT_SECONDS} s") from None
 
 
 def _environment(folder: Path, settings: Settings) -> dict[str, str]:

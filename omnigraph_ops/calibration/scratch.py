@@ -11,14 +11,13 @@ from pathlib import Path
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.spark.submit import spark_environment
 
-UNTOUCHED = "no graph of yours was touched"
-
 
 @contextlib.contextmanager
 def scratch_folder(parent: str | None) -> Iterator[Path]:
     """A folder for everything that a calibration writes, gone after the block. Writes."""
-    if parent is not None and not Path(parent).is_dir():
-        raise InvalidInput(f"the scratch folder {parent} is not a folder; nothing was measured")
+    # An empty text is a variable that nobody set, and no name of the working directory.
+    if parent is not None and not (parent.strip() and Path(parent).is_dir()):
+        raise InvalidInput(f"the scratch folder {parent!r} is not a folder; nothing was measured")
     with contextlib.ExitStack() as stack:
         with scratch_errors():
             made = stack.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-calibrate-", dir=parent))

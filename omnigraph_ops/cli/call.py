@@ -147,9 +147,10 @@ class Call:
         """Say that stdout did not take the report; whoever closed the pipe of a command that reads knows. Writes."""
         self.printed = False
         if self.writes or not isinstance(error, BrokenPipeError):
+            done = "what was done stands and is recorded as usual; `omnigraph-ops history` shows it"
             self.tell(
-                f"Error: the report could not be printed: {error.strerror or error}; what was done stands and is "
-                "recorded as usual; `omnigraph-ops history` shows it"
+                f"Error: the report could not be printed: {error.strerror or error}; "
+                f"{done if self.writes else 'nothing was changed'}"
             )
 
     def close(self) -> None:

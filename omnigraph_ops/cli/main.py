@@ -7,13 +7,15 @@ import sys
 from collections.abc import Sequence
 
 # Everything else is imported when the signals are handled: until then Ctrl-C is a traceback.
-from omnigraph_ops.cli.process import Signals, lossy_stderr
+from omnigraph_ops.cli.process import Signals, closed_stdout, lossy_stderr
 from omnigraph_ops.errors import OpsError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `omnigraph-ops`; returns the exit code. Without arguments it has the process for itself."""
     signals = Signals(own_process=argv is None)
+    if sys.stdout is None:
+        sys.stdout = closed_stdout()
     with signals.installed(), lossy_stderr(own_process=argv is None):
         try:
             code = _run(argv, signals)
@@ -55,7 +57,12 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
 
     if argv is None and COMPLETE in os.environ:
         cli.main(prog_name=PROGRAM, complete_var=COMPLETE)
-    parsed = parse(argv)
+    try:
+        parsed = parse(argv)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # of help or the version
+        raise OpsError(f"the text could not be printed: {error.strerror or error}; nothing was done") from None
     if isinstance(parsed, int):
         return parsed
     for line in misspelled_settings():

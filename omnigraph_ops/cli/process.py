@@ -7,6 +7,8 @@ fail, on a full disk or a closed pipe: then it loses text instead of ending the 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import signal
 import sys
@@ -173,6 +175,19 @@ def lossy_stderr(*, own_process: bool) -> Iterator[None]:
 
 def _open_nowhere() -> None:
     """Keep files of the graph from getting the number of stderr, to which native code writes. Opens a file."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2, inheritable=True)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2, inheritable=True)
     sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def closed_stdout() -> TextIO:
+    """A stdout for a process that was started without one: it refuses all, where `None` loses all. Opens a file."""
+    # No file of the graph gets its number.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 1, inheritable=True)
+    return cast("TextIO", _ClosedStdout())
+
+
+class _ClosedStdout(io.TextIOBase):
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "stdout is closed")

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 from omnigraph_ops import serde
 from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli, verb
 from omnigraph_ops.cli.call import Call
-from omnigraph_ops.cli.options import ADDRESS, COUNT, PATH, OneOf, flag, together
+from omnigraph_ops.cli.options import ADDRESS, COUNT, MASTER, PATH, OneOf, flag, together
 from omnigraph_ops.errors import UsageError
 from omnigraph_ops.models.submits import CalibratedJob
 from omnigraph_ops.quantities import duration
@@ -135,7 +135,7 @@ def settings_verb(call: Call) -> int:
         show_default=True,
         help="Job of the Spark application to measure.",
     ),
-    click.option("--master", default="local[*]", show_default=True, help="Spark master to submit to."),
+    click.option("--master", type=MASTER, default="local[*]", show_default=True, help="Spark master to submit to."),
     click.option(
         "--scratch",
         type=PATH,

@@ -1,4 +1,4 @@
-"""The graphs file: every graph of a deployment in one YAML file, one entry each (docs/graphs.md).
+"""The graphs file: every graph of a deployment in one YAML file, one entry each (docs/reference/graphs-file.md).
 
 YAML with the line of every key, and without the keys that stand twice. A few lines of anchors and aliases can describe
 more than any memory holds, so everything is bounded: the text, what it consists of, how deep that is, and what becomes
@@ -304,7 +304,8 @@ def _sentence(found: Mapping[str, Any]) -> str:
     if found["type"] == "extra_forbidden":
         return "unknown key"
     message = str(found["msg"]).removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]
+    # The name of a variable stays as it is.
+    return message if message[:2].isupper() else message[:1].lower() + message[1:]
 
 
 _REF = "#/$defs/"

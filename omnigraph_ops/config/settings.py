@@ -57,6 +57,10 @@ def _as_the_engine(value: object) -> object:
     return int(value) if value.isascii() and value.isdigit() and int(value) > 0 else 8
 
 
+_SHOWN = 60
+"""Characters of a wrong value."""
+
+
 def _listed(value: object) -> object:
     return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
 
@@ -225,7 +229,9 @@ def _sentence(error: ErrorDetails) -> str:
     limits = {key: str(value).replace("'", "") for key, value in error.get("ctx", {}).items()}
     if error["type"] in _BOUNDS:
         return f"{name} {said.format(**limits)}, it is {error['input']}"
-    return f"{variable_of(name) or name} {said.format(**limits)}, it is {error['input']!r}"
+    given = error["input"]
+    text = repr(",".join(map(str, given)) if isinstance(given, tuple) else given)
+    return f"{variable_of(name) or name} {said.format(**limits)}, it is {text if len(text) < _SHOWN else text[:_SHOWN]}"
 
 
 _OF_THE_SHELL = ("OMNIGRAPH_OPS_AIRFLOW_URL", "OMNIGRAPH_OPS_AIRFLOW_TOKEN", "OMNIGRAPH_OPS_TRACEBACK")

@@ -14,7 +14,8 @@ from omnigraph_ops.quantities import exact_bytes, parse_bytes
 
 MALFORMED_ENTRY = "spark_entry"
 """The type of pydantic's error about an entry; its message starts with `must`."""
-_PATTERN = r"^(repair(=\d{1,18}([kKmMgGtT]?[iI]?[bB]?))?|orphans(=\d{1,18})?|expire-rows)$"
+_PATTERN = r"^\s*(repair(\s*=\s*\d{1,18}\s*([kKmMgGtT][iI]?[bB]?|[bB])?)?|orphans(\s*=\s*\d{1,18})?|expire-rows)\s*$"
+_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +48,17 @@ def _size(stage: SparkStage, said: str) -> int:
     match stage:
         case SparkStage.REPAIR:
             try:
-                return parse_bytes(said)
+                size = parse_bytes(said)
             except InvalidInput:
                 raise _malformed("give repair a size in bytes, as in repair=4GiB") from None
+            if size > _MOST:
+                raise _malformed("give repair less than 8 EiB")
+            return size
         case SparkStage.ORPHANS:
             # Python refuses to read numbers of thousands of digits.
             if said.isascii() and said.isdigit() and len(said) <= 18:
                 return int(said)
-            raise _malformed("give orphans a number of files, as in orphans=2000000")
+            raise _malformed("give orphans a number of files of at most 18 digits, as in orphans=2000000")
         case SparkStage.EXPIRE_ROWS:
             raise _malformed("name expire-rows without a size, because it is submitted always or never")
 

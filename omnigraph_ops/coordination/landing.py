@@ -272,7 +272,6 @@ def _close(seats: Sequence[_Seat], keeper: LeaseKeeper, ready: Ready, started: f
         seat.closed = UnitWindow(unit=seat.window.unit, seconds=round(seconds, 4))
 
 
-"""How often a thread that is not woken asks whether its run stops."""
 _ROOM_SECONDS = 0.1
 """For how long a run that had a full turn leaves the lease to others; they look for it twice in that time."""
 

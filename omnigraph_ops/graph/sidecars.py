@@ -12,7 +12,7 @@ import pyarrow as pa
 from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import RECOVERIES_DIR, RECOVERY_DIR, now_us
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, RECOVERIES_DIR, RECOVERY_DIR, now_us
 from omnigraph_ops.graph.schema import TableIdentity
 from omnigraph_ops.graph.state import RECOVERIES_SCHEMA, TableEntry
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors
@@ -118,6 +118,12 @@ class Sidecar:
     @property
     def started_at_us(self) -> int | None:
         return int(self.started_at) if self.started_at.isdigit() else None
+
+    @property
+    def is_of_row_expiry(self) -> bool:
+        """Whether it is about a branch of row expiry alone: nobody reads that, and the run that made it starts anew."""
+        name = self.branch or ""
+        return name.startswith(EXPIRY_BRANCH_PREFIX) and all(pin.table_branch == name for pin in self.tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

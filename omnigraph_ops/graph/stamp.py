@@ -165,9 +165,9 @@ class StampFormat(Protocol):
     sidecar_version: int
     """The newest sidecar schema version this generation reads."""
     compares_sidecar_paths: bool
+    """Whether the engine refuses a sidecar whose table path is not spelled under its own root."""
     inline_deletes_by: str | None
     """Writer of the manifests of an engine that deletes rows before it arms, as it begins; None where none does."""
-    """Whether the engine refuses a sidecar whose table path is not spelled under its own root."""
 
     def read_catalog(self, storage: Storage) -> Catalog:
         """The accepted catalog; raises `ContractError`. Reads."""

@@ -60,7 +60,7 @@ from omnigraph_ops.stages.expire_rows.plan import (
     state_of,
 )
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
-from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
 
 ATTEMPTS = 5
 _PAUSE_SECONDS = 0.2
@@ -397,7 +397,13 @@ def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, progress:
 def _drop(graph: Graph, engine: EngineCli, root: str, name: str) -> None:
     if name in graph.branches():
         with committer_turn(graph, f"drop {name}"):
-            engine.delete_branch(root, name)
+            try:
+                engine.delete_branch(root, name)
+            except EngineRecovery:
+                # An engine that opened the graph took our write for dead, and both finished it in their own way: then
+                # no open settles its sidecar any more ("its manifest delta differs"), and no engine writes.
+                withdraw_expiry(graph, name)
+                raise
     if name in graph.branches():
         raise EngineFailure("the engine deleted it without effect")
 

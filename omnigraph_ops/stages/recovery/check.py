@@ -49,6 +49,14 @@ def classify(
     sidecar: Sidecar, pins: tuple[PinState, ...], *, newest_version: int, branch_exists: bool
 ) -> SidecarVerdict:
     """Judge one sidecar by its pins. Pure."""
+    if sidecar.is_of_row_expiry:
+        return SidecarVerdict(
+            classification=SidecarClass.ROLL_BACK,
+            recoverable=True,
+            detail=_who(
+                "a delete on a branch that only row expiry uses; nothing of it is merged; it is withdrawn", True
+            ),
+        )
     if not branch_exists:
         return SidecarVerdict(
             classification=SidecarClass.ORPHANED_BRANCH,

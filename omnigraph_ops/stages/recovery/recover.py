@@ -162,11 +162,26 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
     young = _too_young(graph, sidecar, grace)
     if young is not None:
         return _left(finding, "deferred", young)
+    if sidecar.is_of_row_expiry:
+        return _withdraw(graph, file.path, finding)
     try:
         with committer_turn(graph, f"recover {sidecar.operation_id}") as keeper:
             return _finish(graph, file.path, sidecar, keeper)
     except LeaseHeld as error:
         return _left(finding, "deferred", str(error))
+
+
+def _withdraw(graph: Graph, path: str, finding: SidecarFinding) -> RecoveryOutcome:
+    """Remove the sidecar of a write on a branch of row expiry, which the next expiry removes. Destroys that file."""
+    graph.storage.delete(path)
+    return _left(finding, "rolled_back", finding.detail)
+
+
+def withdraw_expiry(graph: Graph, branch: str) -> None:
+    """Remove the sidecars of writes on that branch of row expiry, whose process is gone. Destroys these files."""
+    for file in list_sidecars(graph.storage, graph.format.sidecar_version):
+        if file.sidecar is not None and file.sidecar.branch == branch and file.sidecar.is_of_row_expiry:
+            graph.storage.delete(file.path)
 
 
 def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
