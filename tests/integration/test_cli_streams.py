@@ -117,3 +117,15 @@ def test_a_question_that_nobody_can_see_has_no_answer(monkeypatch: pytest.Monkey
     asked = argparse.Namespace(verb="cleanup", yes=False, json=False)
     with lossy_stderr(own_process=False), pytest.raises(ApprovalMissing, match="cannot be shown on stderr"):
         require_consent(asked, "s3://bucket/kb")
+
+
+@pytest.mark.parametrize("words", [("settings",), ("settings", "--json"), ("--help",), ("--version",)], ids=" ".join)
+@pytest.mark.parametrize(("stream", "why"), [(">&-", "stdout is closed"), (">/dev/full", "No space left on device")])
+def test_what_nobody_can_read_is_no_success(words: tuple[str, ...], stream: str, why: str) -> None:
+    command = f'"{sys.executable}" -m omnigraph_ops {" ".join(words)} {stream}'
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "nothing was" in done.stderr

@@ -13,6 +13,7 @@ from omnigraph_ops.cli.main import main
 from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models import CheckStatus, SidecarClass
 from omnigraph_ops.stages.optimize.run import optimize_table
@@ -29,6 +30,7 @@ from tests.support.sidecars import (
     audit_rows,
     commit_rows,
     move,
+    on_branch,
     pin_of,
     publish_head,
 )
@@ -177,6 +179,36 @@ def test_several_sidecars_are_finished_oldest_first(graph: Graph) -> None:
     move(graph)
     assert [o.operation_id for o in recover(graph).outcomes] == [old, young]
     assert [r["recovery_kind"] for r in audit_rows(graph)] == ["RolledForward", "RolledBack"]
+
+
+EXPIRY = f"{EXPIRY_BRANCH_PREFIX}x"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_write_on_a_branch_of_row_expiry_is_withdrawn(graph: Graph, there: bool) -> None:
+    if there:
+        graph.lance.create_branch(graph.manifest(), EXPIRY)
+    rows, operation_id = rows_everywhere(graph), arm(graph, change=on_branch(EXPIRY))
+    assert _only(graph) == (SidecarClass.ROLL_BACK, True)
+    report = recover(graph)
+    assert [o.action for o in report.outcomes] == ["rolled_back"]
+    assert report.status is CheckStatus.CLEAN
+    assert not graph.storage.exists(sidecar_path(operation_id))
+    assert rows_everywhere(graph) == rows
+
+
+def test_a_young_write_on_a_branch_of_row_expiry_is_left_to_its_process(graph: Graph) -> None:
+    graph.lance.create_branch(graph.manifest(), EXPIRY)
+    operation_id = arm(graph, age_seconds=1, change=on_branch(EXPIRY))
+    assert [o.action for o in recover(graph, grace_seconds=900).outcomes] == ["deferred"]
+    assert graph.storage.exists(sidecar_path(operation_id))
+
+
+def test_a_write_that_also_moves_main_is_no_write_of_row_expiry(graph: Graph) -> None:
+    graph.lance.create_branch(graph.manifest(), EXPIRY)
+    operation_id = arm(graph, change=lambda document: document.update(branch=EXPIRY, writer_kind="Mutation"))
+    assert [o.action for o in recover(graph).outcomes] == ["left_to_engine"]
+    assert graph.storage.exists(sidecar_path(operation_id))
 
 
 def test_a_foreign_row_past_the_pin_is_never_published(graph: Graph) -> None:

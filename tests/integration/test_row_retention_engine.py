@@ -21,6 +21,7 @@ from omnigraph_ops.errors import (
 )
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
+from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
 from omnigraph_ops.progress import Lines
@@ -30,6 +31,7 @@ from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
+from tests.support.sidecars import arm, on_branch
 from tests.support.writers import copies, write
 
 DAY = 86_400
@@ -122,6 +124,23 @@ class TestThroughTheEngine:
         assert (engine.calls.count("create"), engine.calls.count("delete")) == (2, 2)
         assert "instead of" in (stats.error or ""), "the second attempt came as far as the proof"
         assert graph.branches() == ()
+
+    def test_a_write_that_no_engine_can_settle_goes_with_its_branch(self, demo_graph: DemoGraph) -> None:
+        graph, plan = self.planned(demo_graph, 6)
+
+        class Undone(Stub):
+            def mutate(self, root: str, branch: str, query: str, params: Mapping[str, object]) -> int:
+                arm(graph, change=on_branch(branch))
+                return super().mutate(root, branch, query, params)
+
+        stuck = EngineRecovery("recovery sidecar found original commit id but its manifest delta differs")
+        engine = Undone(graph, {"mutate": [EngineConflict("stale view")], "delete": [stuck]})
+        (stats,) = expire_rows(graph, plan, engine=engine).tables
+        assert "instead of" in (stats.error or ""), "the second attempt came as far as the proof"
+        assert engine.calls.count("delete") == 3
+        assert graph.branches() == ()
+        # That of the second attempt is left to the next open: its branch is gone.
+        assert len(sidecar_names(graph.storage)) == 1
 
     @pytest.mark.parametrize("step", ["create", "mutate"])
     def test_conflicts_are_retried_from_a_fresh_branch_and_bounded(self, demo_graph: DemoGraph, step: str) -> None:

@@ -33,6 +33,17 @@ def arm(
     return operation_id
 
 
+def on_branch(name: str, *, writer_kind: str = "Mutation") -> Callable[[Document], None]:
+    """Makes it the sidecar of a write of the engine on a branch, where its tables are forked."""
+
+    def change(document: Document) -> None:
+        document |= {"branch": name, "writer_kind": writer_kind}
+        for pin in document["tables"]:
+            pin["table_branch"] = name
+
+    return change
+
+
 def pin_of(graph: Graph, table_key: str) -> Document:
     """The pin that a sidecar would carry for a table. Reads."""
     entry = entry_of(graph, table_key)

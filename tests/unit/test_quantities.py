@@ -51,7 +51,10 @@ def test_seconds_as_a_person_writes_them(seconds: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0"), (1, "1"), (1024, "1KiB"), (1536 * 1024**2, "1536MiB"), (20 * 1024**3, "20GiB"), (5 * 10**8, "500MB")],
+    [
+        *((0, "0"), (1, "1"), (1024, "1KiB"), (1536 * 1024**2, "1536MiB"), (20 * 1024**3, "20GiB")),
+        *((5 * 10**8, "500MB"), (4 * 10**9, "4GB"), (10**12, "1TB"), (1024**4, "1TiB"), (1_500_000, "1500kB")),
+    ],
 )
 def test_bytes_as_a_person_writes_them(count: int, text: str) -> None:
     assert exact_bytes(count) == text

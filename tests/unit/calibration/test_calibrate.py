@@ -11,6 +11,7 @@ import pytest
 
 from omnigraph_ops import calibration
 from omnigraph_ops.calibration import Calibration, Line, calibrate, calibration_view, scratch
+from omnigraph_ops.calibration.lines import Sample, crossing, line
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError
@@ -54,6 +55,14 @@ def test_where_spark_never_pays_the_text_says_what_to_leave() -> None:
     }
     assert facts(CalibratedJob.COPY, None)["Spark pays"] == "at no size: Spark is no faster per byte here"
     assert facts(CalibratedJob.ORPHANS, None)["Spark pays"] == "at no size: Spark is no faster per file here"
+
+
+def test_noise_is_no_measurement() -> None:
+    flat = line(Sample(size=1, seconds=3.0), Sample(size=9, seconds=2.9))
+    assert crossing(flat, BYTES) is crossing(BYTES, flat) is None
+    said = dict(calibration_view(Calibration(master="local[2]", in_process=BYTES, spark=flat)).facts)
+    assert said["Spark pays"].startswith("unknown: ")
+    assert said["Set"] == "nothing: repeat this on an idle machine"
 
 
 def test_files_are_shown_as_files() -> None:

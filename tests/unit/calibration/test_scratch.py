@@ -11,8 +11,9 @@ from omnigraph_ops.calibration.scratch import environment, scratch_folder
 from omnigraph_ops.errors import InvalidInput
 
 
-def test_a_scratch_folder_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is not a folder"), scratch_folder(str(tmp_path / "none")):
+@pytest.mark.parametrize("name", ["none", "", " "])
+def test_a_scratch_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a folder"), scratch_folder(name and str(tmp_path / name)):
         pass
 
 
