@@ -16,7 +16,7 @@ COPY --chown=airflow:root omnigraph_ops omnigraph_ops
 COPY --chown=airflow:root plugins plugins
 COPY --chown=airflow:root dags dags
 RUN pip install --no-cache-dir --no-deps . \
-    && JAVA_HOME= python -m omnigraph_ops.spark.submit /home/airflow
+    && JAVA_HOME= python -m omnigraph_ops.spark.java /home/airflow
 # What writes text indexes as the engine's own Lance does: docs/adr/0012.
 ENV OMNIGRAPH_OPS_TEXT_INDEXERS=/home/airflow/text-indexers
 RUN omnigraph-ops install-text-indexer --quiet

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from omnigraph_ops.spark.submit import spark_environment
+from omnigraph_ops.spark.java import spark_environment
 
 os.environ |= spark_environment()
 

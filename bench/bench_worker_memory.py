@@ -14,7 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from omnigraph_ops.spark.submit import spark_environment
+from omnigraph_ops.spark.java import spark_environment
 
 os.environ |= spark_environment()
 

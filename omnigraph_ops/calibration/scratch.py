@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.spark.submit import spark_environment
+from omnigraph_ops.spark.java import spark_environment
 
 
 @contextlib.contextmanager

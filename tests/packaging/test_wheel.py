@@ -146,7 +146,7 @@ def test_a_spark_worker_needs_the_worker_set_and_the_clusters_spark(installed: I
     driver, worker, graph = installed("spark"), installed("spark-worker"), str(tmp_path / "people.omni")
     made = driver.run("omnigraph-ops", "demo-graph", graph, "--loads", "4", "--rows", "20", folder=tmp_path)
     assert made.returncode == 0, made.stderr
-    java = driver.run("python", "-m", "omnigraph_ops.spark.submit", folder=tmp_path).stdout.strip()
+    java = driver.run("python", "-m", "omnigraph_ops.spark.java", folder=tmp_path).stdout.strip()
     (application,) = driver.home.glob("lib/python*/site-packages/omnigraph_ops/spark/application.py")
     done = driver.run(
         *(

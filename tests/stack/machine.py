@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from omnigraph_ops.lance.text_indexer import home_of
-from omnigraph_ops.spark.submit import java_home
+from omnigraph_ops.spark.java import java_home
 from tests.stack.compose import ROOT, Service
 from tests.support.ports import free_port
 

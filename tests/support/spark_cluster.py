@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 
 from omnigraph_ops.spark import application
-from omnigraph_ops.spark.submit import spark_environment
+from omnigraph_ops.spark.java import spark_environment
 
 SPARK_HOME = Path(pyspark.__file__).parent
 APPLICATION = str(application.__file__)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops import serde
 from omnigraph_ops.spark.application import JOBS, _parser
-from omnigraph_ops.spark.submit import spark_environment
+from omnigraph_ops.spark.java import spark_environment
 from omnigraph_ops.stages.stage import Submit
 from tests.support.spark_cluster import environment
 

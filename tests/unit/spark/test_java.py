@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.spark import submit as java
+from omnigraph_ops.spark import java
 
 SHOW_ARGUMENTS = '#!/usr/bin/env bash\nprintf "%s\\n" "$@"\n'
 
