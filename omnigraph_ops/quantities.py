@@ -92,7 +92,8 @@ _EXACT = {
 
 def exact_bytes(count: int) -> str:
     """What `parse_bytes` reads as so many bytes, in the unit that takes the smallest number: `20GiB`. Pure."""
-    unit = max((unit for unit, size in _EXACT.items() if count % size == 0), key=lambda u: _EXACT[u] if count else 0)
+    fitting = [unit for unit, size in _EXACT.items() if size <= count and count % size == 0]
+    unit = max(fitting, key=_EXACT.__getitem__, default="")
     return f"{count // _EXACT[unit]}{unit}"
 
 

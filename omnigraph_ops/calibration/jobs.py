@@ -34,11 +34,8 @@ from omnigraph_ops.stages.repair.compare import BytesRead, Sides, estimate, read
 from omnigraph_ops.stages.repair.comparison import Comparison, Here, OnSpark
 from omnigraph_ops.stages.stage import Submit
 
-_RUNS = 2
-_DATASET = "wide.lance"
 _FRAGMENTS = (16, 320)
 """Of the small and the large table, 3.5 MB each: a backup of the large one is five parts of the job `copy`."""
-_FRAGMENTS_PER_TASK = 4
 _FILES = (10_000, 200_000)
 _MONTH = 30 * 86_400
 _NEVER = 2**63 - 1
@@ -109,7 +106,7 @@ def _whole_calls(
 
 def _best(work: TimedWork, run: Callable[[], object]) -> Sample:
     seconds = list[float]()
-    for _ in range(_RUNS):
+    for _ in range(rewrites.RUNS):
         started = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - started)
@@ -134,7 +131,7 @@ def _comparisons(bench: Bench, folder: Path, fragments: int) -> TimedWork:
     """Full evidence of a table that was compacted. Writes it."""
     graph = _wide(bench, folder, fragments)
     (entry,) = graph.state().entries
-    compact_wide_table(str(folder / _DATASET), rows=bench.rows * _FRAGMENTS_PER_TASK)
+    compact_wide_table(str(folder / rewrites.DATASET), rows=bench.rows * rewrites.FRAGMENTS_PER_TASK)
     full, uri = EvidenceTier.FULL, graph.table_uri(entry)
 
     def sides() -> Sides:
@@ -154,8 +151,8 @@ def _comparisons(bench: Bench, folder: Path, fragments: int) -> TimedWork:
 
 
 def _wide(bench: Bench, folder: Path, fragments: int) -> Graph:
-    write_wide_table(str(folder / _DATASET), fragments=fragments, rows=bench.rows)
-    return open_graph(str(folder / _DATASET), Settings())
+    write_wide_table(str(folder / rewrites.DATASET), fragments=fragments, rows=bench.rows)
+    return open_graph(str(folder / rewrites.DATASET), Settings())
 
 
 def _searches(bench: Bench, folder: Path, files: int) -> TimedWork:

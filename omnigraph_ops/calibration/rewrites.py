@@ -25,9 +25,10 @@ ROWS = 6_000
 """Rows per fragment, 3.5 MB: the large table has 230 MB of them."""
 TASKS = (1, 16)
 """Compaction tasks of the small and the large table: far enough apart for a slope, and work for many cores."""
-_FRAGMENTS_PER_TASK = 4
-_DATASET = "wide.lance"
-_RUNS = 2
+FRAGMENTS_PER_TASK = 4
+DATASET = "wide.lance"
+RUNS = 2
+"""Of each piece of work, of which the faster one counts."""
 _APPLICATION = Path(__file__).parents[1] / "spark" / "measure.py"
 _SUBMIT_SECONDS = 1_800
 
@@ -45,16 +46,16 @@ class Table:
 def write_table(folder: Path, *, rows: int, tasks: int) -> Table:
     """Generate a table that is rewritten in so many tasks, with so many rows per fragment. Writes."""
     with scratch_errors():
-        write_wide_table(str(folder / _DATASET), fragments=tasks * _FRAGMENTS_PER_TASK, rows=rows)
-    settings = Settings(small_table_bytes=0, target_rows_per_fragment=rows * _FRAGMENTS_PER_TASK)
-    (plan,) = plan_optimize(open_graph(str(folder / _DATASET), settings)).tables
+        write_wide_table(str(folder / DATASET), fragments=tasks * FRAGMENTS_PER_TASK, rows=rows)
+    settings = Settings(small_table_bytes=0, target_rows_per_fragment=rows * FRAGMENTS_PER_TASK)
+    (plan,) = plan_optimize(open_graph(str(folder / DATASET), settings)).tables
     return Table(folder=folder, bytes=plan.rewrite_bytes, settings=settings)
 
 
 def in_process(table: Table) -> Sample:
     """The best of two runs in this process: the first one also warms it up. Writes, and removes its copies."""
     seconds = []
-    for _ in range(_RUNS):
+    for _ in range(RUNS):
         with _copies(table) as (root,):
             graph = open_graph(root, table.settings)
             (entry,) = graph.state().entries
@@ -72,13 +73,13 @@ def submitted(small: Table, large: Table, master: str) -> tuple[Sample, Sample, 
     Raises:
         OpsError: it failed; what it said is in the message.
     """
-    with _copies(small, 1 + _RUNS) as smalls, _copies(large, _RUNS) as larges:
+    with _copies(small, 1 + RUNS) as smalls, _copies(large, RUNS) as larges:
         started = time.perf_counter()
         warm_up, *runs = _submit((*smalls, *larges), large, master)
         whole = time.perf_counter() - started
     samples = (
-        Sample(size=small.bytes, seconds=min(runs[:_RUNS])),
-        Sample(size=large.bytes, seconds=min(runs[_RUNS:])),
+        Sample(size=small.bytes, seconds=min(runs[:RUNS])),
+        Sample(size=large.bytes, seconds=min(runs[RUNS:])),
     )
     return (*samples, whole - sum(runs) - min(warm_up, samples[0].seconds))
 
@@ -116,7 +117,7 @@ def _copies(table: Table, count: int = 1) -> Iterator[tuple[str, ...]]:
         with scratch_errors():
             for folder in folders:
                 shutil.copytree(table.folder, folder)
-        yield tuple(str(folder / _DATASET) for folder in folders)
+        yield tuple(str(folder / DATASET) for folder in folders)
     finally:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,7 @@ from omnigraph_ops.errors import OpsError
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `omnigraph-ops`; returns the exit code. Without arguments it has the process for itself."""
     signals = Signals(own_process=argv is None)
-    if sys.stdout is None:
+    if argv is None and sys.stdout is None:
         sys.stdout = closed_stdout()
     with signals.installed(), lossy_stderr(own_process=argv is None):
         try:

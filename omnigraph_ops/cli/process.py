@@ -1,7 +1,8 @@
-"""Signals and stderr of the process of a command.
+"""Signals, stdout and stderr of the process of a command.
 
 The first Ctrl-C or SIGTERM asks the run to stop, the second aborts it, the third ends the process at once. stderr may
-fail, on a full disk or a closed pipe: then it loses text instead of ending the run.
+fail, on a full disk, a closed pipe or closed from the start: then it loses text instead of ending the run. A stdout
+that is closed from the start refuses text, so that the exit code tells.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 if TYPE_CHECKING:
     from omnigraph_ops.outcomes.runs import RecordedRun
-
 
 _HANDLED: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""

@@ -33,6 +33,8 @@ PREFIX = "OMNIGRAPH_OPS_"
 _CONCURRENCY = "OMNIGRAPH_MAINTENANCE_CONCURRENCY"
 _OF_THE_CODE = frozenset({"auto", "publish_attempts"})
 """What no deployment sets."""
+_SHOWN = 60
+"""Characters of a wrong text in a sentence about it."""
 _MALFORMED = {
     "int_parsing": "must be a number",
     "float_parsing": "must be a number",
@@ -55,10 +57,6 @@ def _as_the_engine(value: object) -> object:
     if not isinstance(value, str):
         return value
     return int(value) if value.isascii() and value.isdigit() and int(value) > 0 else 8
-
-
-_SHOWN = 60
-"""Characters of a wrong value."""
 
 
 def _listed(value: object) -> object:
@@ -231,7 +229,7 @@ def _sentence(error: ErrorDetails) -> str:
         return f"{name} {said.format(**limits)}, it is {error['input']}"
     given = error["input"]
     text = repr(",".join(map(str, given)) if isinstance(given, tuple) else given)
-    return f"{variable_of(name) or name} {said.format(**limits)}, it is {text if len(text) < _SHOWN else text[:_SHOWN]}"
+    return f"{variable_of(name) or name} {said.format(**limits)}, it is {text[:_SHOWN]}"
 
 
 _OF_THE_SHELL = ("OMNIGRAPH_OPS_AIRFLOW_URL", "OMNIGRAPH_OPS_AIRFLOW_TOKEN", "OMNIGRAPH_OPS_TRACEBACK")

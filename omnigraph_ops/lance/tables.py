@@ -242,7 +242,12 @@ _BATCH_ROWS = 1_000_000
 
 
 def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
-    """The BTREE and text indexes with such entries, by name; empty when there are none. Reads.
+    """The BTREE and text indexes that still have entries of updated rows, by name; empty when none has. Reads.
+
+    Before Lance 9 a fold keeps every entry whose row id is still in the metadata of a fragment that the index covered.
+    An updated row keeps its id, and its old fragment keeps the id until a tenth of it is deleted. So the index gets a
+    second entry of that row: every load by key fails from then on ("from_sorted_iter called with non-sorted input"),
+    and a text search finds what a row no longer says. No later fold takes the old entries out, of whichever Lance.
 
     A BTREE with two entries of one row tells, and is looked into only where rows were ever updated, or where it is
     folded anyway. The text indexes of the table were folded with it.

@@ -48,7 +48,7 @@ def few_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick_java", "few_fragments")
 def test_whole_submits_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_RUNS", 1)
+    monkeypatch.setattr(jobs.rewrites, "RUNS", 1)
     said: list[str] = []
     found = calibrate(
         job=CalibratedJob.EVIDENCE, master="local[2]", scratch=str(tmp_path), rows=20, progress=Lines(said.append)

@@ -175,7 +175,11 @@ def note_path(folder: str, attempt: str, fragment_id: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedDelete:
-    """Deletes on Spark. As `Delete`."""
+    """Deletes on Spark. As `Delete`.
+
+    A task notes every deletion file that it wrote in the graph and returns its own name. So only what accepted tasks
+    noted is committed, and the files of a lost task, or of one that ran twice, are removed by their names.
+    """
 
     submit: Submit
     root: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.references import datasets_to_read
-from omnigraph_ops.lance.evidence import fragment_prints
+from omnigraph_ops.lance.gateway import lance_errors
+from omnigraph_ops.parallel import in_parallel
 
 _FILES_PER_VERSION = 2
 """A manifest and a transaction."""
@@ -23,14 +23,13 @@ def known_files(graph: Graph) -> int:
     that only older versions refer to, and the orphans themselves.
     """
     paths = datasets_to_read(graph, (entry.path for entry in graph.state().entries))
-    with ThreadPoolExecutor(max_workers=graph.settings.concurrency) as pool:
-        return sum(pool.map(partial(_files_of, graph), paths))
+    return sum(in_parallel(partial(_files_of, graph), paths, workers=graph.settings.concurrency))
 
 
 def _files_of(graph: Graph, path: str) -> int:
     count = _FILES_PER_VERSION * len(stored_versions(graph.storage, path))
     # Of a dataset that cannot be opened the plan says why; here its versions are all that is known.
-    with contextlib.suppress(OpsError):
+    with contextlib.suppress(OpsError), lance_errors(f"list the fragments of {path}"):
         newest = graph.lance.open(graph.context.location.uri(path))
-        count += sum(fragment.files for fragment in fragment_prints(newest))
+        count += sum(len(fragment.metadata.files) for fragment in newest.get_fragments())
     return count

@@ -162,10 +162,10 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
     young = _too_young(graph, sidecar, grace)
     if young is not None:
         return _left(finding, "deferred", young)
-    if sidecar.is_of_row_expiry:
-        return _withdraw(graph, file.path, finding)
     try:
         with committer_turn(graph, f"recover {sidecar.operation_id}") as keeper:
+            if sidecar.is_of_row_expiry:  # its run holds the lease while its engine is at work
+                return _withdraw(graph, file.path, finding)
             return _finish(graph, file.path, sidecar, keeper)
     except LeaseHeld as error:
         return _left(finding, "deferred", str(error))

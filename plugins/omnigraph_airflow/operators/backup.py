@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from omnigraph_ops.graph import Graph
 
+T = TypeVar("T")
 _MOST_NAMED = 5
 
 
@@ -141,9 +142,6 @@ def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
         raise CorruptGraph(f"{report.backup} has {len(report.problems)} problems: {named}")
     graph.run.notes(report)
     return to_xcom(report)
-
-
-T = TypeVar("T")
 
 
 class SubmitBackupOperator(SubmitJobOperator):

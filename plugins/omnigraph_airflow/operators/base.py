@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
-from omnigraph_airflow.forms import frozen_since
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
-from omnigraph_ops.errors import ApprovalMissing
+from omnigraph_ops.errors import ApprovalMissing, GraphFrozen
+from omnigraph_ops.graph.layout import now_us
+from omnigraph_ops.models import SkipReason, TableStats
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -153,3 +154,31 @@ def log_files(log: Log, files: Sequence[ListedFile]) -> None:
 def to_xcom(value: object) -> Any:
     """The JSON form of a stage's value. Pure."""
     return serde.to_json(value)
+
+
+def frozen_since(graph: Graph, table_key: str | None = None) -> str | None:
+    """Who froze the whole graph, or the table, as a sentence; None when nobody did. Reads."""
+    from omnigraph_ops.coordination.freezes import refuse_frozen
+
+    try:
+        refuse_frozen(graph, table_key)
+    except GraphFrozen as error:
+        return str(error)
+    return None
+
+
+def left_alone(graph: Graph, table_key: str, not_after: Any, *, say: Callable[[str], None]) -> TableStats | None:
+    """The row of a table that may not be optimized now, frozen or late, though it was planned; else None. Reads."""
+    frozen = frozen_since(graph, table_key)
+    if frozen is not None:
+        say(f"{table_key}: {frozen}")
+        return TableStats(table_key=table_key, skipped=SkipReason.FROZEN)
+    if is_late(not_after):
+        say(f"{table_key}: the deadline has passed, it waits for another run")
+        return TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET)
+    return None
+
+
+def is_late(not_after: Any) -> bool:
+    """Whether the run's deadline, in microseconds, has passed. Reads the clock."""
+    return not_after is not None and now_us() > int(not_after)

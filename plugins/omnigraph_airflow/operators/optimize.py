@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow.forms import left_alone, request_in, under
+from omnigraph_airflow.forms import request_in, under
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, to_xcom
+from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, left_alone, to_xcom
 from omnigraph_airflow.operators.lots import LotOperator
 from omnigraph_airflow.run_facts import run_id_of
 from omnigraph_airflow.task_run import airflow_errors

@@ -15,10 +15,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 import omnigraph_ops
-from omnigraph_airflow.forms import left_alone, request_in
+from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import failures_told, to_xcom
+from omnigraph_airflow.operators.base import failures_told, left_alone, to_xcom
 from omnigraph_airflow.operators.lots import LotFailed, label_of, only_one
 from omnigraph_airflow.task_run import airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
