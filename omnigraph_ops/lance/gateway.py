@@ -226,7 +226,7 @@ def base_roots(dataset: Dataset) -> tuple[str, ...]:
 
 def fragment_print(fragment: Any) -> str:
     """A digest of what a fragment is: its files, deleted rows, row ids, and when they were written. Pure."""
-    # `to_json` says the same, and copies every value first: a tenth of what a small table costs.
+    # `to_json` says the same, and copies every value first.
     deleted, ids = fragment.deletion_file, fragment.row_id_meta
     written = (fragment.created_at_version_meta, fragment.last_updated_at_version_meta)
     overlays = fragment.to_json()["overlays"] if fragment.overlays else []

@@ -204,6 +204,15 @@ def test_a_young_write_on_a_branch_of_row_expiry_is_left_to_its_process(graph: G
     assert graph.storage.exists(sidecar_path(operation_id))
 
 
+def test_a_write_of_row_expiry_is_left_alone_while_somebody_holds_the_lease(graph: Graph) -> None:
+    graph.lance.create_branch(graph.manifest(), EXPIRY)
+    operation_id = arm(graph, change=on_branch(EXPIRY))
+    graph = graph.with_settings(graph.settings.model_copy(update={"lease_wait_seconds": 0}))
+    with committer_lease(graph.storage, purpose="expire rows", ttl_seconds=30, wait_seconds=1):
+        assert [o.action for o in recover(graph, grace_seconds=0).outcomes] == ["deferred"]
+    assert graph.storage.exists(sidecar_path(operation_id))
+
+
 def test_a_write_that_also_moves_main_is_no_write_of_row_expiry(graph: Graph) -> None:
     graph.lance.create_branch(graph.manifest(), EXPIRY)
     operation_id = arm(graph, change=lambda document: document.update(branch=EXPIRY, writer_kind="Mutation"))
