@@ -25,7 +25,7 @@ from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK, expire_lease
-from tests.interop.engine import EVOLVED_SCHEMA, Engine, people
+from tests.interop.engine import EVOLVED_SCHEMA, SCHEMA, Engine, people
 from tests.interop.schemas import Question, Row, drawn_schema, questions
 from tests.support.backups import restored
 from tests.support.kills import CrashPoint, Killed, Killer, killing
@@ -71,9 +71,13 @@ class Twins:
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.oracle.init(self.graph)
+        self.begin(SCHEMA, people(0, self.people))
+
+    def begin(self, schema: str, rows: list[dict[str, object]]) -> None:
+        """Make both, with their first rows."""
+        self.oracle.init(self.graph, schema)
         shutil.copytree(self.graph, self.control)
-        self.load(people(0, self.people), "append", "main")
+        self.load(rows, "append", "main")
 
     @property
     def graph(self) -> Path:
@@ -217,9 +221,7 @@ class RandomTwins(Twins):
     def __post_init__(self) -> None:
         self.schema = drawn_schema(self.draw)
         self.said.append(self.schema.text)
-        self.oracle.init(self.graph, self.schema.text)
-        shutil.copytree(self.graph, self.control)
-        self.load(self.schema.rows(self.draw, 0, self.people), "append", "main")
+        self.begin(self.schema.text, self.schema.rows(self.draw, 0, self.people))
 
     @property
     def rarer(self) -> tuple[Callable[[], None], ...]:

@@ -33,11 +33,11 @@ def arm(
     return operation_id
 
 
-def on_branch(name: str, *, writer_kind: str = "Mutation") -> Callable[[Document], None]:
-    """Makes it the sidecar of a write of the engine on a branch, where its tables are forked."""
+def on_branch(name: str) -> Callable[[Document], None]:
+    """Makes it the sidecar of a mutation by the engine on a branch where its tables are forked."""
 
     def change(document: Document) -> None:
-        document |= {"branch": name, "writer_kind": writer_kind}
+        document |= {"branch": name, "writer_kind": "Mutation"}
         for pin in document["tables"]:
             pin["table_branch"] = name
 

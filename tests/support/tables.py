@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.tables import fragment_facts
-from tests.support.rows import digest_of, scan
+from tests.support.rows import table_digest
 from tests.support.writers import entry_of
 
 PERSON = "node:Person"
@@ -22,4 +22,4 @@ def fragment_sizes(graph: Graph, key: str = PERSON) -> list[int]:
 
 def rows_by_id(graph: Graph, key: str = PERSON) -> str:
     """Digest of the published rows by row id: a rewrite comes after what was appended meanwhile. Reads."""
-    return digest_of(scan(graph.open_pinned(entry_of(graph, key))).sort_by("_rowid"))
+    return table_digest(graph, entry_of(graph, key), in_order=False)
