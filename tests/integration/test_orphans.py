@@ -32,6 +32,7 @@ from tests.support.orphans import (
     run,
 )
 from tests.support.rows import rows_everywhere, tree_of
+from tests.support.waits import instead_of_sleep
 from tests.support.writers import copies, entry_of, write
 
 SMALL = {"loads": 3, "rows": 8, "node_types": 1}
@@ -243,10 +244,10 @@ def test_deletes_per_second_are_bounded(demo_graph: DemoGraph, monkeypatch: pyte
     graph = demo_graph(**SMALL, settings=Settings(max_deletes_per_second=4))
     for _ in range(10):
         put_data(graph, days=8)
-    bulks, slept = [], []
+    bulks, slept = [], list[float]()
     real = apply.remove_files
     monkeypatch.setattr(apply, "remove_files", lambda storage, paths: bulks.append(len(paths)) or real(storage, paths))
-    monkeypatch.setattr(apply.time, "sleep", slept.append)
+    instead_of_sleep(monkeypatch, slept.append)
     report = apply_orphans(graph, plan_orphans(graph))
     assert (report.files_removed, bulks) == (10, [4, 4, 2])
     assert len([s for s in slept if s > 0.5]) == 2, "the rest of the second after each full bulk"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.rows import rows_everywhere
+from tests.support.waits import instead_of_sleep
 from tests.support.writers import Change, copies, drift
 
 NOW = datetime(2099, 1, 1)
@@ -97,7 +97,7 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
 
 def test_a_table_that_moves_is_left_to_its_writer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     drift(graph, PERSON, deletes())
-    monkeypatch.setattr(time, "sleep", lambda _seconds: drift(open_graph(graph.uri), PERSON, deletes()))
+    instead_of_sleep(monkeypatch, lambda _seconds: drift(open_graph(graph.uri), PERSON, deletes()))
     assert recover(graph).outcomes == ()
     assert len(check(open_graph(graph.uri)).drift) == 1
 

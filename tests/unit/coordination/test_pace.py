@@ -103,7 +103,7 @@ def test_tasks_of_all_processes_share_the_bytes(storage: Storage, monkeypatch: p
 
 def test_a_store_that_is_too_busy_slows_everybody_down(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    instead_of_sleep(monkeypatch, slept.append)
     ceilings = Ceilings(bytes_per_second=10**9)
     with pytest.raises(StorageError), admitted(storage, ceilings, 1):
         raise StorageError("PutObject: 503 SlowDown: please reduce your request rate")
