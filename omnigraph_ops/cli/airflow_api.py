@@ -37,7 +37,7 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
         OutcomeUnknown: no answer came; the message names the run to look for.
     """
     base, token = os.environ.get(URL, "").rstrip("/"), os.environ.get(TOKEN, "")
-    if not base.startswith(("http://", "https://")):
+    if not _is_address(base):
         raise InvalidInput(f"--queue needs {URL}, the http:// or https:// address of Airflow; nothing was queued")
     if not token:
         raise InvalidInput(f"--queue needs an Airflow API token in {TOKEN}; nothing was queued")
@@ -51,7 +51,7 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
             timeout=_SECONDS,
             verify=ssl.create_default_context(),
         )
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, ImportError) as error:
+    except (httpx.ConnectError, httpx.ConnectTimeout, ImportError) as error:
         # ImportError: a SOCKS proxy needs a package that is not there.
         raise OpsError(f"no connection to {base} ({error}); nothing was queued") from None
     except (httpx.HTTPError, ValueError) as error:
@@ -64,6 +64,15 @@ def queue_run(conf: Mapping[str, object]) -> QueuedRun:
         return QueuedRun(dag_id=DAG_ID, dag_run_id=str(run.get("dag_run_id", run_id)), state=str(run.get("state")))
     except (ValueError, AttributeError):
         raise _unknown(f"Airflow at {base} gave a strange answer", run_id) from None
+
+
+def _is_address(said: str) -> bool:
+    """Whether it names a server and how to talk to it. Pure."""
+    try:
+        url = httpx.URL(said)
+    except httpx.InvalidURL:
+        return False
+    return url.scheme in ("http", "https") and bool(url.host)
 
 
 def _unknown(what: str, run_id: str) -> OutcomeUnknown:

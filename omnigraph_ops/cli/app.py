@@ -57,6 +57,8 @@ class Parsed:
     verb: str
     options: dict[str, Any]
     run: Run
+    graph: bool
+    """Whether it addresses a graph that is there."""
 
 
 def verb(
@@ -73,7 +75,7 @@ def verb(
     def declare(run: Run) -> click.Command:
         @together(*shared)
         def parsed(**values: Any) -> Parsed:
-            return Parsed(name, values, run)
+            return Parsed(name, values, run, graph)
 
         command: click.Command = cli.command(
             name, help=summary, short_help=summary.partition("\n")[0], panel=panel, context_settings=CONTEXT

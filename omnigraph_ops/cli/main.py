@@ -33,8 +33,7 @@ def _run(argv: Sequence[str] | None, signals: Signals) -> int:
         print(f"Error: {error}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
-        left = "the graph was not changed" if signals.nothing_began else _PENDING
-        print(f"Interrupted; {left}", file=sys.stderr)
+        print(f"Interrupted; {_left(signals)}", file=sys.stderr)
         return signals.code
     except BrokenPipeError:
         sys.stderr.close()
@@ -70,6 +69,7 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
     # Stages import Lance, which takes a second: not for `--help` and usage errors.
     from omnigraph_ops.cli.recording import recorded
 
+    signals.about_a_graph = parsed.graph
     signals.imported()
     call = Call(verb=parsed.verb, options=parsed.options, signals=signals)
     try:
@@ -79,6 +79,13 @@ def _parsed_and_run(argv: Sequence[str] | None, signals: Signals) -> int:
 
 
 _PENDING = "run `omnigraph-ops check` to see whether anything is pending"
+
+
+def _left(signals: Signals) -> str:
+    """What an aborted command left behind, as far as it is known. Pure."""
+    if not signals.about_a_graph:
+        return "no graph that was there before was changed"
+    return "the graph was not changed" if signals.nothing_began else _PENDING
 
 
 def _unexpected(error: BaseException) -> int:

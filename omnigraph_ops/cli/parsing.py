@@ -48,5 +48,6 @@ def parse(argv: Sequence[str] | None) -> Parsed | int:
 def _message(error: click.ClickException) -> str:
     """What is wrong with a command line, after the option or argument that it is about. Pure."""
     if isinstance(error, MissingParameter) or not isinstance(error, click.BadParameter) or error.param is None:
-        return _EXTRA.sub(r"too many arguments: \1", error.format_message().rstrip("."))
+        # Choices are on lines of their own there.
+        return _EXTRA.sub(r"too many arguments: \1", " ".join(error.format_message().split()).rstrip("."))
     return f"{max(error.param.opts, key=len)}: {error.message}"

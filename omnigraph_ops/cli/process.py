@@ -33,6 +33,8 @@ class Signals:
         self._own_process, self._count, self._first = own_process, 0, 0
         self._run: RecordedRun | None = None
         self._closing, self._importing = False, own_process
+        self.about_a_graph = True
+        """Whether the command addresses a graph that is there."""
         self.interrupted = False
         """Whether a signal came before the run was at its end."""
 

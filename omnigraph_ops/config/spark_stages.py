@@ -40,6 +40,8 @@ def _entry(said: object) -> SparkEntry:
     try:
         stage = SparkStage(name)
     except ValueError:
+        if name.isdigit():  # what follows a comma is an entry of its own
+            raise _malformed("have no commas in its numbers") from None
         raise _malformed("be repair, orphans or expire-rows") from None
     return SparkEntry(stage=stage, at_least=_size(stage, size) if sign else 0)
 

@@ -245,7 +245,11 @@ def test_queue_needs_an_address_a_token_and_nothing_that_the_dag_lacks(
 ) -> None:
     graph, cli = demo_graph(**PEOPLE), runner(capsys)
     monkeypatch.delenv("OMNIGRAPH_OPS_AIRFLOW_URL", raising=False)
+    monkeypatch.delenv("OMNIGRAPH_OPS_AIRFLOW_TOKEN", raising=False)
     assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_URL")
+    for address in ("localhost:8080", "http://", "https:///x", "http://[::1"):
+        monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_URL", address)
+        assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_URL, the http:// or https:// address")
     monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_URL", "http://127.0.0.1:1")
     assert_refused(cli("optimize --queue", graph.uri), "OMNIGRAPH_OPS_AIRFLOW_TOKEN")
     monkeypatch.setenv("OMNIGRAPH_OPS_AIRFLOW_TOKEN", "t")

@@ -247,6 +247,15 @@ def test_before_anything_began_a_signal_ends_it_there(
     assert history.read_runs(graph)[0].outcome is RunOutcome.INTERRUPTED
 
 
+def test_an_interrupted_command_about_no_graph_sends_nobody_to_check(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("omnigraph_ops.calibration.calibrate", interrupted)
+    ended = cli("calibrate", "--job", "copy")
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted; no graph that was there before was changed")
+
+
 def test_what_waits_for_a_lease_ends_when_the_run_stops(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     run = RecordedRun(graph, header(), Snapshot())

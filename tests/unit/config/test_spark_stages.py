@@ -59,6 +59,11 @@ def test_a_graphs_file_names_the_variable_in_its_own_letters(tmp_path: Path) -> 
     assert "'repair,repair=4GiB'" in problem.message
 
 
+def test_a_number_with_commas_is_told_apart_from_a_stage() -> None:
+    with pytest.raises(InvalidInput, match=f"{VARIABLE} must have no commas in its numbers"):
+        Settings.from_env({VARIABLE: "orphans=2,000,000"})
+
+
 def test_a_stage_twice_needs_one_size() -> None:
     assert Settings.from_env({VARIABLE: "repair,repair"}).spark_from("repair") == 0
     with pytest.raises(InvalidInput, match=f"{VARIABLE} must name repair once, or with one size"):

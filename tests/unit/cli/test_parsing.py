@@ -1,0 +1,25 @@
+"""A command line that does not hold together is one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph_ops.cli.parsing import parse
+from omnigraph_ops.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("completion", "Missing argument 'SHELL'. Choose from: bash, zsh, fish; nothing was done; "),
+        ("completion csh", "shell: 'csh' is unknown; choose from bash, zsh, fish; nothing was done; "),
+        ("check g h", "too many arguments: h; nothing was done; "),
+        ("chekc g", "the verb 'chekc' is unknown; did you mean 'check'?; nothing was done; "),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_the_help(words: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(words.split())
+    assert str(caught.value).startswith(sentence)
+    assert str(caught.value).endswith("--help` lists what it takes")
+    assert str(caught.value).isprintable()
