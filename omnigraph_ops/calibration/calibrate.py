@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from omnigraph_ops.calibration.jobs import JOBS, Bench
 from omnigraph_ops.calibration.lines import Line, Unit, crossing
@@ -22,9 +22,9 @@ _UNKNOWN = "unknown: the large work took no longer than the small one, so other 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Both lines, and the size from which on Spark is faster: of the job `orphans` files, of others bytes.
+    """Both lines, and the size from which on Spark is faster: files of `orphans`, rows of `expire`, else bytes.
 
-    Both thresholds are None where Spark is never faster on this deployment.
+    All thresholds are None where Spark is never faster on this deployment.
     """
 
     job: CalibratedJob = CalibratedJob.REWRITE
@@ -33,6 +33,7 @@ class Calibration:
     spark: Line
     threshold_bytes: int | None = None
     threshold_files: int | None = None
+    threshold_rows: int | None = None
 
 
 def calibrate(
@@ -59,8 +60,15 @@ def calibrate(
     with scratch_folder(scratch) as folder, _graphs_untouched():
         here, there = measured.measure(Bench(folder=folder, master=master, rows=rows, progress=progress))
     bound = crossing(here, there)
-    found = Calibration(job=job, master=master, in_process=here, spark=there)
-    return replace(found, threshold_files=bound) if measured.unit == "files" else replace(found, threshold_bytes=bound)
+    return Calibration(
+        job=job,
+        master=master,
+        in_process=here,
+        spark=there,
+        threshold_bytes=bound if measured.unit == "bytes" else None,
+        threshold_files=bound if measured.unit == "files" else None,
+        threshold_rows=bound if measured.unit == "rows" else None,
+    )
 
 
 @contextlib.contextmanager
@@ -76,12 +84,11 @@ def _graphs_untouched() -> Iterator[None]:
 
 def calibration_view(found: Calibration) -> View:
     """The result and what to set. Pure."""
-    measured, bound = JOBS[found.job], found.threshold_bytes
+    measured, bounds = JOBS[found.job], (found.threshold_bytes, found.threshold_files, found.threshold_rows)
     pays, said = f"at no size: Spark is no faster per {measured.unit[:-1]} here", measured.never
     if not (found.in_process.rises and found.spark.rises):
         pays, said = _UNKNOWN, "nothing: repeat this on an idle machine"
-    if measured.unit == "files":
-        bound = found.threshold_files
+    bound = next((size for size in bounds if size is not None), None)
     if bound is not None:
         pays, said = f"from {_amount(bound, measured.unit)} on", f"{measured.setting}{bound}"
     rows = tuple(
@@ -96,4 +103,4 @@ def calibration_view(found: Calibration) -> View:
 
 
 def _amount(size: int, unit: Unit) -> str:
-    return human_bytes(size) if unit == "bytes" else f"{size:,} files"
+    return human_bytes(size) if unit == "bytes" else f"{size:,} {unit}"

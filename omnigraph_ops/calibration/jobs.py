@@ -19,15 +19,20 @@ from omnigraph_ops.calibration.lines import Line, Sample, Unit, line
 from omnigraph_ops.calibration.scratch import environment, scratch_errors
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
-from omnigraph_ops.demo.tables import compact_wide_table, write_wide_table
+from omnigraph_ops.demo.tables import MOMENT, MOMENTS, compact_wide_table, write_moments, write_wide_table
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.gateway import live_rows
+from omnigraph_ops.lance.rows import clock_of
 from omnigraph_ops.models import EvidenceTier
+from omnigraph_ops.models.retention import EpochUnit
 from omnigraph_ops.models.submits import CalibratedJob
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.request import BackupRequest
 from omnigraph_ops.stages.backup.stage import Backup
+from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete
+from omnigraph_ops.stages.expire_rows.delete import Delete, delete_here
 from omnigraph_ops.stages.orphans.request import OrphansRequest
 from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.stages.repair.compare import BytesRead, Sides, estimate, read_side
@@ -37,6 +42,8 @@ from omnigraph_ops.stages.stage import Submit
 _FRAGMENTS = (16, 320)
 """Of the small and the large table, 3.5 MB each: a backup of the large one is five parts of the job `copy`."""
 _FILES = (10_000, 200_000)
+_ROWS_PER_ROW = 50
+"""Rows of a fragment of moments for each of a wide one: they have one number each, and are quickly looked through."""
 _MONTH = 30 * 86_400
 _NEVER = 2**63 - 1
 _REWRITE, _COPY = "OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES", "OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES"
@@ -95,7 +102,7 @@ def _whole_calls(
     """Time whole calls of two pieces of work, each the best of two. Writes."""
     with scratch_errors():
         small, large = (make(bench, bench.folder / f"{unit}-{amount}", amount) for amount in amounts)
-    sizes = (human_bytes(w.size) if unit == "bytes" else f"{w.size:,} files" for w in (small, large))
+    sizes = (human_bytes(w.size) if unit == "bytes" else f"{w.size:,} {unit}" for w in (small, large))
     submit = Submitter(master=bench.master, environment=environment(bench.folder))
     bench.progress(f"in process, {' and '.join(sizes)}")
     here = [_best(work, work.here) for work in (small, large)]
@@ -173,6 +180,23 @@ def _searches(bench: Bench, folder: Path, files: int) -> TimedWork:
     )
 
 
+def _expiries(bench: Bench, folder: Path, fragments: int) -> TimedWork:
+    """Deletes of half the rows of a table. Writes it."""
+    write_moments(str(folder / rewrites.DATASET), fragments=fragments, rows=bench.rows * _ROWS_PER_ROW)
+    graph = open_graph(str(folder / rewrites.DATASET), Settings())
+    (entry,) = graph.state().entries
+    uri, whole = graph.table_uri(entry), graph.open_pinned(entry)
+    clock = clock_of(whole, MOMENT, EpochUnit.S)
+
+    def delete(way: Delete) -> int:
+        return way(graph.lance.open(uri), clock, MOMENTS // 2, graph.run.check)
+
+    def there(submit: Submit) -> int:
+        return delete(SubmittedDelete(submit=submit, root=graph.uri, storage=graph.storage, check=graph.run.check))
+
+    return TimedWork(size=live_rows(whole), here=lambda: delete(delete_here), there=there, undo=whole.restore)
+
+
 JOBS = {
     CalibratedJob.REWRITE: MeasuredJob(
         work="rewrites",
@@ -202,5 +226,12 @@ JOBS = {
         setting=f"{_STAGES}=orphans=",
         never=f"nothing: leave orphans out of {_STAGES}",
         measure=partial(_whole_calls, _searches, _FILES, "files"),
+    ),
+    CalibratedJob.EXPIRE: MeasuredJob(
+        work="deletes",
+        unit="rows",
+        setting=f"{_STAGES}=expire-rows=",
+        never=f"nothing: leave expire-rows out of {_STAGES}",
+        measure=partial(_whole_calls, _expiries, _FRAGMENTS, "rows"),
     ),
 }

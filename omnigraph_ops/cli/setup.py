@@ -126,7 +126,7 @@ def settings_verb(call: Call) -> int:
     """Measure from which size on Spark is faster here.
 
     Does the same generated work in process and on Spark, and prints the setting that follows: `rewrite` tables, `copy`
-    the files of a backup, collect the full `evidence` of a repair, or plan the removal of `orphans`.
+    the files of a backup, collect the full `evidence` of a repair, plan the removal of `orphans`, or `expire` rows.
     """,
     click.option(
         "--job",

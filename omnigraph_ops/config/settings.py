@@ -90,8 +90,8 @@ class Settings(BaseSettings):
     the DAG copies every backup in its task."""
     spark_stages: Annotated[SparkEntries, NoDecode, BeforeValidator(_listed)] = ()
     """Stages whose heavy part the tasks of DAGs submit to Spark, of `repair` (its evidence), `orphans` and
-    `expire-rows`, as in `repair=4GiB,orphans=2000000`: from so many bytes of a drifted table or files of a graph on,
-    and always without a size. A size holds for `--spark`, too; see docs/how-to/spark.md."""
+    `expire-rows`, as in `repair=4GiB,orphans=2000000`: from so many bytes of a drifted table, files of a graph or rows
+    of a plain Lance table on, and always without a size. A size holds for `--spark`, too; see docs/how-to/spark.md."""
     target_rows_per_fragment: _AtLeastOne = 1_048_576
     """The engine's value; any other one makes its next optimize rewrite what this one wrote."""
     commit_batch_tasks: NonNegativeInt = 0

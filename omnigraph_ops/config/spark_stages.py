@@ -14,13 +14,15 @@ from omnigraph_ops.quantities import exact_bytes, parse_bytes
 
 MALFORMED_ENTRY = "spark_entry"
 """The type of pydantic's error about an entry; its message starts with `must`."""
-_PATTERN = r"^\s*(repair(\s*=\s*\d{1,18}\s*([kKmMgGtT][iI]?[bB]?|[bB])?)?|orphans(\s*=\s*\d{1,18})?|expire-rows)\s*$"
+_PATTERN = r"^\s*(repair(\s*=\s*\d{1,18}\s*([kKmMgGtT][iI]?[bB]?|[bB])?)?|(orphans|expire-rows)(\s*=\s*\d{1,18})?)\s*$"
 _MOST = 2**63 - 1
+_COUNTED = {SparkStage.ORPHANS: ("files", 2_000_000), SparkStage.EXPIRE_ROWS: ("rows", 500_000_000)}
+"""What the size of the other stages counts, with an example."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEntry:
-    """A stage whose heavy part is submitted, from `at_least` bytes or files on; 0 for always."""
+    """A stage whose heavy part is submitted, from `at_least` bytes, files or rows on; 0 for always."""
 
     stage: SparkStage
     at_least: int = 0
@@ -47,22 +49,19 @@ def _entry(said: object) -> SparkEntry:
 
 
 def _size(stage: SparkStage, said: str) -> int:
-    match stage:
-        case SparkStage.REPAIR:
-            try:
-                size = parse_bytes(said)
-            except InvalidInput:
-                raise _malformed("give repair a size in bytes, as in repair=4GiB") from None
-            if size > _MOST:
-                raise _malformed("give repair less than 8 EiB")
-            return size
-        case SparkStage.ORPHANS:
-            # Python refuses to read numbers of thousands of digits.
-            if said.isascii() and said.isdigit() and len(said) <= 18:
-                return int(said)
-            raise _malformed("give orphans a number of files of at most 18 digits, as in orphans=2000000")
-        case SparkStage.EXPIRE_ROWS:
-            raise _malformed("name expire-rows without a size, because it is submitted always or never")
+    if stage in _COUNTED:
+        what, example = _COUNTED[stage]
+        # Python refuses to read numbers of thousands of digits.
+        if said.isascii() and said.isdigit() and len(said) <= 18:
+            return int(said)
+        raise _malformed(f"give {stage} a number of {what} of at most 18 digits, as in {stage}={example}")
+    try:
+        size = parse_bytes(said)
+    except InvalidInput:
+        raise _malformed("give repair a size in bytes, as in repair=4GiB") from None
+    if size > _MOST:
+        raise _malformed("give repair less than 8 EiB")
+    return size
 
 
 def _once(entries: tuple[SparkEntry, ...]) -> tuple[SparkEntry, ...]:
@@ -84,6 +83,6 @@ def _checked(said: str) -> str:
 
 
 SparkEntries = Annotated[tuple[Annotated[SparkEntry, PlainValidator(_entry)], ...], AfterValidator(_once)]
-"""As in `repair=4GiB, orphans=2000000, expire-rows`."""
+"""As in `repair=4GiB, orphans=2000000, expire-rows=500000000`."""
 EntryText = Annotated[str, AfterValidator(_checked), WithJsonSchema({"type": "string", "pattern": _PATTERN})]
 """One of them, as a graphs file has it."""

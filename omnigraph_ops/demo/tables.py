@@ -231,6 +231,20 @@ def write_wide_table(uri: str, *, fragments: int, rows: int, letters: int = _TEX
         dataset = append(dataset, _wide_rows(draw, number * rows, rows, letters))
 
 
+MOMENT, MOMENTS = "at", 2_592_000
+"""The column of a table of moments, and how many seconds of 1970 it spreads over: thirty days."""
+
+
+def write_moments(uri: str, *, fragments: int, rows: int, seed: int = 7) -> None:
+    """Write so many fragments of so many moments, in seconds. Writes."""
+    os.makedirs(os.path.dirname(uri), exist_ok=True)
+    draw = np.random.default_rng(seed)
+    drawn = (pa.table({MOMENT: draw.integers(MOMENTS, size=rows, dtype=np.int64)}) for _ in range(fragments))
+    dataset = create(uri, next(drawn))
+    for moments in drawn:
+        dataset = append(dataset, moments)
+
+
 def compact_wide_table(uri: str, *, rows: int) -> None:
     """Merge neighbouring fragments up to so many rows. Writes."""
     lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=rows)

@@ -24,6 +24,7 @@ class CalibratedJob(StrEnum):
     COPY = "copy"
     EVIDENCE = "evidence"
     ORPHANS = "orphans"
+    EXPIRE = "expire"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,21 @@ import lance
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.config.spark_stages import SparkEntry
 from omnigraph_ops.errors import (
     InvalidInput,
     NotAGraph,
     StalePlan,
+    StorageError,
     UnknownTable,
 )
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
+from omnigraph_ops.models.submits import SparkStage
+from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
+from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.watch import Stopped
 from tests.support.events import ITEMS, ids, items, stamps, timed
 from tests.support.plain import opened
@@ -74,6 +79,24 @@ class TestPlain:
         assert len(lance.dataset(str(root / "items.lance"), version=before).to_table()) == 6, (
             "the version before is whole"
         )
+
+    @pytest.mark.parametrize(("least", "removed", "jobs"), [(7, 2, []), (6, 0, ["expire"]), (0, 0, ["expire"])])
+    def test_a_table_is_submitted_from_so_many_rows_on(
+        self, tmp_path: Path, least: int, removed: int, jobs: list[str]
+    ) -> None:
+        entry = SparkEntry(stage=SparkStage.EXPIRE_ROWS, at_least=least)
+        root, asked = items(tmp_path, [0, 10, 29, 31, 60, None]), list[str]()
+        graph = opened(root, spark_stages=(entry,))
+        plan = plan_row_retention(graph, [BY_TIME])
+
+        def submit(job: str, *_: object) -> Any:
+            asked.append(job)
+            raise StorageError("no Spark here")
+
+        (stats,) = ExpireRows().apply_on_spark(graph, plan, SILENT, submit).tables
+        assert (stats.rows_removed, asked) == (removed, jobs)
+        assert stats.error == ("no Spark here" if jobs else None)
+        assert len(ids(root)) == 6 - removed
 
     @pytest.mark.parametrize(
         ("kind", "unit"),

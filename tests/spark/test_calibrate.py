@@ -41,8 +41,12 @@ def test_both_ways_are_measured_and_nothing_is_left(tmp_path: Path) -> None:
 @pytest.fixture
 def few_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each fragment is a task of its own, and these tests are not about how long that takes."""
-    for job, make in ((CalibratedJob.COPY, jobs._copies), (CalibratedJob.EVIDENCE, jobs._comparisons)):
-        measure = partial(jobs._whole_calls, make, (2, 8), "bytes")
+    for job, make in (
+        (CalibratedJob.COPY, jobs._copies),
+        (CalibratedJob.EVIDENCE, jobs._comparisons),
+        (CalibratedJob.EXPIRE, jobs._expiries),
+    ):
+        measure = partial(jobs._whole_calls, make, (2, 8), jobs.JOBS[job].unit)
         monkeypatch.setitem(jobs.JOBS, job, replace(jobs.JOBS[job], measure=measure))
 
 
@@ -61,7 +65,7 @@ def test_whole_submits_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("few_fragments")
-@pytest.mark.parametrize("job", [CalibratedJob.COPY, CalibratedJob.EVIDENCE, CalibratedJob.ORPHANS])
+@pytest.mark.parametrize("job", [job for job in CalibratedJob if job is not CalibratedJob.REWRITE])
 def test_every_job_does_the_work_of_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: SparkSession, job: CalibratedJob
 ) -> None:
@@ -80,6 +84,8 @@ def test_every_job_does_the_work_of_its_process(
     found = calibrate(job=job, master="local[2]", scratch=str(tmp_path), rows=20)
     # The same two sizes, twice each.
     assert done == [job.value] * 4
-    counted = {found.in_process.bytes_per_second is None, found.spark.bytes_per_second is None}
-    assert counted == {job is CalibratedJob.ORPHANS}
+    units = {CalibratedJob.ORPHANS: "files", CalibratedJob.EXPIRE: "rows"}
+    for line in (found.in_process, found.spark):
+        counted = {"bytes": line.bytes_per_second, "files": line.files_per_second, "rows": line.rows_per_second}
+        assert [unit for unit, rate in counted.items() if rate is not None] == [units.get(job, "bytes")]
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.lance.gateway import CommitConflict, Dataset
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, live_rows
 from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes
 from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
@@ -175,7 +175,7 @@ def note_path(folder: str, attempt: str, fragment_id: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedDelete:
-    """Deletes on Spark. As `Delete`.
+    """Deletes on Spark, from so many rows of a table on. As `Delete`.
 
     A task notes every deletion file that it wrote in the graph and returns its own name. So only what accepted tasks
     noted is committed, and the files of a lost task, or of one that ran twice, are removed by their names.
@@ -187,9 +187,12 @@ class SubmittedDelete:
     storage: Storage
     check: Callable[[], None]
     """Of the run."""
+    from_rows: int = 0
 
     def __call__(self, dataset: Dataset, clock: Clock, cut: int, check: Callable[[], None]) -> int:
         """Submit, commit what the tasks wrote, and remove what counts for nothing. Destroys rows."""
+        if live_rows(dataset) < self.from_rows:
+            return delete_here(dataset, clock, cut, check)
         folder, predicate, kept = f"{RESULTS_DIR}/{new_ulid()}", clock.below(cut), set[str | None]()
         words = ("--graph", self.root, "--dataset", str(dataset.uri), "--version", str(int(dataset.version)))
         try:

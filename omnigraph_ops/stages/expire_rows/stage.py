@@ -67,10 +67,16 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
     def apply_on_spark(
         self, graph: Graph, plan: RowRetentionPlan, tell: Progress, submit: Submit, *, force: bool = False
     ) -> RowRetentionReport:
-        """The same; on plain Lance the job `expire` finds the rows. Destroys rows."""
+        """The same; on plain Lance the job `expire` finds the rows of tables above the threshold. Destroys rows."""
         from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, engine_of, expire_rows
 
-        delete = SubmittedDelete(submit=submit, root=graph.uri, storage=graph.storage, check=graph.run.check)
+        delete = SubmittedDelete(
+            submit=submit,
+            root=graph.uri,
+            storage=graph.storage,
+            check=graph.run.check,
+            from_rows=graph.settings.spark_from(self.name) or 0,
+        )
         return expire_rows(graph, plan, engine=engine_of(graph, None), delete=delete, progress=tell)
 
     def check_ready(self, graph: Graph) -> None:

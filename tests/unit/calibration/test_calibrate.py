@@ -19,12 +19,15 @@ from omnigraph_ops.models.submits import CalibratedJob
 from omnigraph_ops.spark import submit
 
 BYTES, FILES = Line(fixed_seconds=1, bytes_per_second=1024**2), Line(fixed_seconds=1, files_per_second=2000)
-WHOLE_CALLS = [CalibratedJob.COPY, CalibratedJob.EVIDENCE, CalibratedJob.ORPHANS]
+ROWS = Line(fixed_seconds=1, rows_per_second=3000)
+WHOLE_CALLS = [job for job in CalibratedJob if job is not CalibratedJob.REWRITE]
 
 
 def facts(job: CalibratedJob, threshold: int | None) -> dict[str, str]:
     if job is CalibratedJob.ORPHANS:
         found = Calibration(job=job, master="local[2]", in_process=FILES, spark=FILES, threshold_files=threshold)
+    elif job is CalibratedJob.EXPIRE:
+        found = Calibration(job=job, master="local[2]", in_process=ROWS, spark=ROWS, threshold_rows=threshold)
     else:
         found = Calibration(job=job, master="local[2]", in_process=BYTES, spark=BYTES, threshold_bytes=threshold)
     return dict(calibration_view(found).facts)
@@ -40,6 +43,7 @@ def test_what_is_printed_is_a_setting_with_that_threshold(job: CalibratedJob, th
         CalibratedJob.COPY: settings.spark_copy_threshold_bytes,
         CalibratedJob.EVIDENCE: settings.spark_from("repair"),
         CalibratedJob.ORPHANS: settings.spark_from("orphans"),
+        CalibratedJob.EXPIRE: settings.spark_from("expire-rows"),
     }
     assert found[job] == threshold
 
@@ -52,9 +56,11 @@ def test_where_spark_never_pays_the_text_says_what_to_leave() -> None:
         CalibratedJob.COPY: "nothing: leave OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES unset",
         CalibratedJob.EVIDENCE: "nothing: leave repair out of OMNIGRAPH_OPS_SPARK_STAGES",
         CalibratedJob.ORPHANS: "nothing: leave orphans out of OMNIGRAPH_OPS_SPARK_STAGES",
+        CalibratedJob.EXPIRE: "nothing: leave expire-rows out of OMNIGRAPH_OPS_SPARK_STAGES",
     }
     assert facts(CalibratedJob.COPY, None)["Spark pays"] == "at no size: Spark is no faster per byte here"
     assert facts(CalibratedJob.ORPHANS, None)["Spark pays"] == "at no size: Spark is no faster per file here"
+    assert facts(CalibratedJob.EXPIRE, None)["Spark pays"] == "at no size: Spark is no faster per row here"
 
 
 def test_noise_is_no_measurement() -> None:
@@ -65,13 +71,18 @@ def test_noise_is_no_measurement() -> None:
     assert said["Set"] == "nothing: repeat this on an idle machine"
 
 
-def test_files_are_shown_as_files() -> None:
+def test_files_are_shown_as_files_and_rows_as_rows() -> None:
     found = Calibration(
         job=CalibratedJob.ORPHANS, master="local[2]", in_process=FILES, spark=FILES, threshold_files=2_000_000
     )
     view = calibration_view(found)
     assert dict(view.facts)["Spark pays"] == "from 2,000,000 files on"
     assert view.sections[0].rows[0] == ("in process", "1.00 s", "2,000 files/s")
+    view = calibration_view(
+        Calibration(job=CalibratedJob.EXPIRE, master="local[2]", in_process=ROWS, spark=ROWS, threshold_rows=5_000)
+    )
+    assert dict(view.facts)["Spark pays"] == "from 5,000 rows on"
+    assert view.sections[0].rows[0] == ("in process", "1.00 s", "3,000 rows/s")
 
 
 @pytest.mark.parametrize(("words", "job"), [((), "rewrite"), (("--job", "orphans"), "orphans")])

@@ -20,7 +20,7 @@ PROBLEMS = [
     ("repair=-1", "must give repair a size in bytes, as in repair=4GiB"),
     ("repair=2000000 files", "must give repair a size in bytes, as in repair=4GiB"),
     ("repair=", "must give repair a size in bytes, as in repair=4GiB"),
-    ("expire-rows=5", "must name expire-rows without a size, because it is submitted always or never"),
+    ("expire-rows=4GiB", "must give expire-rows a number of rows of at most 18 digits, as in expire-rows=500000000"),
     ("cleanup=4GiB", "must be repair, orphans or expire-rows"),
     ("repair=4G\u0131b", "must give repair a size in bytes, as in repair=4GiB"),
     ("repair=9999999999TiB", "must give repair less than 8 EiB"),
@@ -36,9 +36,9 @@ def graphs_file(folder: Path, *entries: str) -> Path:
 
 
 def test_a_size_is_from_where_on_a_stage_is_submitted() -> None:
-    settings = Settings.from_env({VARIABLE: "repair = 4GiB, orphans=2000000, expire-rows"})
+    settings = Settings.from_env({VARIABLE: "repair = 4GiB, orphans=2000000, expire-rows=50"})
     found = {stage.value: settings.spark_from(stage) for stage in SparkStage}
-    assert found == {"repair": 4 * 1024**3, "orphans": 2_000_000, "expire-rows": 0}
+    assert found == {"repair": 4 * 1024**3, "orphans": 2_000_000, "expire-rows": 50}
     assert Settings.from_env({VARIABLE: "orphans"}).spark_from("repair") is None
     assert settings.for_run(policy=None, cutoff=None, auto=True).spark_stages == settings.spark_stages
 
