@@ -9,9 +9,11 @@ in time and the run goes on beside the writers. One whose process was killed is 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -20,12 +22,13 @@ from omnigraph_ops.coordination.state import FENCE_PATH, Records
 from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph, HeldFence
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lance.gateway import BranchRef, LanceFailure
+from omnigraph_ops.lance.gateway import BranchRef
 
 INTERNAL_COMPACTION = "compact internal tables"
 """Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""
+_LOCK = f"{MANIFEST_DIR}/_refs/branches/{SCHEMA_APPLY_LOCK}.json"
 _POLL_SECONDS = 0.2
 # A holder that is alive lifts its fence by itself; this long after its time it is taken for dead.
 _OVERDUE_SECONDS = 60.0
@@ -40,7 +43,7 @@ class FenceNote:
     raised_at: float
     """Seconds since the epoch."""
     until: float | None = None
-    """When it is lifted whatever goes on, None for a fence without a bound."""
+    """When it is lifted whatever goes on; earlier releases had fences without a bound."""
     pid: int = 0
     machine: str = ""
     """Where `pid` means something."""
@@ -53,6 +56,7 @@ class FenceNote:
 
 
 _NOTES = Records(FenceNote)
+_RELEASING = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -60,7 +64,7 @@ def fenced(
     graph: Graph,
     *,
     drain_seconds: float = 10.0,
-    at_most_seconds: float | None = None,
+    at_most_seconds: float = 900.0,
     on_lift: Callable[[], None] | None = None,
 ) -> Iterator[Graph]:
     """Keep engine writers away for the block, so that it is alone; released in every outcome. Writes the lock branch.
@@ -77,11 +81,10 @@ def fenced(
     drop_stale_fence(graph)
     note = _raise(graph, at_most_seconds)
     fence = HeldFence(note.identifier)
-    lifting = threading.Timer(at_most_seconds or 0, _lift, (graph, note, fence, on_lift))
+    lifting = threading.Timer(at_most_seconds, _lift, (graph, note, fence, on_lift))
     lifting.daemon = True
+    lifting.start()
     try:
-        if at_most_seconds is not None:
-            lifting.start()
         _drain(graph, drain_seconds)
         yield graph.under(replace(graph.run_context, fence=fence))
     finally:
@@ -148,41 +151,49 @@ def read_note(graph: Graph) -> FenceNote | None:
     return _NOTES.read(graph.storage, FENCE_PATH)
 
 
-def _raise(graph: Graph, at_most_seconds: float | None) -> FenceNote:
-    # A second create fails with misleading texts, so existence is decided by listing.
+def _raise(graph: Graph, at_most_seconds: float) -> FenceNote:
     if current_lock(graph) is not None:
         raise RecoveryPending(
             f"the fence of {graph.uri} cannot be raised: the schema-apply lock is held; nothing was written; "
             "wait for the schema apply, or see `omnigraph-ops unlock --help`"
         )
-    try:
-        graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
-    except LanceFailure:
-        # Whatever lock is there now may be a schema apply's that was faster: it is not ours to note.
-        raise _not_raised(graph) from None
-    lock = current_lock(graph)
-    if lock is None:
-        raise _not_raised(graph)
     now = time.time()
     note = FenceNote(
-        identifier=lock.identifier,
+        identifier=((int(graph.manifest().version), uuid.uuid4().hex),),
         owner=process_name(),
         raised_at=now,
-        until=None if at_most_seconds is None else now + at_most_seconds,
+        until=now + at_most_seconds,
         pid=os.getpid(),
         machine=this_machine(),
     )
     try:
+        # The note first: however this ends, the lock is known for ours.
         _NOTES.write(graph.storage, FENCE_PATH, note)
+        if graph.storage.create(_LOCK, _reference(note)):
+            # Another run that wanted to raise one may have written its note meanwhile.
+            _NOTES.write(graph.storage, FENCE_PATH, note)
+            return note
     except BaseException:
         with contextlib.suppress(OpsError):
             _release(graph, note)
         raise
-    return note
+    # A schema apply, or another run, was faster.
+    _release(graph, note)
+    raise RecoveryPending(f"the fence of {graph.uri} could not be raised; nothing was written; try again")
 
 
-def _not_raised(graph: Graph) -> RecoveryPending:
-    return RecoveryPending(f"the fence of {graph.uri} could not be raised; nothing was written; try again")
+def _reference(note: FenceNote) -> bytes:
+    """The lock as Lance refers to a branch at the open version; nobody opens it, so it has no data. Pure."""
+    ((version, unique),) = note.identifier
+    branch = {
+        "parentBranch": None,
+        "identifier": {"version_mapping": [[version, unique]]},
+        "parentVersion": version,
+        "createAt": int(note.raised_at),
+        "manifestSize": 0,
+        "metadata": {},
+    }
+    return json.dumps(branch).encode()
 
 
 def _drain(graph: Graph, seconds: float) -> None:
@@ -215,10 +226,12 @@ def _compacts_internal_tables(graph: Graph) -> bool:
 
 
 def _release(graph: Graph, note: FenceNote) -> None:
-    lock = current_lock(graph)
-    if lock is not None and lock.identifier == note.identifier:
-        graph.lance.delete_branch(graph.manifest(), lock.name)
-    # One that was lifted in time may end late, when the note is already of somebody's next fence.
-    current = read_note(graph)
-    if current is None or current.identifier == note.identifier:
-        graph.storage.delete(FENCE_PATH)
+    # Lance deletes by name: of the timer and the end of the block, the later one could take the next lock.
+    with _RELEASING:
+        lock = current_lock(graph)
+        if lock is not None and lock.identifier == note.identifier:
+            graph.lance.delete_branch(graph.manifest(), lock.name)
+        # One that was lifted in time may end late, when the note is already of somebody's next fence.
+        current = read_note(graph)
+        if current is None or current.identifier == note.identifier:
+            graph.storage.delete(FENCE_PATH)

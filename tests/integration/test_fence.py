@@ -31,12 +31,13 @@ from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.lance.gateway import CommitConflict, Dataset
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models import CheckStatus, SkipReason, TableStats
 from omnigraph_ops.stages.optimize import run as optimize_run
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
 from tests.support.fences import killed_behind_its_fence
 
 
@@ -233,17 +234,66 @@ def test_a_lock_that_a_schema_apply_makes_first_is_not_taken_for_ours(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody held it when we looked; ours fails, and the one that is there is somebody else's."""
-    create = graph.lance.create_branch
+    create = Storage.create
 
-    def beaten(dataset: Dataset, name: str) -> None:
-        create(dataset, name)
-        raise CommitConflict("branch exists")
+    def beaten(self: Storage, path: str, data: bytes) -> bool:
+        graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+        return create(self, path, data)
 
-    monkeypatch.setattr(graph.lance, "create_branch", beaten)
+    monkeypatch.setattr(Storage, "create", beaten)
     with pytest.raises(RecoveryPending, match="could not be raised"), fenced(graph):
         pass
     assert current_lock(graph) is not None
     assert read_note(graph) is None
+
+
+def test_a_fence_that_is_up_although_nobody_said_so_is_known_for_ours(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply to its creation is lost, and the store then refuses to remove it."""
+    create = Storage.create
+
+    def lost(self: Storage, path: str, data: bytes) -> bool:
+        create(self, path, data)
+        raise StorageError("the connection was reset")
+
+    def refused(*_: object) -> None:
+        raise StorageError("503 SlowDown")
+
+    with monkeypatch.context() as failing, pytest.raises(StorageError, match="reset"):
+        failing.setattr(Storage, "create", lost)
+        failing.setattr(graph.lance, "delete_branch", refused)
+        with fenced(graph):
+            pass
+    note = read_note(graph)
+    assert current_lock(graph) is not None
+    assert note is not None
+    gone = serde.dumps(replace(note, pid=2**22 + 1)).encode()
+    graph.storage.write("__maintenance/fence.json", gone)
+    assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
+    assert current_lock(graph) is None
+
+
+def test_a_timer_and_the_end_of_the_block_remove_one_lock_between_them(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timer has seen our lock when the block ends; a schema apply that comes next keeps its own."""
+    in_between, ended, real = threading.Event(), threading.Event(), graph.lance.delete_branch
+    monkeypatch.setattr(threading, "Timer", partial(_TimerOf, in_between))
+
+    def slow(dataset: Dataset, name: str) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            ended.wait(0.5)
+        return real(dataset, name)
+
+    monkeypatch.setattr(graph.lance, "delete_branch", slow)
+    with fenced(graph):
+        in_between.set()
+        time.sleep(0.2)
+    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    ended.set()
+    time.sleep(0.7)
+    assert current_lock(graph) is not None
 
 
 def test_a_fence_that_cannot_be_noted_is_not_left_behind(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

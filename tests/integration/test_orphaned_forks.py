@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.lance.gateway import Dataset, LanceFailure, LanceGateway
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
+from omnigraph_ops.models import OrphanedFork, PlannedFile, RetentionPolicy
+from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
@@ -19,6 +24,7 @@ SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 PERSON, KNOWS = "node:Person", "edge:Knows"
 ONE, TWO = "review/hires-1", "review/hires-2"
 ALL_VERSIONS = RetentionPolicy(keep_versions=100)
+EXCLUSIVE = Settings(exclusive=True)
 
 
 def forks_of(graph: Graph, key: str) -> set[str]:
@@ -64,8 +70,42 @@ def test_a_fork_that_cannot_be_deleted_holds_up_nothing_else(
     assert_no_leftovers(graph)
 
 
+def test_a_fork_on_a_live_branch_may_be_the_first_write_of_somebody(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    knows = graph.open_head(entry_of(graph, KNOWS))
+    knows.create_branch(ONE, entry_of(graph, KNOWS, ONE).version)
+    alone = plan_cleanup(graph.with_settings(EXCLUSIVE), ALL_VERSIONS)
+    assert plan_cleanup(graph, ALL_VERSIONS).orphaned_forks == ()
+    with fenced(graph) as behind_fence:
+        assert plan_cleanup(behind_fence, ALL_VERSIONS).orphaned_forks == ()
+    assert cleanup_all(graph, alone).orphaned_forks_removed == ()
+    assert forks_of(graph, KNOWS) == {ONE}
+
+
+def test_a_fork_that_was_made_anew_right_before_its_removal_stays(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last judgement of the files an engine makes the branch again, and writes on it."""
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    graph.manifest().branches.delete(ONE)
+    plan, real = plan_cleanup(graph, ALL_VERSIONS), apply.fork_files
+
+    def anew(dataset: Dataset, fork: OrphanedFork, others: Sequence[BranchRef]) -> tuple[PlannedFile, ...]:
+        files = real(dataset, fork, others)
+        if fork.table_key == PERSON:
+            dataset.branches.delete(ONE)
+            dataset.create_branch(ONE)
+        return files
+
+    monkeypatch.setattr(apply, "fork_files", anew)
+    removed = {f.table_key for f in cleanup_all(graph, plan).orphaned_forks_removed}
+    assert PERSON not in removed
+    assert forks_of(graph, PERSON) == {ONE}
+
+
 def test_an_orphan_on_a_live_branch_goes_and_the_legitimate_fork_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    graph = graph.with_settings(EXCLUSIVE)
     # The branch lives and reads Knows from main: a fork of Knows under its name is what a crash left.
     knows = graph.open_head(entry_of(graph, KNOWS))
     knows.create_branch(ONE, entry_of(graph, KNOWS, ONE).version)

@@ -115,13 +115,18 @@ def test_the_answer_is_bound_to_quarantine_or_delete(graph: Graph, cli: Cli, tmp
         sealed.load(graph.storage, OrphansPlan, kept["digest"])
 
 
-def test_a_shorter_age_needs_a_switch_and_then_the_fence(graph: Graph, cli: Cli) -> None:
+def test_a_shorter_age_needs_a_switch_and_then_the_word_that_nobody_writes(
+    graph: Graph, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     young = put(graph, f"{entry_of(graph, PERSON).path}/data/young.lance", days=0.1)
     assert_refused(cli("orphans --older-than 1h --yes", graph.uri), "pass --allow-young")
     assert young in cli("orphans --older-than 1h --allow-young --json", graph.uri).out
-    assert_refused(cli("orphans --older-than 59m --allow-young --confirm", graph.uri), "--fence")
+    for words in ("", " --fence"):
+        refused = cli(f"orphans --older-than 59m --allow-young --confirm{words}", graph.uri)
+        assert_refused(refused, "OMNIGRAPH_OPS_EXCLUSIVE=true")
+    monkeypatch.setenv("OMNIGRAPH_OPS_EXCLUSIVE", "true")
     newest = put(graph, f"{entry_of(graph, PERSON).path}/data/newest.lance", days=0.01)
-    done = cli("orphans --older-than 60s --allow-young --fence --confirm --json", graph.uri)
+    done = cli("orphans --older-than 60s --allow-young --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"]) == (0, 10)
     assert not graph.storage.exists(newest)
     assert graph.lance_branches() == ()

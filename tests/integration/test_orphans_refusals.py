@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, InvalidInput, RecoveryPending, StalePlan
@@ -32,18 +33,20 @@ from tests.support.writers import entry_of
 SMALL = {"loads": 3, "rows": 8, "node_types": 1}
 
 
-def test_less_than_an_hour_needs_the_fence(demo_graph: DemoGraph) -> None:
+def test_less_than_an_hour_needs_the_word_that_nobody_writes(demo_graph: DemoGraph) -> None:
+    """A fence does not help: a load that began before it has staged files, and goes on after it."""
     graph = demo_graph(**SMALL)
     path = put(graph, f"{entry_of(graph, PERSON).path}/data/young.lance", days=0.01)
-    with pytest.raises(ApprovalMissing, match="--fence"):
+    with pytest.raises(ApprovalMissing, match="OMNIGRAPH_OPS_EXCLUSIVE=true"):
         plan_orphans(graph, older_than_seconds=60)
-    with fenced(graph) as behind_fence:
-        plan = plan_orphans(behind_fence, older_than_seconds=60)
-    with pytest.raises(ApprovalMissing):
-        apply_orphans(graph, plan)
+    with fenced(graph) as behind_fence, pytest.raises(ApprovalMissing):
+        plan_orphans(behind_fence, older_than_seconds=60)
+    alone = graph.with_settings(Settings(exclusive=True))
+    plan = plan_orphans(alone, older_than_seconds=60)
+    with fenced(graph) as behind_fence, pytest.raises(ApprovalMissing):
+        apply_orphans(behind_fence, plan)
     assert graph.storage.exists(path)
-    with fenced(graph) as behind_fence:
-        assert apply_orphans(behind_fence, plan).files_removed == 1
+    assert apply_orphans(alone, plan).files_removed == 1
     with pytest.raises(InvalidInput):
         plan_orphans(graph, older_than_seconds=-1)
 

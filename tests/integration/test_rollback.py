@@ -7,7 +7,7 @@ from datetime import datetime
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.coordination.fence import current_lock
+from omnigraph_ops.coordination.fence import current_lock, read_note
 from omnigraph_ops.errors import PublishConflict
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, new_ulid
@@ -22,7 +22,7 @@ from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.waits import instead_of_sleep
-from tests.support.writers import Change, copies, drift
+from tests.support.writers import Change, copies, drift, entry_of
 
 NOW = datetime(2099, 1, 1)
 PERSON, KNOWS = "node:Person", "edge:Knows"
@@ -93,6 +93,28 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
     after = open_graph(graph.uri)
     assert (check(after).drift, rows_everywhere(after)) == ((), rows)
+
+
+def test_the_fence_of_a_rollback_ends_by_itself(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process may be killed on a machine of which nobody knows what runs there."""
+    drift(graph, PERSON, deletes())
+    bounds = list[float]()
+
+    def looked(alone: Graph, _table_key: str) -> None:
+        note = read_note(alone)
+        assert note is not None and note.until is not None
+        bounds.append(note.until - note.raised_at)
+
+    monkeypatch.setattr(unpublished, "_roll_back", looked)
+    recover(graph)
+    assert bounds == [pytest.approx(60)]
+
+
+def test_nothing_is_rolled_back_once_its_fence_was_lifted(graph: Graph) -> None:
+    drift(graph, PERSON, deletes())
+    head = graph.open_head(entry_of(graph, PERSON)).version
+    assert unpublished._roll_back(graph, PERSON) is None
+    assert graph.open_head(entry_of(graph, PERSON)).version == head
 
 
 def test_a_table_that_moves_is_left_to_its_writer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

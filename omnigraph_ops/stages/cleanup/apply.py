@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
@@ -21,6 +21,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import remove_versions
 from omnigraph_ops.models import (
     CleanupPlan,
@@ -142,12 +143,10 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
         committer_turn(graph, f"remove fork {fork.branch} of {fork.table_key}") as keeper,
         announced(graph.storage, fork.table_path, branch=fork.branch, versions=None),
     ):
-        view = look(graph)
-        dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
-        others = [ref for ref in graph.lance.branches(dataset) if ref.name != fork.branch]
-        if not is_orphaned(graph, fork, view) or why_kept(graph, dataset, fork, view, others) is not None:
+        judged = _judged(graph, fork)
+        if judged is None:
             return False
-        _refuse_more(fork.table_key, fork_files(dataset, fork, others), fork.files)
+        _refuse_more(fork.table_key, fork_files(judged.dataset, fork, judged.others), fork.files)
         unit = Unit(
             name=f"fork {fork.branch} of {fork.table_key}",
             stage="forks",
@@ -160,12 +159,38 @@ def _remove_fork(graph: Graph, plan: CleanupPlan, fork: OrphanedFork) -> bool:
         graph.run.begins(unit)
         try:
             keeper.assert_held()
-            removed = graph.lance.delete_branch(dataset, fork.branch)
+            # The engine knows no lease, and Lance deletes by name: somebody may have made a branch of that name anew.
+            refuse_pending(graph)
+            again = _judged(graph, fork)
+            same = again is not None and again.identifier == judged.identifier
+            removed = same and graph.lance.delete_branch(judged.dataset, fork.branch)
         except OpsError as error:
             graph.run.ended(unit, replace(fork, error=str(error)))
             raise
         graph.run.ended(unit, fork if removed else None)
         return removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Orphan:
+    """A fork that is an orphan now."""
+
+    dataset: Dataset
+    others: tuple[BranchRef, ...]
+    identifier: tuple[tuple[int, str], ...]
+    """Of this lifetime of its name."""
+
+
+def _judged(graph: Graph, fork: OrphanedFork) -> _Orphan | None:
+    """Decide again whether a fork is an orphan; None when it is not, or is kept. Reads."""
+    view = look(graph)
+    dataset = graph.lance.open(graph.context.location.uri(fork.table_path))
+    refs = {ref.name: ref for ref in graph.lance.branches(dataset)}
+    mine = refs.pop(fork.branch, None)
+    others = tuple(refs.values())
+    if mine is None or not is_orphaned(graph, fork, view) or why_kept(graph, dataset, fork, view, others) is not None:
+        return None
+    return _Orphan(dataset=dataset, others=others, identifier=mine.identifier)
 
 
 def side_by_side(settings: Settings) -> int:

@@ -38,9 +38,13 @@ def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: Graph
 def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
     """Decide again, from fresh state, right before the deletion. Pure.
 
-    A branch that cannot be read is never called an orphan, nor is one that no graph manifest could place.
+    A branch that cannot be read is never called an orphan, nor is one that no graph manifest could place. Under the
+    name of a live branch only an exclusive run calls one so: the first write on a branch makes its fork before
+    anything names it, and the engine makes a leftover anew when it next writes there.
     """
     if not graph.format.publishes:
+        return False
+    if fork.branch in view.live_names and not graph.settings.exclusive:
         return False
     if fork.branch in {name for name, _ in view.unreadable} or _is_internal(fork.branch):
         return False

@@ -47,7 +47,7 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
 
     Raises:
         StalePlan: the plan was altered, has expired or is for another graph; nothing was deleted.
-        ApprovalMissing: it is for files younger than an hour and nothing keeps writers away.
+        ApprovalMissing: it is for files younger than an hour and the graph is not exclusive.
         RecoveryPending: something is pending.
         ClockWrong: this host and the store disagree about the time.
         CorruptGraph: a live branch or a hold cannot be read.

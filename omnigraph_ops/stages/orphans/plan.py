@@ -74,7 +74,7 @@ def plan_orphans(
 
     Raises:
         InvalidInput: the age or the inventory file is malformed.
-        ApprovalMissing: the age is less than an hour and nothing keeps writers away.
+        ApprovalMissing: the age is less than an hour and the graph is not exclusive.
         RecoveryPending: something is pending.
         ClockWrong: this host and the store disagree about the time.
         CorruptGraph: a live branch or a hold cannot be read.

@@ -92,7 +92,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
 
     def too_young(self, of: OrphansRequest | OrphansPlan, *, asked: bool = False) -> str | None:
         age = of.older_than if isinstance(of, OrphansRequest) else of.older_than_secs
-        # Planning itself takes nothing below an hour unless writers are kept away.
+        # Planning itself takes nothing below an hour on a graph where others write.
         if asked or age >= SAFE_AGE_SECONDS:
             return None
         return (

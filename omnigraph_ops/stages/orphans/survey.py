@@ -320,13 +320,15 @@ def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_refere
 
 
 def check_age(graph: Graph, older_than_secs: int) -> None:
-    """Refuse an age at which a running write could still be unreferenced, unless writers are kept away. Pure.
+    """Refuse an age at which a running write could still be unreferenced, unless somebody says that none runs. Pure.
+
+    A fence is not enough: a write that began before it has files that nothing names yet, and goes on after it.
 
     Raises:
-        ApprovalMissing: less than an hour without the fence; nothing was deleted.
+        ApprovalMissing: less than an hour on a graph that is not exclusive; nothing was deleted.
     """
-    if older_than_secs < SHORTEST_AGE_SECONDS and not graph.run_context.is_fenced:
+    if older_than_secs < SHORTEST_AGE_SECONDS and not graph.settings.exclusive:
         raise ApprovalMissing(
-            "files younger than an hour may belong to a write in progress; nothing was deleted; "
-            "use a greater --older-than, or keep writers away with --fence"
+            "files younger than an hour may belong to a write in progress; nothing was deleted; use a greater "
+            "--older-than, or set OMNIGRAPH_OPS_EXCLUSIVE=true when you know that nobody writes"
         )

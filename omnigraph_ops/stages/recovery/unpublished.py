@@ -99,6 +99,8 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
 
 _SETTLE_SECONDS = 1.0
 """How long a table must stay as it is before its writer is taken for gone, once before the fence and once behind it."""
+_FENCE_SECONDS = 60.0
+"""The engine's writers are refused no longer; what is left then is left to the next run."""
 
 
 def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
@@ -156,6 +158,8 @@ def _alone(graph: Graph) -> Iterator[Graph]:
 def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
     """Decide again under the lease, then restore and publish. Writes."""
     with committer_turn(graph, f"recover {table_key}") as keeper:
+        if not graph.is_alone():
+            return None  # the fence was lifted in time
         refuse_pending(graph, table_key=table_key)
         entry = graph.published(table_key)
         if entry is None or not unpublished_deletes(graph, entry):
