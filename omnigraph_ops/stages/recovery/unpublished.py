@@ -151,7 +151,7 @@ def _alone(graph: Graph) -> Iterator[Graph]:
     if graph.is_alone():
         yield graph
         return
-    with fenced(graph) as behind_fence:
+    with fenced(graph, at_most_seconds=_FENCE_SECONDS) as behind_fence:
         yield behind_fence
 
 
