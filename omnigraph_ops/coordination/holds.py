@@ -306,8 +306,10 @@ def look(graph: Graph) -> GraphView:
         CorruptGraph, StorageError: a hold cannot be read, or a commit from which merges start.
     """
     branches, unreadable = [], []
-    # The schema-apply lock is a branch too: while it lives, what it pins is protected like any other.
+    # The lock of a schema apply is a branch too: while it lives, what it pins is protected like any other.
     for ref in graph.lance_branches():
+        if ref.is_bare:
+            continue
         try:
             branches.append(graph.state(ref.name))
         except OpsError as error:

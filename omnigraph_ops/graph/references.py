@@ -151,7 +151,7 @@ def stream_references(graph: Graph, path: str, branches: tuple[BranchRef, ...]) 
         OpsError: some reference cannot be read, or Lance's list is not what is stored.
     """
     tracked: set[str] = set()
-    for name in (None, *(b.name for b in branches)):
+    for name in (None, *(b.name for b in branches if not b.is_bare)):
         for way, paths in _chain(graph, path, name):
             tracked |= {index_id(tail) for tail in _index_tails(paths)}
             yield way, paths

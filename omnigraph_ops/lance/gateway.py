@@ -96,6 +96,8 @@ class BranchRef:
     parent_branch: str | None
     parent_version: int
     identifier: tuple[tuple[int, str], ...]
+    is_bare: bool = False
+    """Whether it is a reference without data, as a fence of this tool: it pins nothing, and nobody can open it."""
 
 
 def refuse_file(uri: str) -> None:
@@ -176,6 +178,7 @@ class LanceGateway:
                 parent_branch=info["parent_branch"],
                 parent_version=info["parent_version"],
                 identifier=tuple((int(v), str(u)) for v, u in info["branch_identifier"]),
+                is_bare=info["manifest_size"] == 0,
             )
             for name, info in sorted(listed.items())
         )

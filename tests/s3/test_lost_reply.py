@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fenced, read_note
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
 from tests.crash.harness_scenarios import S3_SCENARIOS
@@ -65,3 +67,24 @@ def test_a_lost_reply_loses_nothing(
     converge(uri)
     check_readable(uri, rows)
     check_converged(uri)
+
+
+def test_a_lost_reply_leaves_no_fence_that_nobody_owns(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine's writers would be refused until somebody removed it by force."""
+    write_demo_graph(str(tmp_path / "graph"), DemoSpec(node_types=1, loads=1, rows=5))
+    uri = upload_graph(tmp_path / "graph")
+    with (
+        losing_one_reply(s3, "^PUT .*/__manifest/_refs/branches/", 1) as proxy,
+        monkeypatch.context() as patch,
+    ):
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        with suppress(OpsError), fenced(open_graph(uri, QUICK)):
+            pass
+        assert proxy.lost
+    graph = open_graph(uri, QUICK)
+    drop_stale_fence(graph)
+    assert (current_lock(graph), read_note(graph)) == (None, None)
+    with fenced(graph) as alone:
+        assert alone.is_alone()

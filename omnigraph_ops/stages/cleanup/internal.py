@@ -102,7 +102,7 @@ class InternalTables:
             name, problem = self.view.unreadable[0]
             return f"branch {name!r} cannot be read, so what it needs is unknown: {problem}"
         head = self.graph.open_head(entry)
-        forks = [b.name for b in self.graph.lance.branches(head)]
+        forks = [b.name for b in self.graph.lance.branches(head) if not b.is_bare]
         return spelling_problem(head, forks, self.graph.table_uri(entry))
 
     def protect(self, entry: TableEntry, head: Dataset, wanted: Collection[int]) -> Protection:
