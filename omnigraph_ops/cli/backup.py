@@ -11,6 +11,7 @@ from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.options import ADDRESS, YES, request_of, request_options, spark
 from omnigraph_ops.cli.stages import declare_unasked
+from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.stages.backup.request import PaceRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.storage.location import locate
@@ -129,9 +130,13 @@ def _pace(pace: int | None) -> list[str]:
     graph=False,
 )
 def backups_verb(call: Call) -> int:
+    from omnigraph_ops.outcomes.backups import place_of
     from omnigraph_ops.stages.backup.listing import list_backups
     from omnigraph_ops.stages.backup.view import backups_view
 
+    destination = place_of(call.options["destination"])
+    if not destination.exists(""):
+        raise InvalidInput(f"there is nothing at {destination.root}, so there are no backups")
     found = list_backups(call.options["destination"])
     call.emit(found, backups_view(found))
     return 0

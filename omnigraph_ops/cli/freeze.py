@@ -96,7 +96,9 @@ def files_verb(call: Call) -> int:
 
 
 @verb(
-    "holds", "List freezes and other holds: who, what, why, since when, until when. Removes ended ones.", panel=_PANEL
+    "holds",
+    "List freezes and other holds: who, what, why, since when, until when. Removes ended freezes.",
+    panel=_PANEL,
 )
 def holds_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.take import list_holds

@@ -250,9 +250,11 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
         _write_plan(said["save_plan"], plan)
     call.emit(stage.preview(plan), stage.view(plan))
     if not call.quiet:
-        if why := stage.nothing_to_do(plan):
+        why, bound = stage.nothing_to_do(plan), said["plan"] or said["save_plan"] or stage.keeps_previews
+        if why:
             call.tell(why)
-        call.tell(_how_to_apply(call, stage, graph, plan, request))
+        if not (why and bound):  # a policy may find something another day
+            call.tell(_how_to_apply(call, stage, graph, plan, request))
     return 0
 
 

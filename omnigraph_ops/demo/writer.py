@@ -40,7 +40,10 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
     domain = encode_ulid(_DOMAIN_MS, random.Random(f"{spec.seed}:domain").getrandbits(80))
     built = contract(types, spec.stamp, domain)
     _check_drift(spec, built.tables)
-    _write_contract(Path(path), schema_source(types), built)
+    try:
+        _write_contract(Path(path), schema_source(types), built)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}; no graph was made") from None
     publisher: Publisher = Publisher3(root=path) if spec.stamp == 3 else Publisher6(root=path)
     history = _History(
         root=path,

@@ -27,7 +27,7 @@ from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.views.details import engine_policy, orphans_detail, repair_detail, rows_detail
 
 _PUBLISHED = frozenset({RepairAction.HEALED, RepairAction.FORCED})
-_RECOVERED = frozenset({"rolled_forward", "rolled_back", "stale"})
+_RECOVERED = frozenset({"rolled_forward", "rolled_back", "stale", "fence_lifted"})
 
 
 def of_recovery(report: RecoverReport) -> Outcome:

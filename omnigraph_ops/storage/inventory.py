@@ -157,7 +157,7 @@ def _children(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
 
 def _scan(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
     found, folders = [], []
-    with translated("list", folder):
+    with translated("list", folder or storage.root):
         try:
             entries = list(os.scandir(storage.full(folder)))
         except FileNotFoundError:

@@ -139,7 +139,7 @@ class Storage:
 
     def list(self, folder: str) -> tuple[str, ...]:
         """Sorted names of the files directly below `folder`, empty when it is absent. Reads."""
-        with translated("list", folder):
+        with translated("list", folder or self.root):
             try:
                 self._fs.invalidate_cache()
                 entries = self._fs.ls(self.full(folder), detail=True)
@@ -303,6 +303,8 @@ def _make_folder(folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(f"{folder} is a file where a folder belongs") from None
+    except FileNotFoundError as error:  # of a file system that takes no folders: nothing is missing
+        raise OSError(f"{folder} cannot be made: {error.strerror}") from None
 
 
 def _write_synced(path: str, data: bytes) -> None:

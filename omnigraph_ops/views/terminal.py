@@ -132,9 +132,22 @@ def _print_grid(
     if not rows:
         return
     grid = Table(box=None, show_header=bool(header), header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for number, least in enumerate(widths):
+    wanted = [max(map(len, column)) for column in zip(*rows, *([header] if header else ()), strict=True)]
+    # Of widths that are only bounded from below Rich makes lines that it then cuts.
+    for number, width in enumerate(_shared_out(widths, wanted, console.width - 2 - 2 * len(widths))):
         title, style = header[number] if header else "", styles[number] if styles else ""
-        grid.add_column(Text(title), overflow="fold", min_width=least, style=style)
+        grid.add_column(Text(title), overflow="fold", width=width, style=style)
     for row in rows:
         grid.add_row(*map(Text, row))
     console.print(Padding(grid, (0, 0, 0, 2)))
+
+
+def _shared_out(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
+    """Widths of columns: what each wants, or in less room what fits beside the least of the others. Pure."""
+    widths = list(least)
+    for _ in range(room - sum(widths)):
+        number = max(range(len(widths)), key=lambda n: wanted[n] - widths[n])
+        if wanted[number] <= widths[number]:
+            break
+        widths[number] += 1
+    return widths

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from omnigraph_ops.errors import StorageError
+from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.lance.gateway import live_rows
@@ -128,13 +128,18 @@ def verify_backup(
         reader: what reads the files; None: the threads of this process, at `bytes_per_second`.
 
     Raises:
-        InvalidInput: it is no finished backup.
+        InvalidInput: it is no finished backup, or none of that graph.
         CorruptGraph: its record is damaged.
     """
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
     present = present_files(storage, backup_id)
     shared = _shared(graph, record) if graph is not None else ()
+    if graph is not None and not shared and graph.target != record.uri:
+        raise InvalidInput(
+            f"{graph.target} has none of the files of {uri_of(storage, backup_id)}, which is a backup of {record.uri}; "
+            "nothing was compared; leave the graph out to verify the backup alone"
+        )
     work = tally((*record.files, *(look.file for look in shared)))
     if reader is None:
         reader = FileReader(CopyPace(bytes_per_second), Meter(progress, "verifying", work.bytes, "bytes"))

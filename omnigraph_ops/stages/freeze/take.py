@@ -44,6 +44,7 @@ from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut, HoldList,
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut, verify_cut
 from omnigraph_ops.stages.freeze.request import DEFAULT_TTL_SECONDS
 
@@ -215,7 +216,8 @@ def check_ttl(seconds: float) -> None:
     """Refuse a time that is not positive or that nobody would look after; `InvalidInput`. Pure."""
     if not 1 <= seconds <= LONGEST_TTL_SECONDS or not math.isfinite(seconds):
         raise InvalidInput(
-            f"a freeze or hold lasts at least 1 s and at most {LONGEST_TTL_SECONDS / 86_400:.0f} days, not {seconds} s"
+            f"a freeze or hold lasts at least 1 s and at most {LONGEST_TTL_SECONDS / 86_400:.0f} days, not "
+            f"{duration(int(seconds)) if math.isfinite(seconds) else seconds}"
         )
 
 
@@ -235,19 +237,26 @@ def hold_version(
     before, or is found to be about to.
 
     Raises:
-        InvalidInput, UnknownTable: there is no such table or the time is out of bounds.
-        StorageError: that version is gone.
+        InvalidInput, UnknownTable: there is no such table, branch or version, or the time is out of bounds.
         StalePlan: a cleanup is removing it.
     """
     check_ttl(ttl_seconds)
     with committer_turn(graph, f"hold {table_key}"):
+        if branch is not None and graph.format.publishes and branch not in graph.branches():
+            raise InvalidInput(f"{graph.target} has no branch {branch!r}; nothing was held")
         state = graph.state(branch)
         (entry,) = select_entries(graph, state, (table_key,)) if branch is None else (state.get(table_key),)
         if entry is None:
             known = [e.table_key for e in state.entries]
             raise unknown_table(f"branch {branch!r} of {graph.target}", table_key, known, "nothing was held")
         number = entry.version if version is None else version
-        graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=number)
+        try:
+            graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=number)
+        except DatasetMissing:
+            raise InvalidInput(
+                f"{table_key} has no version {number} any more; nothing was held; it is published at version "
+                f"{entry.version}"
+            ) from None
         held = HeldVersion(table_path=entry.path, version=number, branch=entry.branch)
         hold = place_hold(
             graph.storage, (held,), kind=HoldKind.READER, reason=reason, ttl_seconds=ttl_seconds, owner=owner

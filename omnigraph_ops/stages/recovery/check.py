@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import FenceNote, own_fence
+from omnigraph_ops.coordination.freezes import active_freezes, frozen_text
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
@@ -142,7 +143,11 @@ def check(graph: Graph) -> CheckReport:
         staging_files=staged,
         schema_apply_lock=locked,
         drift=drift,
-        advice=(*((_lock_advice(fence, abandoned),) if locked else ()), *_advice(findings, bool(staged), drift)),
+        advice=(
+            *((_lock_advice(fence, abandoned),) if locked else ()),
+            *_advice(findings, bool(staged), drift),
+            *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
+        ),
     )
 
 

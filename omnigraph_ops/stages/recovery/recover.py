@@ -110,7 +110,9 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     # First: what a killed run had done is told by the graph as that run left it.
     with contextlib.suppress(OpsError):
         settle(graph)
-    drop_stale_fence(graph)
+    if drop_stale_fence(graph):
+        detail = "the schema-apply lock of a run with a fence that was killed is removed"
+        outcomes.append(RecoveryOutcome(operation_id="", table_key="", action="fence_lifted", detail=detail))
     with contextlib.suppress(Stopped):
         for file in list_sidecars(graph.storage, graph.format.sidecar_version):
             graph.run.check()

@@ -112,6 +112,22 @@ def test_a_narrow_terminal_gets_a_row_below_the_other_and_an_unknown_width_plain
     assert [line.strip() for line in lines[3:]] == [row[0], "What   the whole graph", "Until  in an hour"]
 
 
+@pytest.mark.parametrize("terminal", [40, 60, 100], indirect=True)
+def test_no_word_is_lost_on_a_narrow_terminal(terminal: TextIO) -> None:
+    header = ("Table", "Score", "What takes points off", "Small / all fragments", "Maintained")
+    row = (
+        "edge:WorksAt",
+        "93",
+        "versions -0.18 of 5, dead_bytes -6.35 of 15",
+        "1 / 1 (cutoff 4)",
+        "2026-11-25 02:39:23 UTC",
+    )
+    view = View(title="t", sections=(Section(title="Tables", header=header, rows=(row,)),))
+    found = re.sub(r"\x1b\[[0-9;]*m", "", shown(view, terminal))
+    for word in " ".join(row).split():
+        assert word in found
+
+
 @pytest.mark.parametrize("terminal", [80], indirect=True)
 def test_what_is_copied_from_a_terminal_is_in_one_piece(terminal: TextIO) -> None:
     digest, path = f"sha256:{'0' * 64}", "s3://bucket/" + "graphs/" * 12

@@ -1,0 +1,76 @@
+"""Verbs that are pointed at the wrong place, version or graph say so, and what was not harmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.demo import DemoSpec, write_demo_graph
+from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.outcomes import history
+from tests.conftest import DemoGraph
+from tests.support.fences import killed_behind_its_fence
+from tests.support.shell import Cli, assert_refused
+
+SMALL = {"loads": 1, "rows": 5, "node_types": 1}
+
+
+def test_a_backup_is_not_compared_with_a_graph_that_it_is_not_of(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli
+) -> None:
+    graph, place, other = demo_graph(**SMALL), tmp_path / "backups", str(tmp_path / "other")
+    write_demo_graph(other, DemoSpec(stamp=3, **SMALL, seed=8))
+    backup = cli("backup --json", graph.uri, str(place)).json["backup"]
+    assert cli("verify", backup, "--graph", graph.uri).code == 0
+    refused = cli("verify", backup, "--graph", other)
+    assert_refused(refused, f"which is a backup of {graph.uri}; nothing was compared")
+
+
+def test_a_place_without_anything_has_no_list_of_backups(tmp_path: Path, cli: Cli) -> None:
+    assert_refused(cli("backups", str(tmp_path / "nope")), "there is nothing at")
+    (tmp_path / "file").touch()
+    assert_refused(cli("backups", str(tmp_path / "file")), f"cannot list {tmp_path / 'file'}: ")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that takes no folders")
+def test_a_place_that_takes_no_folders_is_told_as_one(demo_graph: DemoGraph, cli: Cli) -> None:
+    assert_refused(cli("demo-graph", "/proc/none"), "/proc/none cannot be written")
+    assert_refused(cli("backup", demo_graph(**SMALL).uri, "/proc/none"), "cannot be made")
+
+
+def test_a_hold_names_what_is_not_there(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SMALL)
+    words = "hold --table node:Person --ttl 1h --reason test"
+    assert_refused(
+        cli(f"{words} --version 999", graph.uri), "node:Person has no version 999 any more; nothing was held"
+    )
+    assert_refused(cli(f"{words} --branch nope", graph.uri), "has no branch 'nope'; nothing was held")
+    assert_refused(cli("freeze --reason test --ttl 31d", graph.uri), "at most 30 days, not 31d")
+
+
+def test_check_names_who_froze_the_graph(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SMALL)
+    assert cli("freeze --reason audit --ttl 1h", graph.uri).code == 0
+    looked = cli("check", graph.uri)
+    assert looked.code == 0
+    assert f"{graph.uri} is frozen by" in looked.out
+
+
+def test_recover_tells_that_it_lifted_a_fence(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SMALL)
+    killed_behind_its_fence(graph.uri)
+    done = cli("recover", graph.uri)
+    assert done.code == 0
+    assert "fence_lifted" in done.out
+    assert history.read_runs(graph)[0].outcome is RunOutcome.SUCCEEDED
+
+
+def test_a_kept_plan_without_anything_to_do_comes_without_its_command(
+    demo_graph: DemoGraph, tmp_path: Path, cli: Cli
+) -> None:
+    graph, plan = demo_graph(**SMALL), str(tmp_path / "plan.json")
+    saved = cli(f"cleanup --keep 100 --save-plan {plan}", graph.uri)
+    assert saved.code == 0
+    assert "to carry out" not in saved.err
+    assert "to carry out this policy" in cli("cleanup --keep 100", graph.uri).err
