@@ -190,7 +190,9 @@ def is_active(hold: Hold) -> bool:
 def hold_path(hold_id: str) -> str:
     """The file of a hold, relative to the graph. Pure."""
     if not is_ulid(hold_id):
-        raise InvalidInput(f"{hold_id!r} is not the id of a hold")
+        raise InvalidInput(
+            f"{hold_id!r} is not the id of a hold or freeze; nothing was changed; `omnigraph-ops holds` lists them"
+        )
     return f"{HOLDS_DIR}/{hold_id}.json"
 
 

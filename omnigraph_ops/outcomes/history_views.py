@@ -84,7 +84,9 @@ def _facts(run: RunRecord) -> Iterable[tuple[str, str]]:
     yield "Verb", header.verb
     yield "Outcome", words(run.outcome)
     yield "Started", moment(header.started_at_us)
-    yield "Ended", f"{moment(run.ended_at_us)}, after {_seconds(run.seconds)}"
+    # Nobody wrote down when a killed run ended.
+    end = "Last heard of" if run.outcome is RunOutcome.INTERRUPTED else "Ended"
+    yield end, f"{moment(run.ended_at_us)}, after {_seconds(run.seconds)}"
     yield "Triggered by", header.triggered_by
     yield "Logical date", _UNKNOWN if header.logical_date_us is None else moment(header.logical_date_us)
     yield "Tool", f"omnigraph-ops {header.tool_version}"

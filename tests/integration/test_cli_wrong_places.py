@@ -12,6 +12,7 @@ from omnigraph_ops.outcomes import history
 from tests.conftest import DemoGraph
 from tests.support.fences import killed_behind_its_fence
 from tests.support.shell import Cli, assert_refused
+from tests.support.writers import entry_of
 
 SMALL = {"loads": 1, "rows": 5, "node_types": 1}
 
@@ -74,3 +75,22 @@ def test_a_kept_plan_without_anything_to_do_comes_without_its_command(
     assert saved.code == 0
     assert "to carry out" not in saved.err
     assert "to carry out this policy" in cli("cleanup --keep 100", graph.uri).err
+
+
+def test_holds_are_listed_by_the_keys_of_their_tables(demo_graph: DemoGraph, cli: Cli) -> None:
+    graph = demo_graph(**SMALL)
+    assert cli("hold --table node:Person --ttl 1h --reason test", graph.uri).code == 0
+    (hold,) = cli("holds --json", graph.uri).json["holds"]
+    assert hold["what"] == f"node:Person version {entry_of(graph, 'node:Person').version}"
+
+
+@pytest.mark.parametrize(
+    ("words", "listed"),
+    [("unfreeze", "holds"), ("release", "holds"), ("orphans --restore", "orphans GRAPH --quarantined")],
+)
+def test_what_is_no_id_is_told_with_the_verb_that_lists_them(
+    demo_graph: DemoGraph, cli: Cli, words: str, listed: str
+) -> None:
+    refused = cli(words, demo_graph(**SMALL).uri, "nope")
+    assert_refused(refused, f"'nope' is not the id of a {'quarantine' if 'orphans' in words else 'hold or freeze'}")
+    assert f"`omnigraph-ops {listed}` lists them" in refused.err

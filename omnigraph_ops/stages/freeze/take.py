@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination.freezes import (
@@ -299,21 +299,27 @@ def list_holds(graph: Graph) -> HoldList:
     holds = active_holds(graph.storage)
     recorded = {h.hold_id for h in freezes(graph.storage)}
     lost = {freeze_id: tags for freeze_id, tags in stored_tags(graph).items() if freeze_id not in recorded}
+    keys = dict[str, str]()
+    with contextlib.suppress(OpsError):
+        keys = {entry.path: entry.table_key for entry in graph.state().entries}
     return HoldList(
         uri=graph.target,
-        holds=(*(_listed(graph, h) for h in holds), *(_unknown(i, len(tags)) for i, tags in sorted(lost.items()))),
+        holds=(
+            *(_listed(graph, h, keys) for h in holds),
+            *(_unknown(i, len(tags)) for i, tags in sorted(lost.items())),
+        ),
         swept=swept,
     )
 
 
-def _listed(graph: Graph, hold: Hold) -> ListedHold:
+def _listed(graph: Graph, hold: Hold, keys: Mapping[str, str]) -> ListedHold:
     return ListedHold(
         hold_id=hold.hold_id,
         kind=hold.kind.value,
         state=HoldState.STARTING if hold.starting else HoldState.ACTIVE,
         owner=hold.owner,
         reason=hold.reason,
-        what=_what(hold),
+        what=_what(hold, keys),
         versions=len(hold.versions),
         created_at=hold.created_at,
         expires_at=hold.expires_at,
@@ -328,10 +334,14 @@ def _problems(graph: Graph, hold: Hold) -> tuple[CutProblem, ...]:
     return verify_cut(graph, read_freeze(graph, hold.hold_id))
 
 
-def _what(hold: Hold) -> str:
+def _what(hold: Hold, keys: Mapping[str, str]) -> str:
+    """The tables that a hold is about, by their keys as far as they are published. Pure."""
     if hold.freeze is not None:
         return ", ".join(hold.freeze.tables) or "the whole graph"
-    places = [f"{v.table_path}{f' branch {v.branch}' if v.branch else ''} version {v.version}" for v in hold.versions]
+    places = [
+        f"{keys.get(v.table_path, v.table_path)}{f' branch {v.branch}' if v.branch else ''} version {v.version}"
+        for v in hold.versions
+    ]
     return ", ".join(places) or "nothing"
 
 

@@ -69,7 +69,10 @@ def begin(graph: Graph, plan: OrphansPlan) -> str:
 def place_of(quarantine_id: str, path: str) -> str:
     """Where a file is kept, relative to the graph. Pure."""
     if not is_ulid(quarantine_id):
-        raise InvalidInput(f"{quarantine_id!r} is not the id of a quarantine")
+        raise InvalidInput(
+            f"{quarantine_id!r} is not the id of a quarantine; nothing was done; "
+            "`omnigraph-ops orphans GRAPH --quarantined` lists them"
+        )
     return f"{QUARANTINE_DIR}/{quarantine_id}/{path}"
 
 

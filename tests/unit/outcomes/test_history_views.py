@@ -60,6 +60,12 @@ def test_an_interrupted_run_is_called_so() -> None:
     assert lines[lines.index("Interrupted") + 1] == "  - ended by SIGTERM"
 
 
+def test_nobody_knows_when_a_killed_run_ended() -> None:
+    labels = {outcome: [name for name, _ in run_view(record(outcome=outcome)).facts] for outcome in RunOutcome}
+    assert {outcome for outcome, names in labels.items() if "Last heard of" in names} == {RunOutcome.INTERRUPTED}
+    assert {outcome for outcome, names in labels.items() if "Ended" not in names} == {RunOutcome.INTERRUPTED}
+
+
 @pytest.mark.parametrize("view", VIEWS, ids=["list", "run", "trend"])
 def test_every_row_of_a_markdown_table_has_the_cells_of_its_header(view: View) -> None:
     lines = [line for line in markdown(view).splitlines() if line.startswith("|")]
