@@ -2,8 +2,9 @@
 
 A Lance branch named `__schema_apply_lock__` on the graph manifest makes every load, optimize, repair,
 cleanup and branch creation of the engine refuse; reads and opens go on. It is ours when its
-identifier is the one we noted, and only then may we remove it without asking. A fence may be bounded: it is lifted
-in time and the run goes on beside the writers. One whose process was killed is lifted by whoever of us comes by.
+identifier is the one we noted, and only then may we remove it without asking. Ours is the reference alone, without
+the data of a branch: it appears in one step, and nobody opens it. A fence is bounded: it is lifted in time and the run
+goes on beside the writers. One whose process was killed is lifted by whoever of us comes by.
 """
 
 from __future__ import annotations
