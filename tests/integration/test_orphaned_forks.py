@@ -16,6 +16,7 @@ from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
+from tests.support.orphans import age
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
 from tests.support.writers import entry_of
@@ -80,6 +81,11 @@ def test_a_fork_on_a_live_branch_may_be_the_first_write_of_somebody(demo_graph: 
         assert plan_cleanup(behind_fence, ALL_VERSIONS).orphaned_forks == ()
     assert cleanup_all(graph, alone).orphaned_forks_removed == ()
     assert forks_of(graph, KNOWS) == {ONE}
+    # What nobody published for an hour is what a crash left.
+    age(graph.uri, days=1 / 12)
+    plan = plan_cleanup(graph, ALL_VERSIONS)
+    assert cleanup_all(graph, plan).orphaned_forks_removed == plan.orphaned_forks != ()
+    assert (forks_of(graph, KNOWS), forks_of(graph, PERSON)) == (set(), {ONE})
 
 
 def test_a_fork_that_was_made_anew_right_before_its_removal_stays(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -17,6 +19,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks
 from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.internal import InternalTables
 from omnigraph_ops.stages.cleanup.policy import candidates, files_to_go, protect, removable, spelling_problem
@@ -36,15 +39,15 @@ def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: Graph
 
 
 def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
-    """Decide again, from fresh state, right before the deletion. Pure.
+    """Decide again, from fresh state, right before the deletion. Reads the age of a fork of a live branch.
 
     A branch that cannot be read is never called an orphan, nor is one that no graph manifest could place. Under the
-    name of a live branch only an exclusive run calls one so: the first write on a branch makes its fork before
-    anything names it, and the engine makes a leftover anew when it next writes there.
+    name of a live branch only one that is an hour old is called so: the first write there makes its fork before
+    anything names it. In an exclusive run there is no such write.
     """
     if not graph.format.publishes:
         return False
-    if fork.branch in view.live_names and not graph.settings.exclusive:
+    if fork.branch in view.live_names and not (graph.settings.exclusive or _is_old(graph, fork)):
         return False
     if fork.branch in {name for name, _ in view.unreadable} or _is_internal(fork.branch):
         return False
@@ -52,6 +55,15 @@ def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
         return fork.branch not in view.live_names
     entry = next((e for e in view.main.entries if e.path == fork.table_path), None)
     return entry is not None and not view.places(entry, fork.branch)
+
+
+def _is_old(graph: Graph, fork: OrphanedFork) -> bool:
+    """Whether no write that may still be at work made this fork, by the clock of the store. Reads."""
+    try:
+        made = graph.storage.stat(f"{fork.table_path}/_refs/branches/{quote(fork.branch, safe='')}.json").modified_at
+    except (FileNotFoundError, OpsError):
+        return False
+    return made is not None and time.time() - made > SHORTEST_AGE_SECONDS
 
 
 def removal_order(refs: Iterable[BranchRef]) -> list[BranchRef]:
