@@ -25,8 +25,11 @@ class Line:
 
     fixed_seconds: float
     bytes_per_second: float | None = None
+    """None where files or rows are counted."""
     files_per_second: float | None = None
+    """None where bytes or rows are counted."""
     rows_per_second: float | None = None
+    """None where bytes or files are counted."""
     rises: bool = True
     """Whether the large sample took longer than the small one; where it did not, the speed means nothing."""
 

@@ -250,18 +250,18 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
         _write_plan(said["save_plan"], plan)
     call.emit(stage.preview(plan), stage.view(plan))
     if not call.quiet:
-        why, bound = stage.nothing_to_do(plan), said["plan"] or said["save_plan"] or stage.keeps_previews
+        why = stage.nothing_to_do(plan)
+        kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
         if why:
             call.tell(why)
-        if not (why and bound):  # a policy may find something another day
-            call.tell(_how_to_apply(call, stage, graph, plan, request))
+        if not why or kept is None:  # a policy may find something another day
+            call.tell(_how_to_apply(call, stage, graph, kept, request))
     return 0
 
 
-def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) -> str:
-    """The command that carries out what was previewed. Pure."""
+def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, kept: str | None, request: Any) -> str:
+    """The command that carries out what was previewed: the plan that is kept, or the policy anew. Pure."""
     said = call.options
-    kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
     words = ["--plan", kept] if kept is not None else words_of(request)
     also = [f"--{name.replace('_', '-')}" for name in ("allow_young", "fence") if said.get(name)]
     if said.get("spark") is not None and (kept is None or stage.applies_on_spark):

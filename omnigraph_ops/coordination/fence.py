@@ -23,13 +23,13 @@ from omnigraph_ops.coordination.state import FENCE_PATH, Records
 from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending
 from omnigraph_ops.graph.graph import Graph, HeldFence
-from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, branch_reference
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import BranchRef
 
 INTERNAL_COMPACTION = "compact internal tables"
 """Purpose of the committer lease during the one thing that a fence may not be lifted in the middle of."""
-_LOCK = f"{MANIFEST_DIR}/_refs/branches/{SCHEMA_APPLY_LOCK}.json"
+_LOCK = branch_reference(MANIFEST_DIR, SCHEMA_APPLY_LOCK)
 _POLL_SECONDS = 0.2
 # A holder that is alive lifts its fence by itself; this long after its time it is taken for dead.
 _OVERDUE_SECONDS = 60.0

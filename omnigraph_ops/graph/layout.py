@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+from urllib.parse import quote
 
 from omnigraph_ops.storage.location import is_table_path
 
@@ -182,6 +183,11 @@ class LanceFile:
 def chain_folder(dataset: str, branch: str | None) -> str:
     """The folder of a chain of a dataset, relative to the graph. Pure."""
     return dataset if branch is None else f"{dataset}/tree/{branch}"
+
+
+def branch_reference(dataset: str, branch: str) -> str:
+    """The file that makes a Lance branch of a dataset, relative to the graph. Pure."""
+    return f"{dataset}/_refs/branches/{quote(branch, safe='')}.json"
 
 
 def dataset_of(path: str) -> str | None:

@@ -183,11 +183,6 @@ class LanceGateway:
             for name, info in sorted(listed.items())
         )
 
-    def create_branch(self, dataset: Dataset, name: str) -> None:
-        """Fork a Lance branch at the open version; adds no version to main. Writes."""
-        with lance_errors(f"create branch {name} of {dataset.uri}"):
-            dataset.create_branch(name, storage_options=self.storage_options)
-
     def delete_branch(self, dataset: Dataset, name: str) -> bool:
         """Delete a Lance branch; False when it is already gone. Destroys."""
         with contextlib.suppress(DatasetMissing), lance_errors(f"delete branch {name} of {dataset.uri}"):

@@ -94,7 +94,7 @@ def test_beside_a_schema_apply_a_run_is_red_and_the_graph_untouched(
     dags: Any, demo_graph: DemoGraph, stamp: int, dag_id: str
 ) -> None:
     graph = demo_graph(stamp=stamp, loads=3, rows=12, node_types=2, drift_tables=("edge:Knows",))
-    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
     first = disk_of(graph.uri)
     done = Finished(dags[dag_id].test(run_conf={"graph": graph.uri, "confirm": True}))
     assert (done.state, done.of("check_recovery")) == ("failed", ["failed"])

@@ -118,7 +118,7 @@ def come_into(graph: Graph, state: str, *, frozen_by_us: bool = False) -> None:
     elif state == "frozen":
         freeze_graph(graph, ttl_seconds=3600, reason="the yearly backup", owner="ann")
     elif state == "fenced":
-        graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+        graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
 
 
 @pytest.fixture(autouse=True)

@@ -119,7 +119,7 @@ def sidecar(graph: Graph) -> None:
 
 
 def lock(graph: Graph) -> None:
-    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
 
 
 @pytest.mark.parametrize(("appears", "words"), [(sidecar, f"sidecar {FOREIGN}"), (lock, "the schema-apply lock")])

@@ -105,9 +105,9 @@ def test_every_commit_that_can_be_opened_stays(demo_graph: DemoGraph, stamp: int
 def test_the_base_of_the_next_merge_stays_whatever_its_tables_lost(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, settings=ALONE, **SMALL)
     base = graph.format.commits(graph.context, None)[-1]
-    graph.lance.create_branch(graph.manifest(), "topic")
+    graph.manifest().create_branch("topic")
     if stamp == 3:
-        graph.lance.create_branch(graph.lance.open(graph.context.location.uri(COMMITS_DIR)), "topic")
+        graph.lance.open(graph.context.location.uri(COMMITS_DIR)).create_branch("topic")
     for _ in range(3):
         write(graph, "node:Person", copies("later"))
     reasons = {p.version: p.reasons for p in row(plan_cleanup(graph, KEEP_1)).protected}

@@ -35,7 +35,7 @@ def person(graph: Graph) -> TableCleanupPlan:
 def test_the_oldest_of_several_lazy_pins_wins(demo_graph: DemoGraph, stamp: int, names: tuple[str, str]) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     for name in names:
-        graph.lance.create_branch(graph.manifest(), name)
+        graph.manifest().create_branch(name)
         write(graph, PERSON, copies(name))
     old, young = (entry_of(graph, PERSON, name).version for name in names)
     head, rows = entry_of(graph, PERSON).version, rows_everywhere(graph)
@@ -53,9 +53,9 @@ def test_the_oldest_of_several_lazy_pins_wins(demo_graph: DemoGraph, stamp: int,
 def based(graph: Graph) -> GraphCommit:
     """Make a branch and go on on main; the commit that a merge starts from. Writes."""
     base = graph.format.commits(graph.context, None)[-1]
-    graph.lance.create_branch(graph.manifest(), "topic")
+    graph.manifest().create_branch("topic")
     if graph.stamp == 3:
-        graph.lance.create_branch(graph.lance.open(graph.context.location.uri(COMMITS_DIR)), "topic")
+        graph.lance.open(graph.context.location.uri(COMMITS_DIR)).create_branch("topic")
     for name in ("one", "two"):
         write(graph, PERSON, copies(name))
     return base

@@ -80,7 +80,7 @@ def test_released_when_the_work_fails(graph: Graph) -> None:
 
 
 def test_a_foreign_lock_is_neither_passed_nor_removed(graph: Graph) -> None:
-    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
     with pytest.raises(RecoveryPending, match="lock is held"), fenced(graph):
         pass
     with pytest.raises(ApprovalMissing):
@@ -102,7 +102,7 @@ def test_a_lock_replaced_meanwhile_is_left_alone(graph: Graph) -> None:
     """Same name, another lifetime: the identifier decides."""
     with fenced(graph):
         graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
-        graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+        graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
     assert current_lock(graph) is not None
 
 
@@ -115,7 +115,7 @@ def test_a_writer_that_does_not_drain_is_given_its_way(graph: Graph) -> None:
 
 
 def test_unlock_from_the_shell(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
-    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
     assert main(["unlock", graph.uri]) == 0
     assert "rerun with --confirm" in capsys.readouterr().out
     assert main(["unlock", graph.uri, "--confirm"]) == 1
@@ -237,7 +237,7 @@ def test_a_lock_that_a_schema_apply_makes_first_is_not_taken_for_ours(
     create = Storage.create
 
     def beaten(self: Storage, path: str, data: bytes) -> bool:
-        graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+        graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
         return create(self, path, data)
 
     monkeypatch.setattr(Storage, "create", beaten)
@@ -290,7 +290,7 @@ def test_a_timer_and_the_end_of_the_block_remove_one_lock_between_them(
     with fenced(graph):
         in_between.set()
         time.sleep(0.2)
-    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
     ended.set()
     time.sleep(0.7)
     assert current_lock(graph) is not None

@@ -239,7 +239,7 @@ def test_a_damaged_record_is_ended_by_name(demo_graph: DemoGraph) -> None:
 
 def test_nothing_is_frozen_beside_a_schema_apply(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
-    graph.lance.create_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
     with pytest.raises(RecoveryPending, match="schema apply"):
         freeze_graph(graph)
     graph.lance.delete_branch(graph.manifest(), SCHEMA_APPLY_LOCK)
@@ -334,7 +334,7 @@ def test_a_branch_of_the_same_name_is_not_the_frozen_one(demo_graph: DemoGraph) 
         if json.loads(tag.read_text())["branch"] == name:
             tag.unlink()
     graph.lance.delete_branch(graph.manifest(), name)
-    graph.lance.create_branch(graph.manifest(), name)
+    graph.manifest().create_branch(name)
     assert any("another one of that name" in p.reason for p in verify_cut(graph, freeze))
 
 

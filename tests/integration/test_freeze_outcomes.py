@@ -84,7 +84,7 @@ def test_sigterm_gives_everything_back(demo_graph: DemoGraph) -> None:
 def test_a_branch_on_which_rows_expire_is_in_no_cut(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, lazy_branches=1, **SMALL)
     (theirs,) = graph.branches()
-    graph.lance.create_branch(graph.manifest(), f"{EXPIRY_BRANCH_PREFIX}x")
+    graph.manifest().create_branch(f"{EXPIRY_BRANCH_PREFIX}x")
     freeze = freeze_graph(graph)
     assert {b.branch for b in freeze.cut.branches} == {None, theirs}
     graph.lance.delete_branch(graph.manifest(), f"{EXPIRY_BRANCH_PREFIX}x")

@@ -140,7 +140,7 @@ def test_the_name_of_a_removed_fork_can_be_used_again(demo_graph: DemoGraph, sta
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     graph.manifest().branches.delete(ONE)
     cleanup_all(graph, plan_cleanup(graph, ALL_VERSIONS))
-    graph.lance.create_branch(graph.manifest(), ONE)
-    graph.lance.create_branch(graph.open_head(entry_of(graph, PERSON)), ONE)
+    graph.manifest().create_branch(ONE)
+    graph.open_head(entry_of(graph, PERSON)).create_branch(ONE)
     assert (graph.branches(), forks_of(graph, PERSON)) == ((ONE,), {ONE})
     assert rows_everywhere(graph)[ONE] == rows_everywhere(graph)[None]

@@ -187,7 +187,7 @@ EXPIRY = f"{EXPIRY_BRANCH_PREFIX}x"
 @pytest.mark.parametrize("there", [True, False])
 def test_a_write_on_a_branch_of_row_expiry_is_withdrawn(graph: Graph, there: bool) -> None:
     if there:
-        graph.lance.create_branch(graph.manifest(), EXPIRY)
+        graph.manifest().create_branch(EXPIRY)
     rows, operation_id = rows_everywhere(graph), arm(graph, change=on_branch(EXPIRY))
     assert _only(graph) == (SidecarClass.ROLL_BACK, True)
     report = recover(graph)
@@ -198,14 +198,14 @@ def test_a_write_on_a_branch_of_row_expiry_is_withdrawn(graph: Graph, there: boo
 
 
 def test_a_young_write_on_a_branch_of_row_expiry_is_left_to_its_process(graph: Graph) -> None:
-    graph.lance.create_branch(graph.manifest(), EXPIRY)
+    graph.manifest().create_branch(EXPIRY)
     operation_id = arm(graph, age_seconds=1, change=on_branch(EXPIRY))
     assert [o.action for o in recover(graph, grace_seconds=900).outcomes] == ["deferred"]
     assert graph.storage.exists(sidecar_path(operation_id))
 
 
 def test_a_write_of_row_expiry_is_left_alone_while_somebody_holds_the_lease(graph: Graph) -> None:
-    graph.lance.create_branch(graph.manifest(), EXPIRY)
+    graph.manifest().create_branch(EXPIRY)
     operation_id = arm(graph, change=on_branch(EXPIRY))
     graph = graph.with_settings(graph.settings.model_copy(update={"lease_wait_seconds": 0}))
     with committer_lease(graph.storage, purpose="expire rows", ttl_seconds=30, wait_seconds=1):
@@ -214,7 +214,7 @@ def test_a_write_of_row_expiry_is_left_alone_while_somebody_holds_the_lease(grap
 
 
 def test_a_write_that_also_moves_main_is_no_write_of_row_expiry(graph: Graph) -> None:
-    graph.lance.create_branch(graph.manifest(), EXPIRY)
+    graph.manifest().create_branch(EXPIRY)
     operation_id = arm(graph, change=lambda document: document.update(branch=EXPIRY, writer_kind="Mutation"))
     assert [o.action for o in recover(graph).outcomes] == ["left_to_engine"]
     assert graph.storage.exists(sidecar_path(operation_id))

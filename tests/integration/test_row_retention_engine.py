@@ -63,7 +63,7 @@ class Stub(EngineCli):
 
     def create_branch(self, root: str, name: str, parent: str) -> None:
         graph = self._do("create")
-        graph.lance.create_branch(graph.manifest(), name)
+        graph.manifest().create_branch(name)
 
     def delete_branch(self, root: str, name: str) -> None:
         graph = self._do("delete")
@@ -195,7 +195,7 @@ class TestThroughTheEngine:
     def test_what_a_killed_run_left_is_swept(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)
         for name in (f"{EXPIRY_BRANCH_PREFIX}dead", "theirs"):
-            graph.lance.create_branch(graph.manifest(), name)
+            graph.manifest().create_branch(name)
         expire_rows(graph, plan, engine=Stub(graph, {}))
         assert graph.branches() == ("theirs",)
 

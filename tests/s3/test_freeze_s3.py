@@ -28,7 +28,7 @@ def test_a_copy_under_another_prefix_is_the_graph_at_the_freeze(
 ) -> None:
     graph = open_graph(s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=2, rows=8)))
     # Here, because a branch records the root that it was made under.
-    graph.lance.create_branch(graph.manifest(), "lazy")
+    graph.manifest().create_branch("lazy")
     rows = rows_everywhere(graph)
     freeze = freeze_graph(graph, reason="backup")
     with pytest.raises(GraphFrozen):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import quote
 
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -14,7 +13,7 @@ from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, select_entries
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK, now_us
+from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK, branch_reference, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks
@@ -47,20 +46,20 @@ def is_orphaned(graph: Graph, fork: OrphanedFork, view: GraphView) -> bool:
     """
     if not graph.format.publishes:
         return False
-    if fork.branch in view.live_names and not (graph.settings.exclusive or _is_old(graph, fork)):
-        return False
     if fork.branch in {name for name, _ in view.unreadable} or _is_internal(fork.branch):
         return False
     if fork.table_key.startswith("_"):
         return fork.branch not in view.live_names
     entry = next((e for e in view.main.entries if e.path == fork.table_path), None)
-    return entry is not None and not view.places(entry, fork.branch)
+    if entry is None or view.places(entry, fork.branch):
+        return False
+    return fork.branch not in view.live_names or graph.settings.exclusive or _is_old(graph, fork)
 
 
 def _is_old(graph: Graph, fork: OrphanedFork) -> bool:
     """Whether no write that may still be at work made this fork, by the clock of the store. Reads."""
     try:
-        made = graph.storage.stat(f"{fork.table_path}/_refs/branches/{quote(fork.branch, safe='')}.json").modified_at
+        made = graph.storage.stat(branch_reference(fork.table_path, fork.branch)).modified_at
     except (FileNotFoundError, OpsError):
         return False
     return made is not None and time.time() - made > SHORTEST_AGE_SECONDS

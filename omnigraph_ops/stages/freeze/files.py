@@ -21,7 +21,6 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import quote
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
@@ -29,7 +28,7 @@ from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import index_uuids, legible, manifest_message, with_message
-from omnigraph_ops.graph.layout import chain_folder
+from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, files_of_versions
 from omnigraph_ops.models.freeze import (
@@ -281,7 +280,7 @@ class _Dataset:
     def _references(self) -> Iterator[str]:
         """The references of the branches, and tags of others on pinned versions. Reads."""
         for name in {pin.branch for pin in self.pins if pin.branch is not None}:
-            yield f"{self.path}/_refs/branches/{quote(name, safe='')}.json"
+            yield branch_reference(self.path, name)
         pinned = {(pin.branch, pin.version) for pin in self.pins}
         for name in self.graph.storage.list(f"{self.path}/_refs/tags"):
             tag, path = name.removesuffix(".json"), f"{self.path}/_refs/tags/{name}"

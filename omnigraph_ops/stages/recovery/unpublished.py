@@ -100,7 +100,7 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
 _SETTLE_SECONDS = 1.0
 """How long a table must stay as it is before its writer is taken for gone, once before the fence and once behind it."""
 _FENCE_SECONDS = 60.0
-"""The engine's writers are refused no longer; what is left then is left to the next run."""
+"""The engine's writers are refused for this time at most; what is not done by then is left to the next run."""
 
 
 def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
