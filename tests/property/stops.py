@@ -9,7 +9,7 @@ from tests.property.world import World
 
 def lock(world: World) -> None:
     """A schema apply is under way. Writes."""
-    world.graph().lance.create_branch(world.graph().manifest(), SCHEMA_APPLY_LOCK)
+    world.graph().manifest().create_branch(SCHEMA_APPLY_LOCK)
 
 
 def arm(world: World) -> None:
