@@ -9,7 +9,7 @@ import rich_click as click
 from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call
-from omnigraph_ops.cli.options import COUNT, POSITIVE, SECONDS, OneOf
+from omnigraph_ops.cli.options import POSITIVE, SECONDS, OneOf
 from omnigraph_ops.errors import InvalidInput, UsageError, unknown_table
 from omnigraph_ops.models.history import HistoryList, RunRecord, TableTrend
 
@@ -23,7 +23,7 @@ Shown = HistoryList | RunRecord | TableTrend
 @verb(
     "audit",
     "Show who approved, rejected and applied which plan, newest last.",
-    click.option("--newest", type=COUNT, metavar="N", default=50, show_default=True, help="Show only the newest N."),
+    click.option("--newest", type=POSITIVE, metavar="N", default=50, show_default=True, help="Show only the newest N."),
     panel="Look",
 )
 def audit_verb(call: Call) -> int:

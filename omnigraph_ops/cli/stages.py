@@ -298,11 +298,24 @@ def _plan_in_file(path: str | None, stage: AnyPlanned) -> Any:
     if path is None or path.startswith("sha256:"):
         return None
     try:
-        return serde.from_json(stage.plan_type, Path(path).read_bytes())
+        text = Path(path).read_bytes()
     except OSError as error:
         raise InvalidInput(f"cannot read the plan {path!r}: {error.strerror}; {stage.unharmed}") from None
+    try:
+        return serde.from_json(stage.plan_type, text)
     except InvalidInput as error:
-        raise InvalidInput(f"the file {path!r} holds no such plan of this release: {error}; {stage.unharmed}") from None
+        other = next((other.name for other in PLANNED if _fits(other, text)), None)
+        wrong = f"is for `{other}`" if other else f"is not one of this release: {error}"
+        raise InvalidInput(f"the plan in {path!r} {wrong}; {stage.unharmed}") from None
+
+
+def _fits(stage: AnyPlanned, text: bytes) -> bool:
+    """Whether a text is a plan of this stage. Pure."""
+    try:
+        serde.from_json(stage.plan_type, text)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _write_plan(path: str, plan: object) -> None:

@@ -94,3 +94,16 @@ def test_what_is_no_id_is_told_with_the_verb_that_lists_them(
     refused = cli(words, demo_graph(**SMALL).uri, "nope")
     assert_refused(refused, f"'nope' is not the id of a {'quarantine' if 'orphans' in words else 'hold or freeze'}")
     assert f"`omnigraph-ops {listed}` lists them" in refused.err
+
+
+def test_a_plan_of_another_stage_is_named_as_one(demo_graph: DemoGraph, tmp_path: Path, cli: Cli) -> None:
+    uri, plan = demo_graph(**SMALL).uri, str(tmp_path / "plan.json")
+    assert cli(f"cleanup --keep 3 --save-plan {plan}", uri).code == 0
+    assert_refused(cli("orphans --confirm --plan", uri, plan), "is for `cleanup`; nothing was deleted")
+    assert_refused(cli("repair --confirm --plan", uri, plan), "is for `cleanup`; nothing was published")
+
+
+def test_a_list_of_no_entries_is_nothing_to_ask_for(demo_graph: DemoGraph, cli: Cli) -> None:
+    refused = cli("audit --newest 0", demo_graph(**SMALL).uri)
+    assert refused.code == 2
+    assert "--newest: '0' is not a whole number of at least 1" in refused.err

@@ -108,7 +108,7 @@ def test_the_answer_is_bound_to_quarantine_or_delete(graph: Graph, cli: Cli, tmp
     del kept["quarantine"]
     file.write_text(json.dumps(kept))
     refused = cli("orphans --confirm --plan", graph.uri, str(file))
-    assert_refused(refused, "holds no such plan of this release: not a valid OrphansPlan: quarantine")
+    assert_refused(refused, "is not one of this release: not a valid OrphansPlan: quarantine")
     assert tree_of(graph.uri) == before
     graph.storage.write(sealed.plan_path(kept["digest"]), json.dumps(kept).encode())
     with pytest.raises(StalePlan, match=r"or from another release .*quarantine.*nothing was done; plan again"):
