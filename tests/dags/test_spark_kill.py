@@ -76,7 +76,7 @@ def test_a_killed_task_leaves_no_process(
     thread.start()
     assert until(driver.with_suffix(".busy").exists)
     assert len(at_work(driver)) == 2
-    operator.on_kill()
+    operator.on_kill()  # type: ignore[attr-defined]
     thread.join(_LONGEST_SECONDS)
     assert ended[0].state == "retry"
     assert sentence in ended[0].sentence

@@ -231,7 +231,7 @@ def test_nobody_else_sees_the_history(cli: Cli, demo_graph: DemoGraph, stamp: in
     assert cli("optimize", graph.uri).code == 0
     age(Path(graph.uri, HISTORY_PATH))
     plan = plan_orphans(graph, older_than_seconds=86_400)
-    ours = [f.path for f in (*plan.files, *plan.unknown) if f.path.startswith("__maintenance")]
+    ours = [f.path for f in (*plan.files, *plan.unknown) if f.path.startswith("__maintenance")]  # type: ignore[attr-defined]
     assert (ours, [p for p in plan.folders if p.startswith(HISTORY_PATH)]) == ([], [])
     apply_orphans(graph, plan)
     assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
@@ -253,7 +253,7 @@ def test_plain_lance_has_its_history_beside_the_datasets(cli: Cli, tmp_path: Pat
     assert {t.table_key for t in health(graph).tables} == keys
     age(Path(graph.uri, HISTORY_PATH))
     plan = plan_orphans(graph, older_than_seconds=86_400)
-    assert [f.path for f in (*plan.files, *plan.unknown) if HISTORY_PATH in f.path] == []
+    assert [f.path for f in (*plan.files, *plan.unknown) if HISTORY_PATH in f.path] == []  # type: ignore[attr-defined]
     assert history.read_runs(graph)[0].after.version is None
 
 

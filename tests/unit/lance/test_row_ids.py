@@ -43,7 +43,7 @@ def written(*segments: object) -> bytes:
 
 
 def numbers(array: object) -> list[int]:
-    ((kind, found),) = array.ListFields()
+    ((kind, found),) = array.ListFields()  # type: ignore[attr-defined]
     width = WIDTHS[kind.name] // 8
     content = found.content
     return [found.base + int.from_bytes(content[i : i + width], "little") for i in range(0, len(content), width)]
@@ -132,13 +132,13 @@ def test_a_compaction_of_updated_rows_keeps_their_ids(tmp_path: Path) -> None:
         updated = pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([-1] * len(ids), pa.int64())})
         dataset.merge_insert("id").when_matched_update_all().execute(updated)
     (task,) = lance.optimize.Compaction.plan(dataset, {"target_rows_per_fragment": 1_000_000}).tasks
-    result = task.execute(dataset).json()
+    result = task.execute(dataset).json()  # type: ignore[attr-defined]
     ((before,), (after,)) = (inline(result), inline(with_safe_row_ids(result)))
     with pytest.raises(AssertionError):
         assert_safe(before, before)
     assert_safe(before, after)
     kept = [i for _, ids, _ in read(after) for i in ids]
-    lance.optimize.Compaction.commit(dataset, [lance.optimize.RewriteResult.from_json(with_safe_row_ids(result))])
+    lance.optimize.Compaction.commit(dataset, [lance.optimize.RewriteResult.from_json(with_safe_row_ids(result))])  # type: ignore[attr-defined]
     assert lance.dataset(dataset.uri).to_table(with_row_id=True)["_rowid"].to_pylist() == kept
 
 
@@ -150,5 +150,5 @@ def test_fragments_without_row_ids_stay(tmp_path: Path) -> None:
     for mode in ("create", "append"):
         dataset = lance.write_dataset(pa.table({"v": [1]}), tmp_path / "t.lance", mode=mode)
     (task,) = lance.optimize.Compaction.plan(dataset, {}).tasks
-    result = task.execute(dataset).json()
+    result = task.execute(dataset).json()  # type: ignore[attr-defined]
     assert json.loads(with_safe_row_ids(result)) == json.loads(result)
