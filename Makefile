@@ -97,7 +97,7 @@ lint: $(STAMP) ## style and complexity (ruff), which package imports which (impo
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-types: $(STAMP) ## mypy: strict for what ships, the tools and tests/support; that every name a test uses is there
+types: $(STAMP) ## mypy: strict for omnigraph_ops, plugins, dags, tools, tests/support; missing names in all tests
 	@$(BIN)/mypy
 	@$(BIN)/mypy --config-file tests/mypy.ini
 

@@ -1,5 +1,5 @@
 """Claim: optimizing a gigabyte that is to be compacted, as a whole process, takes no longer than the engine's own
-`optimize`. Nothing is claimed of the other shapes, which take longer (README.md beside this has what was seen).
+`optimize`. The other two shapes are measured without a claim: they take longer than with the engine (README.md).
 
 Three shapes: much data with few indexes to speak of (1 GB, 12 tables), mostly indexes, and 200 small tables. The same
 graph is copied for every run; the ways take turns, each a process of its own, three times, and the best of each counts.

@@ -19,7 +19,10 @@ def _tree(cls: type[errors.OpsError]) -> Iterator[type[errors.OpsError]]:
         yield from _tree(child)
 
 
-@pytest.mark.parametrize("cls", sorted(set(_tree(errors.OpsError)), key=lambda c: c.__name__))  # type: ignore[attr-defined]
+_ERRORS = sorted(set(_tree(errors.OpsError)), key=lambda c: c.__name__)
+
+
+@pytest.mark.parametrize("cls", _ERRORS)
 def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> None:
     from airflow.sdk.exceptions import AirflowFailException
     from omnigraph_airflow.task_run import airflow_errors

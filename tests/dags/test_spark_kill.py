@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -38,13 +39,13 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "driver.py"
 
 
-def planning(graph: Graph) -> tuple[object, str]:
+def planning(graph: Graph) -> tuple[Any, str]:
     from omnigraph_airflow.operators.stages import PlanStageOperator
 
     return PlanStageOperator(task_id="plan", stage="orphans", graph=graph.uri), "ended its submit of the job orphans"
 
 
-def rewriting(graph: Graph) -> tuple[object, str]:
+def rewriting(graph: Graph) -> tuple[Any, str]:
     from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
 
     class Submits(SubmitJobOperator):
@@ -68,7 +69,7 @@ def at_work(driver: Path) -> list[str]:
 
 @pytest.mark.parametrize("task", [planning, rewriting])
 def test_a_killed_task_leaves_no_process(
-    driver: Path, demo_graph: DemoGraph, task: Callable[[Graph], tuple[object, str]]
+    driver: Path, demo_graph: DemoGraph, task: Callable[[Graph], tuple[Any, str]]
 ) -> None:
     graph, ended = demo_graph(node_types=1, loads=1, rows=5), list[Outcome]()
     operator, sentence = task(graph)
@@ -76,7 +77,7 @@ def test_a_killed_task_leaves_no_process(
     thread.start()
     assert until(driver.with_suffix(".busy").exists)
     assert len(at_work(driver)) == 2
-    operator.on_kill()  # type: ignore[attr-defined]
+    operator.on_kill()
     thread.join(_LONGEST_SECONDS)
     assert ended[0].state == "retry"
     assert sentence in ended[0].sentence

@@ -25,6 +25,7 @@ from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.history_table import MAINTAINED_EVERY, HistoryTable, rows_of
 from omnigraph_ops.models.history import RunOutcome, RunRecord
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.backup import transfer
@@ -55,6 +56,11 @@ def storage(tmp_path: Path) -> Storage:
 
 def dataset(root: str | Path) -> Any:
     return lance.dataset(f"{root}/{HISTORY_PATH}")
+
+
+def named_in(plan: OrphansPlan) -> list[str]:
+    """Every file that a plan names, to be removed or not."""
+    return [*(f.path for f in plan.files), *(f.path for f in plan.unknown)]
 
 
 def seen(graph: Graph) -> list[tuple[str, RunOutcome]]:
@@ -231,7 +237,7 @@ def test_nobody_else_sees_the_history(cli: Cli, demo_graph: DemoGraph, stamp: in
     assert cli("optimize", graph.uri).code == 0
     age(Path(graph.uri, HISTORY_PATH))
     plan = plan_orphans(graph, older_than_seconds=86_400)
-    ours = [f.path for f in (*plan.files, *plan.unknown) if f.path.startswith("__maintenance")]  # type: ignore[attr-defined]
+    ours = [path for path in named_in(plan) if path.startswith("__maintenance")]
     assert (ours, [p for p in plan.folders if p.startswith(HISTORY_PATH)]) == ([], [])
     apply_orphans(graph, plan)
     assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
@@ -253,7 +259,7 @@ def test_plain_lance_has_its_history_beside_the_datasets(cli: Cli, tmp_path: Pat
     assert {t.table_key for t in health(graph).tables} == keys
     age(Path(graph.uri, HISTORY_PATH))
     plan = plan_orphans(graph, older_than_seconds=86_400)
-    assert [f.path for f in (*plan.files, *plan.unknown) if HISTORY_PATH in f.path] == []  # type: ignore[attr-defined]
+    assert [path for path in named_in(plan) if HISTORY_PATH in path] == []
     assert history.read_runs(graph)[0].after.version is None
 
 

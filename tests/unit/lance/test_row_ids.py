@@ -6,6 +6,7 @@ import json
 import random
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -14,6 +15,9 @@ import pytest
 
 from omnigraph_ops.lance.row_ids import Segment, Sequence, safe_row_ids, with_safe_row_ids
 
+# The stubs of pylance 13 lack some of their methods.
+Compaction: Any = lance.optimize.Compaction
+RewriteResult: Any = lance.optimize.RewriteResult
 KINDS = ("range", "range_with_holes", "range_with_bitmap", "sorted_array", "array")
 WIDTHS = {"u16_array": 16, "u32_array": 32, "u64_array": 64}
 
@@ -42,8 +46,8 @@ def written(*segments: object) -> bytes:
     return bytes(Sequence(segments=segments).SerializeToString())
 
 
-def numbers(array: object) -> list[int]:
-    ((kind, found),) = array.ListFields()  # type: ignore[attr-defined]
+def numbers(array: Any) -> list[int]:
+    ((kind, found),) = array.ListFields()
     width = WIDTHS[kind.name] // 8
     content = found.content
     return [found.base + int.from_bytes(content[i : i + width], "little") for i in range(0, len(content), width)]
@@ -131,14 +135,14 @@ def test_a_compaction_of_updated_rows_keeps_their_ids(tmp_path: Path) -> None:
     for ids in (range(10, 20), [4, 5, 30, 33, 34, 35, 39, 41], range(30, 33), [6, 7, 9, *range(21, 26)]):
         updated = pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([-1] * len(ids), pa.int64())})
         dataset.merge_insert("id").when_matched_update_all().execute(updated)
-    (task,) = lance.optimize.Compaction.plan(dataset, {"target_rows_per_fragment": 1_000_000}).tasks
-    result = task.execute(dataset).json()  # type: ignore[attr-defined]
+    (task,) = Compaction.plan(dataset, {"target_rows_per_fragment": 1_000_000}).tasks
+    result = task.execute(dataset).json()
     ((before,), (after,)) = (inline(result), inline(with_safe_row_ids(result)))
     with pytest.raises(AssertionError):
         assert_safe(before, before)
     assert_safe(before, after)
     kept = [i for _, ids, _ in read(after) for i in ids]
-    lance.optimize.Compaction.commit(dataset, [lance.optimize.RewriteResult.from_json(with_safe_row_ids(result))])  # type: ignore[attr-defined]
+    Compaction.commit(dataset, [RewriteResult.from_json(with_safe_row_ids(result))])
     assert lance.dataset(dataset.uri).to_table(with_row_id=True)["_rowid"].to_pylist() == kept
 
 
@@ -149,6 +153,6 @@ def inline(result: str) -> list[bytes]:
 def test_fragments_without_row_ids_stay(tmp_path: Path) -> None:
     for mode in ("create", "append"):
         dataset = lance.write_dataset(pa.table({"v": [1]}), tmp_path / "t.lance", mode=mode)
-    (task,) = lance.optimize.Compaction.plan(dataset, {}).tasks
-    result = task.execute(dataset).json()  # type: ignore[attr-defined]
+    (task,) = Compaction.plan(dataset, {}).tasks
+    result = task.execute(dataset).json()
     assert json.loads(with_safe_row_ids(result)) == json.loads(result)
