@@ -16,6 +16,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import pace
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
+from tests.support.scratch import write_to_memory
 from tests.support.shell import Cli, runner
 from tests.support.templates import Templates
 
@@ -24,6 +25,7 @@ _FOREIGN = ("OMNIGRAPH_OPS_", "AWS_", "AIRFLOW_", "LANCE_", "SPARK_", "PYSPARK_"
 _FOREIGN_NAMES = {"OMNIGRAPH_MAINTENANCE_CONCURRENCY", "OMNIGRAPH_GRAPH", "OMNIGRAPH_GRAPHS_FILE"}
 for _name in [n for n in os.environ if n.startswith(_FOREIGN) or n in _FOREIGN_NAMES]:
     del os.environ[_name]
+write_to_memory()
 # Airflow writes below its home as soon as it is imported, and that must not be the developer's.
 _AIRFLOW_HOME = tempfile.mkdtemp(prefix="omnigraph-airflow-test-")
 atexit.register(shutil.rmtree, _AIRFLOW_HOME, ignore_errors=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 _STAGES = (
     *("backup.take", "cleanup.apply", "expire_rows.apply", "optimize.run"),
@@ -123,7 +124,7 @@ def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[st
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     moments: list[str] = []
-    with killing(Killer(root=Path(root), on_quiet=moments_hook(moments, kill))):
+    with killing(Killer(root=Path(root), on_quiet=moments_hook(moments, kill, _heard()))):
         sys.argv = ["omnigraph-ops", *words]
         code = main()
         Path(scratch, "moments").write_text("\n".join(moments))
@@ -131,8 +132,29 @@ def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[st
         os._exit(code)
 
 
-def moments_hook(moments: list[str], kill: Kill | None) -> Callable[[str], None]:
-    """A hook for `Killer.on_quiet` that notes every moment, and sends the signals at the one of the kill."""
+def _heard() -> threading.Event:
+    """Set once a handler that is installed from now on has come to its end. Replaces `signal.signal`."""
+    heard, install = threading.Event(), signal.signal
+
+    def telling(number: int, handler: Any) -> Any:
+        def handle(*arguments: Any) -> None:
+            try:
+                handler(*arguments)
+            finally:
+                heard.set()
+
+        return install(number, handle if callable(handler) else handler)
+
+    signal.signal = telling  # type: ignore[assignment]
+    return heard
+
+
+def moments_hook(moments: list[str], kill: Kill | None, heard: threading.Event | None = None) -> Callable[[str], None]:
+    """A hook for `Killer.on_quiet` that notes every moment, and sends the signals at the one of the kill.
+
+    Args:
+        heard: whatever is signalled is not gone on with before this is set: the main thread may be slow to wake up.
+    """
 
     def hook(moment: str) -> None:
         moments.append(moment)
@@ -141,6 +163,8 @@ def moments_hook(moments: list[str], kill: Kill | None) -> Callable[[str], None]
                 threading.Thread(target=_send, args=(kill,), daemon=True).start()
             else:
                 os.kill(os.getpid(), kill.signals[0])
+                if heard is not None and kill.signals[0] in {signal.SIGINT, signal.SIGTERM}:
+                    heard.wait(_LONGEST_SECONDS)
 
     return hook
 
