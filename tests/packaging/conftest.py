@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.scratch import DISK
 from tools.uv import pip_config, pip_options, uv_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,13 +96,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Installed]:
+def installed(wheel: Path) -> Iterator[Callable[[str], Installed]]:
     """`installed("s3")`: an environment with that extra; `installed("")`: with none. Made once per session."""
     made: dict[str, Installed] = {}
+    # Gigabytes, which uv links from its cache where that is on the same disk.
+    folder = tempfile.TemporaryDirectory(prefix="omnigraph-packaging-", dir=DISK)
 
     def install(extra: str) -> Installed:
         if extra not in made:
-            home = tmp_path_factory.mktemp(f"env-{extra or 'none'}") / "venv"
+            home = Path(folder.name, extra or "none", "venv")
             uv("venv", "--python", sys.executable, str(home))
             wanted = f"omnigraph-ops[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
             pins = ("--constraints", str(ROOT / "requirements.txt"))
@@ -108,4 +112,5 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
             made[extra] = Installed(home)
         return made[extra]
 
-    return install
+    with folder:
+        yield install

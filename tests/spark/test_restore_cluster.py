@@ -36,8 +36,8 @@ def backup(graph: Graph, tmp_path: Path) -> BackupReport:
 
 
 def submit(spark: Cluster, backup: BackupReport, place: Path, *, slow: bool) -> subprocess.Popen[bytes]:
-    """A restore, of half a minute where it is slow; its outcome goes beside the place."""
-    pace = ("--max-bytes-per-second", str(backup.total.bytes // 30)) if slow else ()
+    """A restore, of a quarter of a minute where it is slow; its outcome goes beside the place."""
+    pace = ("--max-bytes-per-second", str(backup.total.bytes // 15)) if slow else ()
     where = ("--backup", backup.backup, "--place", str(place), "--result-uri", f"{place}.json")
     return spark.submit(APPLICATION, "restore", *where, *pace)
 

@@ -7,9 +7,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+DISK = tempfile.gettempdir()
+"""For what is too large for memory."""
 _MEMORY = Path("/dev/shm")
 _ROOM = 8 << 30
-"""Bytes; a whole run of two workers takes less than half of it."""
+"""Bytes; a whole run of two workers takes less than a tenth of it."""
 
 
 def write_to_memory() -> None:

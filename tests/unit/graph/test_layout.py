@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,11 +42,25 @@ def test_order_is_that_of_time_then_randomness(m1: int, r1: int, m2: int, r2: in
     assert is_ulid(encode_ulid(m1, r1))
 
 
-def test_fresh_ones_differ_and_carry_the_time() -> None:
+def test_fresh_ones_differ_and_carry_the_time_and_the_order_in_which_they_were_made() -> None:
     at = now_us()
-    made = {new_ulid(at) for _ in range(100)}
-    assert len(made) == 100
+    made = [new_ulid(at) for _ in range(100)]
+    assert len(set(made)) == 100
+    assert made == sorted(made)
     assert {text[:10] for text in made} == {encode_ulid(at // 1000, 0)[:10]}
+
+
+def test_a_forked_process_makes_others() -> None:
+    at = now_us()
+    new_ulid(at)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, new_ulid(at).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 26).decode() != new_ulid(at)
+    os.close(reader), os.close(writer)
 
 
 @pytest.mark.parametrize(
