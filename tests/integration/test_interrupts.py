@@ -290,6 +290,22 @@ def test_whoever_aborts_does_not_wait_for_every_thread() -> None:
     free.set()
 
 
+def test_a_signal_that_another_thread_gets_is_heard_while_that_thread_works() -> None:
+    heard = threading.Event()
+
+    def work(_: int) -> bool:
+        time.sleep(0.5)  # until the main thread waits
+        # As the system does now and then: the main thread is not woken by it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        return heard.wait(20)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.set())
+    try:
+        assert in_parallel(work, (0,), workers=1) == [True]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_text_index_that_is_being_written_does_not_hear_the_signals() -> None:
     process = process_of(home_of(None) / text_release(6))
     assert os.getpgid(process._child.pid) != os.getpgid(0)
