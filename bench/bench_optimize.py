@@ -63,7 +63,7 @@ def process(command: list[str]) -> Run:
         seconds = time.perf_counter() - started
         said.seek(0)
         assert os.waitstatus_to_exitcode(status) == 0, said.read().decode()
-    used = [usage, *orphans()]
+    used = [usage, *left_behind()]
     return Run(
         seconds=seconds,
         cpu=sum(u.ru_utime + u.ru_stime for u in used),
@@ -71,14 +71,14 @@ def process(command: list[str]) -> Run:
     )
 
 
-def orphans() -> Iterator[resource.struct_rusage]:
+def left_behind() -> Iterator[resource.struct_rusage]:
     """What processes took that a command started and did not wait for, as ours does with its text indexers."""
     with contextlib.suppress(ChildProcessError):
         while True:
             yield os.wait4(-1, 0)[2]
 
 
-def adopt_orphans() -> None:
+def adopt_what_is_left() -> None:
     """Make this process the parent of what its children leave behind."""
     subreaper = 36  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>
     assert ctypes.CDLL(None).prctl(subreaper, 1, 0, 0, 0) == 0
@@ -119,7 +119,7 @@ def told(runs: dict[str, list[Run]]) -> None:
 
 
 def main(*names: str) -> None:
-    adopt_orphans()
+    adopt_what_is_left()
     for name in names or ("data", "indexes", "small"):
         with tempfile.TemporaryDirectory() as folder:
             original = Path(folder) / "original.omni"

@@ -16,6 +16,7 @@ from omnigraph_ops.models import TablePlan
 T = TypeVar("T")
 R = TypeVar("R")
 _LOOK_SECONDS = 0.5
+"""How often the thread that waits for the others handles the signals that came."""
 _ABORT_SECONDS = 2.0
 """How long threads are waited for that nothing but the end of the process can end early."""
 
@@ -36,7 +37,7 @@ def in_parallel(
         futures += [pool.submit(work, item) for item in items]
         done, left = set[Future[R]](), set(futures)
         while left and not any(future.exception() for future in done):
-            # Not one long wait: a signal that the system hands to another thread would not end it.
+            # Not one long wait: a signal that the system gives to another thread does not end it.
             done, left = wait(futures, timeout=_LOOK_SECONDS, return_when=FIRST_EXCEPTION)
         # By item among those that failed together; what `on_error` makes of the others is no cause.
         failed = next((f for f in futures if f in done and f.exception() is not None), None)

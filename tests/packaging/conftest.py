@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scratch import DISK
 from tools.uv import pip_config, pip_options, uv_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,8 +98,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path) -> Iterator[Callable[[str], Installed]]:
     """`installed("s3")`: an environment with that extra; `installed("")`: with none. Made once per session."""
     made: dict[str, Installed] = {}
-    # Gigabytes, which uv links from its cache where that is on the same disk.
-    folder = tempfile.TemporaryDirectory(prefix="omnigraph-packaging-", dir=DISK)
+    # On the disk of this environment: other temporary files may be in memory, and these are gigabytes.
+    folder = tempfile.TemporaryDirectory(prefix="packaging-", dir=sys.prefix)
 
     def install(extra: str) -> Installed:
         if extra not in made:

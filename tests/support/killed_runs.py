@@ -153,7 +153,7 @@ def moments_hook(moments: list[str], kill: Kill | None, heard: threading.Event |
     """A hook for `Killer.on_quiet` that notes every moment, and sends the signals at the one of the kill.
 
     Args:
-        heard: whatever is signalled is not gone on with before this is set: the main thread may be slow to wake up.
+        heard: set once the signal was handled. The effect waits for it, for the main thread may be slow to wake up.
     """
 
     def hook(moment: str) -> None:

@@ -1,4 +1,4 @@
-"""Where tests write: in memory where there is enough of it, for most of their time is the wait for a disk's `fsync`."""
+"""Where tests write: in memory where there is enough of it, because many wait for a disk half of their time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-DISK = tempfile.gettempdir()
-"""For what is too large for memory."""
 _MEMORY = Path("/dev/shm")
 _ROOM = 8 << 30
 """Bytes; a whole run of two workers takes less than a tenth of it."""
@@ -23,7 +21,7 @@ def write_to_memory() -> None:
 
 
 def _has_room() -> bool:
-    """Whether files there can be many, and be run: environments are installed there, too. Reads."""
+    """Whether files there can be many, and be run: some tests write programs. Reads."""
     if not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)):
         return False
     may_run = not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC

@@ -60,7 +60,8 @@ def test_a_forked_process_makes_others() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(reader, 26).decode() != new_ulid(at)
-    os.close(reader), os.close(writer)
+    os.close(reader)
+    os.close(writer)
 
 
 @pytest.mark.parametrize(
