@@ -19,6 +19,7 @@ from omnigraph_ops.errors import (
     StorageError,
     UnknownTable,
 )
+from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
 from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.models.submits import SparkStage
 from omnigraph_ops.progress import SILENT
@@ -27,9 +28,10 @@ from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.watch import Stopped
-from tests.support.events import ITEMS, ids, items, stamps, timed
+from tests.support.events import ITEMS, ids, items, stamps, timed, updated_and_folded
 from tests.support.plain import opened
 from tests.support.stopped import LeavesPauses
+from tests.support.texts import text_release
 
 DAY = 86_400
 BY_TIME = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * DAY)
@@ -199,6 +201,24 @@ class TestPlain:
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert (stats.rows_removed, stats.attempts) == (1, 2)
         assert ids(root) == [0, 1, 2]
+
+    @pytest.mark.parametrize("kind", ["BTREE", "BITMAP"])
+    @pytest.mark.parametrize("nullable", [True, False])
+    def test_old_entries_in_an_index_take_no_row_that_is_fresh(self, tmp_path: Path, kind: str, nullable: bool) -> None:
+        """An index that Lance before 9 folded says of an updated row what it said before, too."""
+        ages = [60] * 8 + [1] * 12
+        updated_and_folded(tmp_path, ages, [0, 1, 2], kind=kind, nullable=nullable, release=text_release(3))
+        dataset = lance.dataset(str(tmp_path / "items.lance"))
+        plan = plan_row_retention(opened(tmp_path), [BY_TIME])
+        (table,) = plan.tables
+        below = clock_of(dataset, "at", None).below(table.cut)
+        assert dataset.count_rows(filter=below.removesuffix(" IS TRUE")) == 8, "the index is wrong"
+        assert (table.expired, len(table.sample)) == (5, 5)
+        deletes = [delete_in_fragment(dataset, number, below) for number in fragment_ids(dataset)]
+        assert sum(done.rows for done in deletes if done is not None) == 5, "as a task of Spark deletes"
+        (stats,) = expire_rows(opened(tmp_path), plan, engine=None).tables
+        assert (stats.rows_removed, stats.rows_left, stats.error) == (5, 0, None)
+        assert ids(tmp_path) == [0, 1, 2, *range(8, 20)]
 
     def test_old_rows_that_arrive_during_the_delete_are_for_the_next_run(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

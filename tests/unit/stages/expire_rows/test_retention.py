@@ -148,7 +148,7 @@ class TestCut:
         clock = Clock(column="day", nanoseconds=day * 1000, sql_type="Date32")
         assert clock.cut_before(20 * day - 1) == 19
         assert clock.cut_before(20 * day) == 20
-        assert clock.below(20) == "`day` < arrow_cast(20, 'Date32')"
+        assert clock.below(20) == "(`day` < arrow_cast(20, 'Date32')) IS TRUE"
 
 
 class TestStatements:
