@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,14 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import any_version_of, manifest_file_name, old_manifest_file_name, version_path
 from omnigraph_ops.lance.commits import Manifest
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
 from omnigraph_ops.lance.messages import BYTES, MANY, NUMBER, TEXT, message_classes
 from omnigraph_ops.storage.store import Storage
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
+_EMPTY_BITMAP = 8
+"""Bytes of a Roaring bitmap without any member."""
 _DAMAGED = (struct.error, DecodeError, ValueError, IndexError)
 _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
     "Manifest": {
@@ -45,6 +48,7 @@ _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
     "IndexMetadata": {
         "uuid": (1, "UUID"),
         "name": (3, TEXT),
+        "fragment_bitmap": (5, BYTES),
         "index_details": (6, "google.protobuf.Any"),
         "files": (10, "IndexFile", MANY),
     },
@@ -182,6 +186,40 @@ def index_uuids(raw: bytes, name: str) -> frozenset[str]:
     segments = index_segments(raw, name)
     with legible(name):
         return frozenset(str(uuid.UUID(bytes=segment.uuid.uuid)) for segment in segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredIndex:
+    """An index segment as a manifest names it."""
+
+    uuid: str
+    """As its folder is called."""
+    name: str
+    files: frozenset[str]
+    """What it consists of, below its folder; empty where Lance did not record that."""
+    covers_rows: bool
+    """One that covers none may have no file."""
+
+    def missing(self, stored: Collection[str]) -> frozenset[str]:
+        """What of it is not among these files of its folder. Pure."""
+        if self.files or stored or not self.covers_rows or self.name.startswith(SYSTEM_PREFIX):
+            return self.files.difference(stored)
+        return frozenset({"all of its files"})
+
+
+def stored_indexes(raw: bytes, name: str) -> tuple[StoredIndex, ...]:
+    """The index segments of a manifest file, with what each has to consist of. Raises `CorruptGraph`. Pure."""
+    segments = index_segments(raw, name)
+    with legible(name):
+        return tuple(
+            StoredIndex(
+                uuid=str(uuid.UUID(bytes=segment.uuid.uuid)),
+                name=segment.name,
+                files=frozenset(file.path for file in segment.files),
+                covers_rows=len(segment.fragment_bitmap) > _EMPTY_BITMAP,
+            )
+            for segment in segments
+        )
 
 
 def field_numbers(message: bytes) -> frozenset[int]:

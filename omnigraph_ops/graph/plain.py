@@ -271,8 +271,10 @@ class PlainGraph(Graph):
         return tuple(p for p in folders_in(self.storage, "") if p.endswith(_SUFFIX))
 
     def _datasets(self) -> list[str]:
-        """Every dataset of the folder, whichever was addressed. Reads."""
-        return [p for p in self._folders() if is_dataset(self.storage, p)]
+        """Every dataset of the folder, whichever was addressed and however it is called. Reads."""
+        folders = [p for p in folders_in(self.storage, "") if p != MAINTENANCE_DIR]
+        found = in_parallel(lambda p: is_dataset(self.storage, p), folders, workers=self.settings.concurrency)
+        return [p for p, is_one in zip(folders, found, strict=True) if is_one]
 
     def _entry(self, path: str) -> TableEntry | None:
         """The dataset there; None for a folder that holds none. Reads."""

@@ -14,7 +14,7 @@ class PinRole(StrEnum):
     LINEAGE = "lineage"
     """The other datasets of a graph that are no tables."""
     TABLE = "table"
-    """A version that main or a branch publishes; of a plain dataset, a HEAD."""
+    """A version that main or a branch publishes; of a plain dataset, a HEAD or what somebody tagged."""
     FORK = "fork"
     """Where a Lance branch that the cut reads begins: files of that version are read through the branch."""
 

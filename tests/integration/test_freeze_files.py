@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.coordination.freezes import unfreeze
-from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.freeze import CutFileKind
@@ -185,22 +185,108 @@ def test_plain_datasets_with_branches_of_branches(tmp_path: Path) -> None:
     assert {name: answers(moved / name) for name in found} == found
 
 
-def test_blob_side_files_belong_to_their_data_file(tmp_path: Path) -> None:
-    """Blobs above Lance's inline size are files beside the data file that names them."""
+def pictures(path: Path, **bases: object) -> list[bytes]:
+    """A dataset with an index and blobs above Lance's inline size, which are files beside the data file. Writes."""
     values = [bytes([n]) * (5 * 1024 * 1024) for n in range(2)]
-    field = lance.blob_field("payload")
-    table = pa.table(
-        [pa.array([0, 1]), lance.blob_array(values)], schema=pa.schema([pa.field("id", pa.int64()), field])
-    )
-    lance.write_dataset(table, str(tmp_path / "db" / "b.lance"), data_storage_version="2.2")
-    graph = opened(tmp_path / "db")
+    schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("payload")])
+    table = pa.table([pa.array([0, 1]), lance.blob_array(values)], schema=schema)
+    dataset = lance.write_dataset(table, str(path), data_storage_version="2.2", **bases)
+    dataset.create_scalar_index("id", "BTREE")
+    return values
+
+
+def seen(path: Path) -> list[bytes]:
+    """The blobs, found through the index."""
+    dataset = lance.dataset(str(path))
+    found = dataset.scanner(filter="id >= 0", columns=[], with_row_id=True)
+    assert "ScalarIndexQuery" in found.explain_plan(True)
+    rows = sorted(found.to_table().column("_rowid").to_pylist())
+    return [blob.readall() for blob in dataset.take_blobs("payload", ids=rows)]
+
+
+@pytest.mark.parametrize("place", ["own", "clone", "root", "folder"])
+def test_blobs_and_indexes_are_listed_wherever_they_lie(tmp_path: Path, place: str) -> None:
+    """In a shallow clone they are the original's, and a registered base has data files and their blobs."""
+    home, bases = tmp_path / "db", {}
+    if place in {"root", "folder"}:
+        (home / "elsewhere").mkdir(parents=True)
+        base = lance.DatasetBasePath(str(home / "elsewhere"), name="x", is_dataset_root=place == "root")
+        bases = {"initial_bases": [base], "target_bases": ["x"]}
+    values = pictures(home / "b.lance", **bases)
+    if place == "clone":
+        original = lance.dataset(str(home / "b.lance"))
+        original.shallow_clone(str(home / "c.lance"), original.version)
+        original.delete("true")  # so only the clone reads them
+    graph = opened(home)
     freeze = freeze_graph(graph)
-    assert [f for f in cut_files(graph, freeze) if f.file.endswith(".blob")]
+    files = [f.file for f in cut_files(graph, freeze)]
+    assert [f for f in files if f.endswith(".blob")]
+    assert len(files) == len(set(files)), "what two datasets read is listed once"
     copy_cut(graph, freeze, tmp_path / "copy")
-    (tmp_path / "db").rename(tmp_path / "gone")
-    moved = lance.dataset(str(tmp_path / "copy" / "b.lance"))
-    read = [blob.readall() for blob in moved.take_blobs("payload", indices=[0, 1])]
-    assert read == values
+    home.rename(tmp_path / "gone")
+    assert seen(tmp_path / "copy" / ("c.lance" if place == "clone" else "b.lance")) == values
+
+
+@pytest.mark.parametrize("lost", ["page_lookup.lance", "all of its files"])
+def test_an_index_that_is_not_all_there_is_no_cut(tmp_path: Path, lost: str) -> None:
+    home = tmp_path / "db"
+    pictures(home / "b.lance")
+    original = lance.dataset(str(home / "b.lance"))
+    original.shallow_clone(str(home / "c.lance"), original.version)
+    shutil.rmtree(home / "b.lance" / "_versions")
+    (folder,) = (home / "b.lance" / "_indices").iterdir()
+    graph = opened(home)
+    freeze = freeze_graph(graph)
+    if lost == "page_lookup.lance":
+        (folder / lost).unlink()
+    else:
+        shutil.rmtree(folder)
+    with pytest.raises(
+        CorruptGraph, match=f"{'page_lookup' if '.' in lost else 'page_data'}.* of the index id_idx of c.lance"
+    ):
+        cut_files(graph, freeze)
+
+
+def test_an_index_that_covers_no_row_may_have_no_file(tmp_path: Path) -> None:
+    indexed(tmp_path / "db" / "items.lance", stable=True)
+    dataset = lance.dataset(str(tmp_path / "db" / "items.lance"))
+    dataset.create_index("vector", "IVF_FLAT", name="later", num_partitions=2, train=False)
+    (entry,) = [i for i in dataset.describe_indices() if i.name == "later"]
+    assert entry.num_rows_indexed == 0
+    graph = opened(tmp_path / "db")
+    copy = copy_cut(graph, freeze_graph(graph), tmp_path / "copy")
+    assert content(Path(copy.uri, "items.lance")) == content(tmp_path / "db" / "items.lance")
+
+
+def test_tags_of_plain_datasets_come_with_what_they_keep(tmp_path: Path) -> None:
+    home = tmp_path / "db"
+    indexed(home / "items.lance", stable=True)
+    item = lance.dataset(str(home / "items.lance"))
+    item.tags.create("release", 2)
+    work = item.create_branch("work")
+    work.tags.create("draft", ("work", work.version))
+    lance.write_dataset(work.to_table(limit=3), work, mode="append")
+    item.optimize.compact_files()
+    item.tags.create("gone", 3)
+    next((home / "items.lance" / "_versions").glob(f"{2**64 - 1 - 3}.manifest")).unlink()
+    marks = (None, "release", "draft", ("work", None))
+    rows = [content(home / "items.lance", mark) for mark in marks]
+    graph = opened(home)
+    copy_cut(graph, freeze_graph(graph), tmp_path / "copy")
+    home.rename(tmp_path / "gone")
+    copied = tmp_path / "copy" / "items.lance"
+    assert [content(copied, mark) for mark in marks] == rows
+    assert sorted(lance.dataset(str(copied)).tags.list()) == ["draft", "release"]
+
+
+def test_a_branch_that_lance_stores_outside_of_its_dataset_is_refused_and_named(tmp_path: Path) -> None:
+    append(tmp_path / "db" / "a?b.lance", 0)
+    graph = opened(tmp_path / "db")
+    copy_cut(graph, freeze_graph(graph), tmp_path / "copy")
+    assert content(tmp_path / "copy" / "a?b.lance") == content(tmp_path / "db" / "a?b.lance")
+    lance.dataset(str(tmp_path / "db" / "a?b.lance")).create_branch("work")
+    with pytest.raises(InvalidInput, match=r"a\?b.lance has a branch and a '\?' in its name"):
+        freeze_graph(graph)
 
 
 def test_a_fork_point_whose_transaction_was_collected_before_is_no_loss(

@@ -27,7 +27,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import index_uuids, legible, manifest_message, with_message
+from omnigraph_ops.graph.lance_manifest import legible, manifest_message, stored_indexes, with_message
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, files_of_versions
@@ -195,8 +195,9 @@ def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
         return _Dataset(graph=graph, path=path, pins=by_dataset[path]).files()
 
     found = in_parallel(one, sorted(by_dataset), workers=graph.settings.concurrency)
-    listed = [*_contract(graph, freeze), *(file for files in found for file in files)]
-    return tuple(sorted(listed, key=lambda f: f.file))
+    # A shallow clone and its original list the same files.
+    listed = {file.file: file for files in (_contract(graph, freeze), *found) for file in files}
+    return tuple(sorted(listed.values(), key=lambda f: f.file))
 
 
 def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
@@ -222,7 +223,8 @@ class _Dataset:
         manifests = {pin: self._manifest(pin) for pin in self.pins}
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         kinds, needed = self._tracked_kinds()
-        kinds |= dict.fromkeys(self._indexes(raw), CutFileKind.INDEX)
+        read = {path for pin, path in manifests.items() if pin.role is not PinRole.FORK}
+        kinds |= dict.fromkeys(self._indexes(raw, read), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)
         kinds |= own
@@ -262,18 +264,34 @@ class _Dataset:
         uri = self.graph.context.location.uri(self.path)
         return _again(lambda: files_of_versions(self.graph.lance.open(uri, branch=branch), versions))
 
-    def _indexes(self, manifests: Mapping[str, bytes]) -> Iterator[str]:
-        """Files of every index that a manifest names. Reads."""
-        named = frozenset[str]().union(*(index_uuids(raw, path) for path, raw in manifests.items()))
-        for chain in self._chains():
-            for folder in folders_in(self.graph.storage, f"{chain}/_indices"):
-                if folder.rpartition("/")[2] in named:
-                    yield from (f.path for f in below_folder(self.graph.storage, folder) if not f.is_folder)
+    def _indexes(self, manifests: Mapping[str, bytes], read: Collection[str]) -> list[str]:
+        """Files of every index that a manifest names, wherever it was made. Reads.
 
-    def _blobs(self, kinds: Collection[str]) -> Iterator[str]:
-        """Blob side files: each in a folder named after its data file. Reads."""
-        for chain in self._chains():
-            for folder in folders_in(self.graph.storage, f"{chain}/data"):
+        Raises:
+            CorruptGraph: one of a manifest that is `read` is not all there.
+        """
+        named = {path: stored_indexes(raw, path) for path, raw in manifests.items()}
+        uuids = {index.uuid for indexes in named.values() for index in indexes}
+        stored: dict[str, list[str]] = {}
+        for place in self._places(manifests):
+            for folder in folders_in(self.graph.storage, f"{place}/_indices"):
+                if (uuid := folder.rpartition("/")[2]) in uuids:
+                    files = [f.path for f in below_folder(self.graph.storage, folder) if not f.is_folder]
+                    stored.setdefault(uuid, []).extend(files)
+        for index in {index for path in read for index in named[path]}:
+            of_it = stored.get(index.uuid, [])
+            if gone := index.missing([path.partition(f"/{index.uuid}/")[2] for path in of_it]):
+                raise CorruptGraph(
+                    f"{', '.join(sorted(gone))} of the index {index.name} of {self.path} ({index.uuid}) is gone; the "
+                    "freeze cannot be copied; build that index anew and freeze again"
+                )
+        return [path for files in stored.values() for path in files]
+
+    def _blobs(self, kinds: Mapping[str, CutFileKind]) -> Iterator[str]:
+        """Blob side files: each in a folder beside its data file, and named after it. Reads."""
+        folders = {path.rpartition("/")[0] for path, kind in kinds.items() if kind is CutFileKind.DATA}
+        for parent in sorted(folders):
+            for folder in folders_in(self.graph.storage, parent):
                 if f"{folder}.lance" in kinds:
                     yield from (f.path for f in files_in(self.graph.storage, folder))
 
@@ -287,8 +305,11 @@ class _Dataset:
             if name.endswith(".json") and freeze_of_tag(tag) is None and _tagged(self.graph.storage, path) in pinned:
                 yield path
 
-    def _chains(self) -> list[str]:
-        return sorted({self.path} | {chain_folder(self.path, pin.branch) for pin in self.pins})
+    def _places(self, manifests: Mapping[str, bytes]) -> list[str]:
+        """Its chains, and what else its manifests record: the original of a shallow clone, a registered base. Pure."""
+        chains = {self.path} | {chain_folder(self.path, pin.branch) for pin in self.pins}
+        roots = {root for raw in manifests.values() for root in recorded_roots(raw)}
+        return sorted(chains | {below_root(self.graph, root) for root in roots})
 
 
 def _tagged(storage: Storage, path: str) -> tuple[str | None, int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
-from omnigraph_ops.coordination.freezes import contract_folder, tag_name
+from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag, tag_name
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import (
@@ -23,7 +23,7 @@ from omnigraph_ops.graph.layout import (
 from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, lance_errors
+from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, lance_errors
 from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenBranch, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 
@@ -266,21 +266,38 @@ def _version_of_lineage(graph: Graph, state: BranchState, heads: set[Chain]) -> 
 
 
 def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut:
-    """Every dataset at its HEAD, with the HEAD of each of its branches. Reads."""
+    """Every dataset at its HEAD, with the HEAD of each of its branches and the versions that tags keep. Reads."""
     state = graph.state()
     entries = select_entries(graph, state, tables)
 
     def one(entry: TableEntry) -> tuple[FrozenPin, ...]:
-        refs = graph.lance.branches(graph.open_pinned(entry))
-        heads: set[Chain] = {(r.name, _head(graph, entry.path, r.name)) for r in refs}
+        dataset = graph.open_pinned(entry)
+        names = [ref.name for ref in graph.lance.branches(dataset)]
+        if names and "?" in entry.path:
+            raise InvalidInput(
+                f"{entry.path} has a branch and a '?' in its name, for which Lance stores the branch outside of the "
+                "dataset; nothing was frozen; copy it under another name, or name the other tables"
+            )
+        heads: set[Chain] = {(name, _head(graph, entry.path, name)) for name in names}
         subject = PinnedDataset(role=PinRole.TABLE, table_key=entry.table_key, path=entry.path)
-        return _pins(graph, freeze_id, subject, {(None, entry.version), *heads})
+        return _pins(graph, freeze_id, subject, {(None, entry.version), *heads, *_tagged(graph, entry, dataset, names)})
 
     found = in_parallel(one, entries, workers=graph.settings.concurrency)
     if not found:
         raise InvalidInput(f"there is nothing to freeze at {graph.uri}")
     pins = tuple(pin for pins in found for pin in pins)
     return FrozenCut(stamp=graph.stamp, branches=(), pins=pins, contract=(), one_instant=len(entries) == 1)
+
+
+def _tagged(graph: Graph, entry: TableEntry, dataset: Dataset, branches: Sequence[str]) -> set[Chain]:
+    """Versions that somebody's tags keep; a tag on what is gone keeps none. Reads."""
+    return {
+        (branch, version)
+        for name, branch, version in graph.lance.tags(dataset)
+        if freeze_of_tag(name) is None
+        and (branch is None or branch in branches)
+        and stored_manifest(graph, entry.path, branch, version) is not None
+    }
 
 
 def _pins(graph: Graph, freeze_id: str, subject: PinnedDataset, wanted: set[Chain]) -> tuple[FrozenPin, ...]:

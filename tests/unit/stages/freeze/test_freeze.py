@@ -14,7 +14,7 @@ import pytest
 from omnigraph_ops.coordination.freezes import contract_folder, covers, freeze_of_tag, frozen_text, tag_name
 from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
-from omnigraph_ops.graph.lance_manifest import index_uuids, manifest_message, with_message
+from omnigraph_ops.graph.lance_manifest import StoredIndex, index_uuids, manifest_message, with_message
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
 from omnigraph_ops.quantities import age
@@ -206,3 +206,22 @@ def test_a_damaged_manifest_is_refused(branched: Path, damage: object) -> None:
     data = newest(branched).read_bytes()
     with pytest.raises(CorruptGraph):
         rename_roots(damage(data), lambda old: old)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("files", "covers_rows", "name", "stored", "missing"),
+    [
+        ({"a", "b"}, True, "i", ["a", "c"], {"b"}),
+        ({"a"}, False, "i", [], {"a"}),
+        (set(), True, "i", [], {"all of its files"}),
+        (set(), True, "i", ["a"], set()),
+        (set(), False, "i", [], set()),
+        (set(), True, "__lance_frag_reuse", [], set()),
+    ],
+)
+def test_what_is_missing_of_an_index(
+    files: set[str], covers_rows: bool, name: str, stored: list[str], missing: set[str]
+) -> None:
+    """Old manifests do not say of which files an index consists; one that was never trained has none."""
+    index = StoredIndex(uuid="u", name=name, files=frozenset(files), covers_rows=covers_rows)
+    assert index.missing(stored) == missing
