@@ -26,6 +26,7 @@ from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.models.retention import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.expire_rows import delete
+from omnigraph_ops.stages.expire_rows import plan as planning
 from omnigraph_ops.stages.expire_rows.apply import expire_rows
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
 from omnigraph_ops.stages.optimize.run import optimize_all
@@ -112,14 +113,14 @@ class TestThroughTheEngine:
         self, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         graph, plan = self.planned(demo_graph, 6)
-        real, gone = delete.keys_below, [DatasetMissing("cannot count the expired rows: a file was not found")]
+        real, gone = planning.keys_below, [DatasetMissing("cannot count the expired rows: a file was not found")]
 
         def keys_below(*arguments: Any) -> Any:
             if gone:
                 raise gone.pop()
             return real(*arguments)
 
-        monkeypatch.setattr(delete, "keys_below", keys_below)
+        monkeypatch.setattr(planning, "keys_below", keys_below)
         (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
         assert (engine.calls.count("create"), engine.calls.count("delete")) == (2, 2)
         assert "instead of" in (stats.error or ""), "the second attempt came as far as the proof"

@@ -29,25 +29,23 @@ from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
-from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending, StalePlan
+from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
-from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, DatasetMissing, live_rows
+from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, DatasetMissing
 from omnigraph_ops.lance.rows import (
     Clock,
     Keys,
-    clock_of,
-    count_below,
     delete_below,
     how_many_left,
     how_many_of,
-    keys_below,
 )
 from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.plan import (
+    Aged,
     EdgeEnds,
     dataset_in,
     edges_at,
@@ -55,7 +53,6 @@ from omnigraph_ops.stages.expire_rows.plan import (
     entry_in,
     lasting_drift,
     lost_indexes,
-    over_bounds,
     rows_in,
     state_of,
 )
@@ -118,32 +115,20 @@ def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retryin
 
 def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> int:
     with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
-        dataset = dataset_in(graph, graph.state_of(table.table_key), table.table_key)
-        clock = clock_of(dataset, table.policy.property, table.policy.unit)
-        expired = refuse_over_bounds(plan, table, dataset, clock)
-        return delete(dataset, clock, table.cut, keeper.assert_held) if expired else 0
-
-
-def refuse_over_bounds(plan: RowRetentionPlan, table: TableRowPlan, dataset: Dataset, clock: Clock) -> int:
-    """How many rows are below the cut now; `StalePlan` when the plan does not allow so many. Reads."""
-    expired = count_below(dataset, clock, table.cut)
-    over = over_bounds(expired, live_rows(dataset), max_rows=table.max_rows, max_share=plan.max_share)
-    if expired and over:
-        raise StalePlan(f"{table.table_key}: {over}; nothing was deleted; plan again")
-    return expired
+        aged = Aged.of(graph, graph.state_of(table.table_key), table)
+        expired = aged.refuse_over_bounds(plan, table)
+        return delete(aged.dataset, aged.clock, table.cut, keeper.assert_held) if expired else 0
 
 
 def _stats(graph: Graph, table: TableRowPlan, removed: int, attempts: int) -> TableRowStats:
     """What a reader sees now. Reads."""
-    state = graph.state_of(table.table_key)
-    dataset = dataset_in(graph, state, table.table_key)
-    clock = clock_of(dataset, table.policy.property, table.policy.unit)
+    aged = Aged.of(graph, graph.state_of(table.table_key), table)
     return TableRowStats(
         table_key=table.table_key,
         rows_removed=removed,
-        rows_left=count_below(dataset, clock, table.cut),
+        rows_left=aged.rows(),
         attempts=attempts,
-        manifest_version=int(dataset.version),
+        manifest_version=int(aged.dataset.version),
     )
 
 
@@ -215,10 +200,11 @@ class ExpiringTable:
 
     def _nothing_left(self) -> bool:
         self._wait_until_ready()
-        state = state_of(self.graph, self.plan.branch)
-        dataset = dataset_in(self.graph, state, self.table.table_key)
-        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
-        return refuse_over_bounds(self.plan, self.table, dataset, clock) == 0
+        return self._aged(self.plan.branch).refuse_over_bounds(self.plan, self.table) == 0
+
+    def _aged(self, branch: str | None) -> Aged:
+        """The table as that branch publishes it now. Reads."""
+        return Aged.of(self.graph, state_of(self.graph, branch), self.table)
 
     def _attempt(self) -> TableRowStats:
         """Branch, delete, prove, merge; the branch goes in every outcome. Destroys rows."""
@@ -263,17 +249,14 @@ class ExpiringTable:
 
     def _base(self, name: str) -> _Base:
         """What is below the cut on the fresh branch; bounds count here, too. Reads."""
-        state = state_of(self.graph, name)
-        dataset = dataset_in(self.graph, state, self.table.table_key)
-        clock, cut = clock_of(dataset, self.table.policy.property, self.table.policy.unit), self.table.cut
-        refuse_over_bounds(self.plan, self.table, dataset, clock)
-        ids = keys_below(dataset, clock, cut, "id")
-        by_key = self.deletion.way is not Way.CUT
+        aged = self._aged(name)
+        aged.refuse_over_bounds(self.plan, self.table)
+        ids = aged.keys("id")
         return _Base(
-            rows=rows_in(self.graph, state),
+            rows=rows_in(self.graph, aged.state),
             ids=ids,
-            keys=keys_below(dataset, clock, cut, self.deletion.key) if by_key else ids,
-            edges=edges_at(self.graph, state, self.ends, ids),
+            keys=aged.keys(self.deletion.key) if self.deletion.way is not Way.CUT else ids,
+            edges=edges_at(self.graph, aged.state, self.ends, ids),
         )
 
     def _delete_on(self, name: str, base: _Base) -> None:
@@ -287,12 +270,10 @@ class ExpiringTable:
 
     def _prove(self, name: str, base: _Base) -> None:
         """Compare the branch with what was to go; nothing else may be missing there. Reads."""
-        state = state_of(self.graph, name)
-        dataset = dataset_in(self.graph, state, self.table.table_key)
-        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
-        left = count_below(dataset, clock, self.table.cut)
-        dangling = sum(len(e) for e in edges_at(self.graph, state, self.ends, base.ids).values())
-        found, wanted = rows_in(self.graph, state), base.rows_after(self.table.table_key)
+        aged = self._aged(name)
+        left = aged.rows()
+        dangling = sum(len(e) for e in edges_at(self.graph, aged.state, self.ends, base.ids).values())
+        found, wanted = rows_in(self.graph, aged.state), base.rows_after(self.table.table_key)
         wrong = [
             f"{key} {found.get(key, 0):,} instead of {wanted[key]:,}" for key in wanted if found.get(key) != wanted[key]
         ]
@@ -311,32 +292,25 @@ class ExpiringTable:
         Raises:
             EngineConflict: expired rows are still there.
         """
-        state = state_of(self.graph, self.plan.branch)
-        dataset = dataset_in(self.graph, state, self.table.table_key)
-        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
-        if how_many_of(keys_below(dataset, clock, self.table.cut, "id"), base.ids):
+        aged = self._aged(self.plan.branch)
+        if how_many_of(aged.keys("id"), base.ids):
             raise EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         edges, dangling = {}, []
         for key, ids in base.edges.items():
-            left = how_many_left(dataset_in(self.graph, state, key), "id", ids)
+            left = how_many_left(dataset_in(self.graph, aged.state, key), "id", ids)
             edges[key] = len(ids) - left
             dangling += [f"{left:,} of {key}"] if left else []
         return TableRowStats(
             table_key=self.table.table_key,
-            rows_removed=len(base.ids) - how_many_left(dataset, "id", base.ids),
+            rows_removed=len(base.ids) - how_many_left(aged.dataset, "id", base.ids),
             edges=tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items())),
             error=_DANGLING.format(edges=", ".join(dangling)) if dangling else None,
         )
 
     def _final(self, stats: TableRowStats) -> TableRowStats:
-        state = state_of(self.graph, self.plan.branch)
-        dataset = dataset_in(self.graph, state, self.table.table_key)
-        clock = clock_of(dataset, self.table.policy.property, self.table.policy.unit)
-        return replace(
-            stats,
-            rows_left=count_below(dataset, clock, self.table.cut),
-            manifest_version=entry_in(self.graph, state, self.table.table_key).version,
-        )
+        aged = self._aged(self.plan.branch)
+        version = entry_in(self.graph, aged.state, self.table.table_key).version
+        return replace(stats, rows_left=aged.rows(), manifest_version=version)
 
     def _turn(self) -> contextlib.AbstractContextManager[LeaseKeeper]:
         """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease."""

@@ -9,13 +9,13 @@ from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.engine import EngineCli
-from omnigraph_ops.errors import InvalidInput, OpsError, unknown_table
+from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan, unknown_table
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.schema import TypeFacts, read_type_facts
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset, live_rows
-from omnigraph_ops.lance.rows import Keys, clock_of, expired_rows, keys_below, touching
+from omnigraph_ops.lance.rows import Clock, Keys, clock_of, count_below, expired_rows, keys_below, touching
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
 from omnigraph_ops.models.retention import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.parallel import in_parallel
@@ -83,6 +83,39 @@ def over_bounds(expired: int, rows: int, *, max_rows: int, max_share: float) -> 
         share = expired / rows
         return f"{expired:,} of {rows:,} rows ({share:.0%}) are below the cut and at most {max_share:.0%} may go"
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aged:
+    """A table of a plan as some state has it."""
+
+    state: BranchState
+    dataset: Dataset
+    clock: Clock
+    cut: int
+
+    @classmethod
+    def of(cls, graph: Graph, state: BranchState, table: TableRowPlan) -> Aged:
+        """That table at its published version. Reads."""
+        dataset = dataset_in(graph, state, table.table_key)
+        clock = clock_of(dataset, table.policy.property, table.policy.unit)
+        return cls(state=state, dataset=dataset, clock=clock, cut=table.cut)
+
+    def rows(self) -> int:
+        """Rows below the cut. Reads."""
+        return count_below(self.dataset, self.clock, self.cut)
+
+    def keys(self, column: str) -> Keys:
+        """One column of the rows below the cut. Reads."""
+        return keys_below(self.dataset, self.clock, self.cut, column)
+
+    def refuse_over_bounds(self, plan: RowRetentionPlan, table: TableRowPlan) -> int:
+        """How many rows are below the cut now; `StalePlan` when the plan does not allow so many. Reads."""
+        expired = self.rows()
+        over = over_bounds(expired, live_rows(self.dataset), max_rows=table.max_rows, max_share=plan.max_share)
+        if expired and over:
+            raise StalePlan(f"{table.table_key}: {over}; nothing was deleted; plan again")
+        return expired
 
 
 def lasting_drift(graph: Graph, table_key: str) -> str | None:
