@@ -4,7 +4,7 @@
 |---|---|---|
 | `freeze` | keeps the graph, with all its branches, as it is now | writes tags and a hold |
 | `copy` | copies the frozen files below **Destination**; a retry goes on where it was | writes there only |
-| `verify` | reads the backup again, all of it | reads |
+| `verify` | reads the backup again, all of it | writes its outcome there |
 | `unfreeze` | ends the freeze, whatever happened before | removes tags and hold |
 | `report` | what happened; red when anything failed | reads, writes the history |
 

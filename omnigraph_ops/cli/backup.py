@@ -50,7 +50,7 @@ def verify_verb(call: Call) -> int:
 
 
 def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
-    """Verify in this process. Reads."""
+    """Verify in this process. Writes the outcome."""
     from omnigraph_ops.graph.opening import open_graph
     from omnigraph_ops.stages.backup.verify import verify_backup
 
@@ -59,7 +59,7 @@ def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
 
 
 def _verified_on_spark(call: Call, backup: str, pace: int | None) -> VerifyReport:
-    """Verify by the job `verify`. Reads."""
+    """Verify by the job `verify`. Writes the outcome."""
     from omnigraph_ops.models.backup import VerifyReport
 
     words = ["--backup", backup]

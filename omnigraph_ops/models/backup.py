@@ -205,10 +205,26 @@ class VerifyReport:
     """Files of which only the size could be compared."""
     compared_with_graph: int
     problems: tuple[FileProblem, ...]
+    not_recorded: str | None = None
+    """Why the outcome could not be written to the backup; null where it was written."""
 
     @property
     def exit_code(self) -> int:
         return 1 if self.problems else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """`verified.json`: what the last `verify` found in the backup. The next one replaces it."""
+
+    verified_at: float
+    """When it began to read, in seconds since the epoch."""
+    problems: tuple[FileProblem, ...]
+    """Of the backup only, not of a graph that it was compared with."""
+
+    @property
+    def sound(self) -> bool:
+        return not self.problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +272,10 @@ class ListedBackup:
     """Since the cut of a finished one, since the start of another."""
     total: Tally | None
     incremental_from: str | None
+    verified_at: float | None = None
+    """When the last `verify` that recorded its outcome began, in seconds since 1970."""
+    sound: bool | None = None
+    """What that `verify` found; null where none recorded its outcome, false where the outcome cannot be read."""
     detail: str = ""
 
 

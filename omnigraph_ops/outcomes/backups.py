@@ -1,4 +1,4 @@
-"""What is where below a destination of backups, and the two files that say what a backup is."""
+"""What is where below a destination of backups, and the files that say what a backup is and what verify found."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_ulid
-from omnigraph_ops.models.backup import BackupLeft, BackupRecord, BackupStart, Tally
+from omnigraph_ops.models.backup import BackupLeft, BackupRecord, BackupStart, Tally, Verification
 from omnigraph_ops.storage.inventory import below_folder
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess, locate
 from omnigraph_ops.storage.store import Storage
 
 RECORD = "backup.json"
 STARTED = "started.json"
+VERIFIED = "verified.json"
 LEASE = "lease"
 JOURNAL = "journal"
 ORDERS = "orders"
@@ -133,6 +134,35 @@ def write_start(destination: Storage, start: BackupStart) -> None:
 def read_start(destination: Storage, backup_id: str) -> BackupStart | None:
     """How a backup was begun; None when nothing readable says so. Reads."""
     return _STARTS.read(destination, f"{backup_id}/{STARTED}")
+
+
+def _illegible(path: str, error: InvalidInput) -> None:
+    raise InvalidInput(f"{path} cannot be read ({error}); verify the backup again") from None
+
+
+_VERIFIED = Records(Verification, unreadable=_illegible)
+
+
+def write_verification(destination: Storage, backup_id: str, outcome: Verification) -> str | None:
+    """Record what a verify found; why that was not possible, None when it was. Writes."""
+    try:
+        # A folder that somebody deleted meanwhile must not come back as an unfinished backup.
+        destination.stat(f"{backup_id}/{RECORD}")
+        _VERIFIED.write(destination, f"{backup_id}/{VERIFIED}", outcome)
+    except StorageError as error:
+        return str(error)
+    except FileNotFoundError:
+        return "the backup was deleted during the verify"
+    return None
+
+
+def read_verification(destination: Storage, backup_id: str) -> Verification | None:
+    """What the last verify of a backup found, None when none recorded it. Reads.
+
+    Raises:
+        InvalidInput: its record was damaged, or a later release wrote it.
+    """
+    return _VERIFIED.read(destination, f"{backup_id}/{VERIFIED}")
 
 
 def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:

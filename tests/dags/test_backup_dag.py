@@ -18,6 +18,7 @@ from omnigraph_ops.models.backup import CopyDone
 from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.models.submits import SubmitOutcome
 from omnigraph_ops.outcomes.history import read_runs
+from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.support.freezes import freeze_tags
@@ -53,6 +54,7 @@ def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_p
     again = run(dags, graph, destination=str(tmp_path / "backups"), max_bytes_per_second="900000000")
     assert again.xcom("copy")["incremental_from"] == made["backup_id"]
     assert again.xcom("copy")["linked"]["files"] > 0
+    assert [b.sound for b in list_backups(str(tmp_path / "backups")).backups] == [True, True]
     assert not restore_backup(made["backup"], str(tmp_path / "restored"), settings=Settings()).problems
     assert rows_everywhere(open_graph(str(tmp_path / "restored"))) == rows_everywhere(graph)
 

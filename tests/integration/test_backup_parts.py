@@ -25,7 +25,7 @@ from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
-from tests.support.backups import killed_backup, restored
+from tests.support.backups import flip, killed_backup, restored
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.writers import copies, write
 
@@ -117,6 +117,28 @@ def test_what_the_earlier_backup_lost_is_copied_and_counted_so(demo_graph: DemoG
     report = backup_graph(graph, str(tmp_path / "there"), options, copier=submitted(without))
     assert (report.linked.files, report.copied) == (0, report.total)
     assert_clean(report)
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["in process", "in parts"])
+def test_a_file_that_an_unfinished_backup_took_before_the_damage_was_found_is_copied_anew(
+    demo_graph: DemoGraph, tmp_path: Path, failing: Callable[[int], list[str]], in_parts: bool
+) -> None:
+    graph, target = demo_graph(**SPEC), str(tmp_path / "there")
+    first = backup_graph(graph, target)
+    files = Path(first.backup, "files")
+    file = str(min(files.rglob("data/*.lance")).relative_to(files))
+    options = BackupOptions(freeze_id=freeze_graph(graph).freeze_id, incremental_from=first.backup)
+    failing(1)
+    with pytest.raises(StorageError, match="the store is away"):
+        backup_graph(graph, target, options)
+    (left,) = [b.backup for b in list_backups(target).backups if b.backup != first.backup]
+    assert Path(left, "files", file).samefile(files / file)
+    flip(first.backup, file, shared=True)
+    assert len(verify_backup(first.backup).problems) == 1
+    again = options.model_copy(update={"incremental_from": None})
+    second = backup_graph(graph, target, again, **({"copier": submitted()} if in_parts else {}))
+    assert (second.backup, second.kept.files > 0) == (left, True)
+    assert_clean(second)
 
 
 def test_a_part_that_is_done_twice_changes_nothing(demo_graph: DemoGraph, tmp_path: Path) -> None:

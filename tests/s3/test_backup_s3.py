@@ -47,6 +47,7 @@ def test_from_disk_to_s3_and_back(bucket: str, tmp_path: Path) -> None:
     second = backup_graph(graph, f"{bucket}/backups", BackupOptions(incremental_from=first.backup))
     assert second.linked.files > second.copied.files > 0
     assert verify_backup(second.backup).problems == ()
+    assert [b.sound for b in list_backups(f"{bucket}/backups").backups] == [True, True]
     (tmp_path / "graph").rename(tmp_path / "hidden")
     assert rows_everywhere(restored(first.backup, tmp_path / "one")) == rows
     assert rows_everywhere(restored(second.backup, tmp_path / "two")) == later

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models import OptimizeReport
 from omnigraph_ops.models.backup import BackedFile, PlaceOfBackup
-from omnigraph_ops.outcomes.backups import backup_of, read_record
+from omnigraph_ops.outcomes.backups import backup_of, read_record, read_verification
 from omnigraph_ops.spark.backup_jobs import Restoring, SparkMover, restore_on_worker
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.take import backup_graph
@@ -107,8 +108,13 @@ def test_verify_finds_on_spark_what_it_finds_in_process(demo_graph: DemoGraph, c
     longer.write_bytes(longer.read_bytes() + b"!")
     (base / "stray").write_bytes(b"?")
     here = cli("verify --json", backup, "--graph", graph.uri)
+    between = time.time()
     there = cli("verify --json", backup, "--graph", graph.uri, "--max-bytes-per-second", "1GB", "--spark", MASTER)
     assert (here.code, there.code) == (1, 1), there.err
+    recorded = read_verification(*backup_of(backup))
+    assert recorded is not None
+    assert recorded.verified_at > between, "by the job"
+    assert {p.file for p in recorded.problems} == {p["file"] for p in there.json["problems"]}
     assert len(here.json["problems"]) == 4
     assert here.json == there.json
 

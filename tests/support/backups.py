@@ -72,6 +72,16 @@ def restored(backup: str, place: Path) -> Graph:
     return open_graph(str(place), Settings())
 
 
+def flip(backup: str, file: str, *, shared: bool = False) -> None:
+    """Change one bit of a file of a backup, or change it back; `shared`: in all backups that link it. Writes."""
+    path = Path(backup, "files", file)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    if not shared:
+        path.unlink()
+    path.write_bytes(data)
+
+
 def hide(graph: Graph) -> Path:
     """Move a graph away: whatever still reads its files fails from here on. Writes."""
     hidden = Path(graph.uri).with_suffix(".hidden")

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
-from omnigraph_ops.errors import LeaseHeld, OpsError
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import is_ulid, new_ulid
 from omnigraph_ops.models.backup import BackupList, BackupStart, BackupState, ListedBackup
-from omnigraph_ops.outcomes.backups import LEASE, STARTED, is_finished, place_of, read_record, read_start, uri_of
+from omnigraph_ops.outcomes.backups import (
+    LEASE,
+    STARTED,
+    is_finished,
+    place_of,
+    read_record,
+    read_start,
+    read_verification,
+    uri_of,
+)
+from omnigraph_ops.quantities import moment
 from omnigraph_ops.stages.backup.transfer import tally
 from omnigraph_ops.storage.inventory import below_folder, folders_in, remove_folder
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess
@@ -110,7 +120,7 @@ def _listed(destination: Storage, backup_id: str) -> ListedBackup:
             incremental_from=None,
             detail=str(error),
         )
-    return ListedBackup(
+    finished = ListedBackup(
         backup_id=backup_id,
         backup=where,
         state=BackupState.FINISHED,
@@ -120,6 +130,20 @@ def _listed(destination: Storage, backup_id: str) -> ListedBackup:
         total=tally(record.files),
         incremental_from=record.incremental_from,
     )
+    return _verified(destination, finished)
+
+
+def _verified(destination: Storage, listed: ListedBackup) -> ListedBackup:
+    """A finished backup with what its last verify found. Reads."""
+    try:
+        last = read_verification(destination, listed.backup_id)
+    except OpsError as error:
+        return replace(listed, sound=False, detail=str(error))
+    if last is None:
+        return listed
+    when = moment(int(last.verified_at * 1e6))
+    detail = "" if last.sound else f"failed verification at {when}, problems: {len(last.problems):,}"
+    return replace(listed, verified_at=last.verified_at, sound=last.sound, detail=detail)
 
 
 def _listed_unfinished(destination: Storage, backup_id: str, where: str) -> ListedBackup:
@@ -141,7 +165,34 @@ def _age(since: float) -> int:
 
 
 def newest_finished(target: str, uri: str, access: StoreAccess = AMBIENT) -> str | None:
-    """The newest finished backup of that graph below a destination, None when there is none. Reads."""
+    """The newest finished backup of that graph below a destination, None when there is none. Reads.
+
+    One that failed its last verify is returned only when there is no other.
+    """
     destination = place_of(target, access)
-    found = (_listed(destination, backup_id) for backup_id in backup_ids(destination))
-    return next((b.backup for b in found if b.state is BackupState.FINISHED and b.uri == uri), None)
+    failed: str | None = None
+    for backup_id in backup_ids(destination):
+        listed = _listed(destination, backup_id)
+        if listed.state is not BackupState.FINISHED or listed.uri != uri:
+            continue
+        if listed.sound is not False:
+            return listed.backup
+        failed = failed or listed.backup
+    return failed
+
+
+def damaged_files(destination: Storage, files: Collection[str]) -> frozenset[str]:
+    """Which of these files the last verify of any backup at a destination named. Reads.
+
+    It asks for every backup there, because they share files: the same damaged file may be in several. Where the record
+    of a verify cannot be read, all files count as named.
+    """
+    named = set[str]()
+    for backup_id in backup_ids(destination):
+        try:
+            last = read_verification(destination, backup_id)
+        except InvalidInput:
+            return frozenset(files)
+        if last is not None:
+            named.update(problem.file for problem in last.problems)
+    return frozenset(files) & named

@@ -37,9 +37,10 @@ from omnigraph_ops.outcomes.backups import (
     write_start,
 )
 from omnigraph_ops.progress import SILENT, Meter, Progress
-from omnigraph_ops.stages.backup.listing import Claim, claimed
+from omnigraph_ops.stages.backup.listing import Claim, claimed, damaged_files
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.transfer import (
+    IMMUTABLE,
     CopyJournal,
     CopyPace,
     CopyPlan,
@@ -289,9 +290,25 @@ class _Attempt:
             present=present_files(self.destination, self._id) if resumed else {},
             journal=read_journal(self.destination, self._id) if resumed else (),
             earlier=self.earlier[1] if self.earlier is not None else None,
+            damaged=self._damaged(files),
             need_checksums=self.options.checksum,
         )
         return self.copier(self._transfer(plan), plan, self.graph.run.check)
+
+    def _damaged(self, files: tuple[CutFile, ...]) -> frozenset[str]:
+        """Files of the cut that a verify found damaged where this backup takes or has taken files. Reads."""
+        places = [self.destination] if self.claim.before is not None else []
+        places += [self.earlier[0]] if self.earlier is not None else []
+        names, damaged = [f.file for f in files if f.kind in IMMUTABLE], set[str]()
+        for place in {p.root: p for p in places}.values():
+            found = damaged_files(place, names)
+            damaged |= found
+            if found:
+                self.progress(
+                    f"{len(found):,} files are copied from the graph because a backup below {place.root} failed "
+                    f"verification; `omnigraph-ops backups {place.root}` names it"
+                )
+        return frozenset(damaged)
 
     def _transfer(self, plan: CopyPlan) -> Transfer:
         work = tally((*plan.copy, *plan.link, *plan.unproven))

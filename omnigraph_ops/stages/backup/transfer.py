@@ -3,14 +3,14 @@
 Which files of a cut are copied, taken from an earlier backup, or there already. Data, deletion, index and transaction
 files carry a random name and are never written twice: the same path and size is the same file. A manifest's name is a
 number, which a branch that was deleted and made again uses anew; manifests, references and the root's files are small
-and are always read from this very cut.
+and are always read from this very cut. A file that the last verify of a backup named is read from the cut as well.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -109,7 +109,7 @@ class CopyPlan:
     unproven: tuple[CutFile, ...]
     """There, of the right size, and not in the journal: their checksum is that of the original."""
     remove: tuple[str, ...]
-    """What an attempt for another cut, or a killed write, left behind."""
+    """What an attempt for another cut, or a killed write, left behind, and damaged files that an attempt took."""
 
 
 def plan_copy(
@@ -119,22 +119,24 @@ def plan_copy(
     present: Mapping[str, int],
     journal: Iterable[JournalledFiles] = (),
     earlier: Earlier | None = None,
+    damaged: Collection[str] = frozenset(),
     need_checksums: bool = False,
 ) -> CopyPlan:
     """Decide for every file of the cut.
 
     Args:
         present: sizes of what the unfinished backup has already, by file.
+        damaged: files that are neither taken nor kept, because a verify named them in some backup.
         need_checksums: a file without a checksum counts as absent.
     """
     known = _journalled(journal, freeze_id)
-    taken = _takeable(earlier)
+    taken = _takeable(earlier, damaged)
     copy, link, keep, unproven = list[CutFile](), list[CutFile](), list[CutFile](), list[CutFile]()
     for file in files:
         immutable = file.kind in IMMUTABLE
         noted = known.get((file.file, immutable))
         old = taken.get(file.file) if immutable else None
-        here = present.get(file.file) == file.size
+        here = present.get(file.file) == file.size and file.file not in damaged
         if here and noted is not None and noted.size == file.size and not (need_checksums and noted.checksum is None):
             keep.append(replace(file, checksum=noted.checksum))
         elif here and immutable:
@@ -143,8 +145,8 @@ def plan_copy(
             link.append(replace(file, checksum=old.checksum))
         else:
             copy.append(file)
-    wanted = {f.file for f in files}
-    remove = tuple(sorted(set(present) - wanted))
+    staying = {f.file for f in files}.difference(damaged)
+    remove = tuple(sorted(set(present) - staying))
     return CopyPlan(copy=tuple(copy), link=tuple(link), keep=tuple(keep), unproven=tuple(unproven), remove=remove)
 
 
@@ -170,10 +172,10 @@ def _may_count(batch: JournalledFiles, freeze_id: str) -> Iterator[bool]:
         yield False
 
 
-def _takeable(earlier: Earlier | None) -> dict[str, BackedFile]:
+def _takeable(earlier: Earlier | None, damaged: Collection[str]) -> dict[str, BackedFile]:
     if earlier is None:
         return {}
-    return {f.file: f for f in earlier.record.files if earlier.present.get(f.file) == f.size}
+    return {f.file: f for f in earlier.record.files if earlier.present.get(f.file) == f.size and f.file not in damaged}
 
 
 _BATCH_FILES = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,9 +11,16 @@ from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.lance.gateway import live_rows
-from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RowCount, VerifyReport
+from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RowCount, Verification, VerifyReport
 from omnigraph_ops.models.freeze import FrozenCut, PinRole
-from omnigraph_ops.outcomes.backups import backup_of, present_files, read_record, stored_at, uri_of
+from omnigraph_ops.outcomes.backups import (
+    backup_of,
+    present_files,
+    read_record,
+    stored_at,
+    uri_of,
+    write_verification,
+)
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.transfer import IMMUTABLE, CopyPace, tally
@@ -122,7 +130,9 @@ def verify_backup(
     reader: Reader | None = None,
     progress: Progress = SILENT,
 ) -> VerifyReport:
-    """Compare every file of a backup with its record; with a graph, also what that still has of them. Reads all.
+    """Read every file of a backup, with a graph also what that still has of them, and compare. Writes the outcome.
+
+    The outcome is one file in the folder of the backup; what is wrong in the graph is not in it.
 
     Args:
         reader: what reads the files; None: the threads of this process, at `bytes_per_second`.
@@ -131,6 +141,7 @@ def verify_backup(
         InvalidInput: it is no finished backup, or none of that graph.
         CorruptGraph: its record is damaged.
     """
+    began = time.time()
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
     present = present_files(storage, backup_id)
@@ -143,18 +154,18 @@ def verify_backup(
     work = tally((*record.files, *(look.file for look in shared)))
     if reader is None:
         reader = FileReader(CopyPace(bytes_per_second), Meter(progress, "verifying", work.bytes, "bytes"))
-    problems = [
-        *_extra(present, record),
-        *reader(storage, [_kept(backup_id, f, present) for f in record.files]),
-        *(reader(graph.storage, shared, "in the graph it ") if graph is not None else ()),
-    ]
+    looks = [_kept(backup_id, f, present) for f in record.files]
+    problems = (*_extra(present, record), *reader(storage, looks))
+    not_recorded = write_verification(storage, backup_id, Verification(verified_at=began, problems=problems))
+    in_graph = reader(graph.storage, shared, "in the graph it ") if graph is not None else ()
     return VerifyReport(
         backup=uri_of(storage, backup_id),
         uri=record.uri,
         total=tally(record.files),
         without_checksum=sum(f.checksum is None for f in record.files),
         compared_with_graph=len(shared),
-        problems=tuple(problems),
+        problems=(*problems, *in_graph),
+        not_recorded=not_recorded,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from omnigraph_ops.models.backup import (
     BackupList,
     BackupReport,
-    BackupState,
     FileProblem,
     ListedBackup,
     RestoreReport,
@@ -39,6 +38,9 @@ def verify_view(report: VerifyReport) -> View:
         facts.append(("Without a checksum", without))
     if report.compared_with_graph:
         facts.append(("Read in the graph as well", f"{report.compared_with_graph:,} files that are still there"))
+    if report.not_recorded is not None:
+        unknown = "`omnigraph-ops backups` and later backups do not know this outcome"
+        facts.append(("Not recorded", f"{report.not_recorded}; {unknown}"))
     return View(
         title=f"verify {report.backup} — {verdict}, {_tally(report.total)}",
         facts=tuple(facts),
@@ -80,7 +82,7 @@ def _cells(backup: ListedBackup) -> tuple[str, ...]:
         "" if backup.total is None else _tally(backup.total),
         backup.incremental_from or "",
         backup.uri or "",
-        backup.detail if backup.state is BackupState.DAMAGED else "",
+        backup.detail,
     )
 
 

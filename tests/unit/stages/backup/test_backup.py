@@ -71,6 +71,18 @@ def test_an_earlier_file_that_changed_or_has_no_checksum_when_one_is_needed_is_r
     assert plan_copy([DATA], freeze_id="one", present={}, earlier=bare, need_checksums=True).copy == (DATA,)
 
 
+def test_a_damaged_file_is_neither_taken_nor_kept_nor_proven() -> None:
+    here, damaged = {DATA.file: 10}, {DATA.file}
+    old = earlier(DATA)
+    plans = [
+        plan_copy([DATA], freeze_id="one", present={}, earlier=old, damaged=damaged),
+        plan_copy([DATA], freeze_id="one", present=here, journal=journal(DATA), damaged=damaged),
+        plan_copy([DATA], freeze_id="one", present=here, damaged=damaged),
+    ]
+    assert [(p.copy, p.link, p.keep, p.unproven) for p in plans] == [((DATA,), (), (), ())] * 3
+    assert [p.remove for p in plans] == [(), (DATA.file,), (DATA.file,)]
+
+
 def test_what_the_journal_names_and_is_there_stays() -> None:
     present = {DATA.file: 10, MANIFEST.file: 5}
     plan = plan_copy([DATA, MANIFEST], freeze_id="one", present=present, journal=journal(DATA, MANIFEST))
