@@ -210,6 +210,9 @@ FIELDS = {
     "SidecarClass.needs_review": "the engine refuses it",
     "SkipReason.drift_needs_repair": "the newest version is not the published one",
     "SkipReason.blob_columns_unsupported_by_lance": "it has blob columns, which this Lance cannot rewrite",
+    "SkipReason.indexes_of_another_dataset": (
+        "a shallow clone without stable row ids that reads indexes of its original, which Lance loses in a rewrite"
+    ),
     "SkipReason.not_exclusive": "an internal table, and others may publish meanwhile",
     "OptimizeDecision.optimize": "it has work",
     "OptimizeDecision.no_op": "it has none",

@@ -166,6 +166,10 @@ class Graph:
         """Why somebody else reads files of the versions of a dataset, None when nobody does. Reads."""
         return None
 
+    def read_from_outside(self, table_path: str) -> str | None:
+        """Why a dataset that is no part of this reads files of one that is, None when none does. Reads."""
+        return None
+
     def is_gone(self, table_path: str) -> bool:
         """Whether a path that is not published was that of a table of this graph. Pure."""
         return is_table_path(table_path)

@@ -9,7 +9,7 @@ run on the database know of each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -39,12 +39,12 @@ def reads_files_of(lance: LanceGateway, uri: str, other: str) -> str | None:
     except LanceFailure as error:
         return f"{uri} cannot be opened, so whether it is a shallow clone of this is unknown: {error}"
     if any(_is_at(base, other) for base in bases):
-        return f"the shallow clone {uri} reads files of its versions"
+        return f"{uri} reads files of it, as a shallow clone or through a registered base"
     return None
 
 
 def _is_at(base: str, other: str) -> bool:
-    """Whether a recorded root is the dataset or one of its branches, however it is spelled. Reads links."""
+    """Whether a recorded root is the dataset or a folder of it, however it is spelled. Reads links."""
     try:
         place = locate(base)
     except InvalidInput:
@@ -53,7 +53,7 @@ def _is_at(base: str, other: str) -> bool:
     root, whole = place.root, other
     if place.is_local and locate(other).is_local:
         root, whole = os.path.realpath(root), os.path.realpath(other)
-    return root == whole or root.startswith(f"{whole}/tree/")
+    return f"{root}/".startswith(f"{whole}/")
 
 
 PLAIN_STAMP = 0
@@ -253,8 +253,16 @@ class PlainGraph(Graph):
 
     def cloned(self, table_path: str) -> str | None:
         """As far as neighbours in the folder go: clones elsewhere are not known to anybody. Reads."""
+        return self._reader_of(table_path, self._datasets())
+
+    def read_from_outside(self, table_path: str) -> str | None:
+        """By a neighbour in the folder that was not addressed, or whose name does not end in `.lance`. Reads."""
+        addressed = self._paths()
+        return self._reader_of(table_path, [path for path in self._datasets() if path not in addressed])
+
+    def _reader_of(self, table_path: str, datasets: Iterable[str]) -> str | None:
         uri = self.context.location.uri(table_path)
-        others = [self.context.location.uri(p) for p in self._datasets() if p != table_path]
+        others = [self.context.location.uri(path) for path in datasets if path != table_path]
         found = in_parallel(
             lambda other: reads_files_of(self.lance, other, uri), others, workers=self.settings.concurrency
         )

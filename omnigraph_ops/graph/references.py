@@ -134,7 +134,14 @@ def read_dataset(graph: Graph, path: str) -> DatasetReferences:
 
 
 def read_branches(graph: Graph, path: str) -> tuple[BranchRef, ...]:
-    """The branches of a dataset; `OpsError` where Lance lists others than are stored. Reads."""
+    """The branches of a dataset. Reads.
+
+    Raises:
+        OpsError: Lance lists others than are stored, or a dataset that is not searched reads files of this one.
+    """
+    outside = graph.read_from_outside(path)
+    if outside is not None:
+        raise OpsError(f"{outside}; give the folder of both, and datasets a name that ends in .lance")
     main = graph.lance.open(graph.context.location.uri(path))
     branches = graph.lance.branches(main)
     _check_refs(graph, path, {b.name for b in branches})

@@ -217,9 +217,9 @@ def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
 
 
 def base_roots(dataset: Dataset) -> tuple[str, ...]:
-    """Roots of other datasets whose files the open version reads. Reads."""
+    """Where else than below its own root the open version has files: other datasets and registered bases. Reads."""
     with lance_errors(f"read the base paths of {dataset.uri}"):
-        return tuple(str(base.path) for base in dataset.base_paths().values() if base.is_dataset_root)
+        return tuple(str(base.path) for base in dataset.base_paths().values())
 
 
 def fragment_print(fragment: Any) -> str:

@@ -15,6 +15,8 @@ class SkipReason(StrEnum):
 
     DRIFT = "drift_needs_repair"
     BLOBS = "blob_columns_unsupported_by_lance"
+    INHERITED_INDEXES = "indexes_of_another_dataset"
+    """It is a shallow clone that reads indexes of its original; Lance loses those when it moves rows of the clone."""
     NOT_EXCLUSIVE = "not_exclusive"
     DEFERRED_BUDGET = "deferred_budget"
     """It has work that did not fit into the budget of this run; it stays planned."""

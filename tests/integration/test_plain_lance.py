@@ -14,7 +14,7 @@ from omnigraph_ops.coordination.guards import quiet_state
 from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import CheckStatus, OptimizeDecision, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models import CheckStatus, OptimizeDecision, RetentionPolicy, SkipReason, SnapshotExpiry
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.health.read import health
@@ -164,6 +164,42 @@ def test_versions_that_a_shallow_clone_reads_are_not_cleaned_up(
     assert [t.table_key for t in cleanup_all(graph, plan).failed] == ["table:stable"]
     assert plan_orphans(graph).files == ()
     assert plain.content(folder / name) == rows
+
+
+@pytest.mark.parametrize("base", ["", "data", "more"])
+@pytest.mark.parametrize("name", ["reader.lance", "reader"])
+def test_files_that_another_dataset_wrote_into_one_are_no_orphans(folder: Path, base: str, name: str) -> None:
+    """Its registered base is that dataset or a folder of it, where no version of that dataset refers to the files."""
+    place = folder / "stable.lance" / base
+    place.mkdir(exist_ok=True)
+    bases = [lance.DatasetBasePath(str(place), name="there", is_dataset_root=not base)]
+    lance.write_dataset(plain.rows(0, 5), str(folder / name), initial_bases=bases, target_bases=["there"])
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - 8 * 86_400,) * 2)
+    for target in ("", "stable.lance"):
+        plan = plan_orphans(plain.opened(folder / target), older_than_seconds=WEEK)
+        assert plan.files == ()
+        searched = target == "" and name == "reader.lance"
+        assert [s.path for s in plan.skipped] == ([] if searched else ["stable.lance"])
+        refused = {t.table_key: t.refused for t in plan_cleanup(plain.opened(folder / target), KEEP_1).tables}
+        assert f"{name} reads files of it" in str(refused["table:stable"])
+
+
+@pytest.mark.parametrize("source", ["stable.lance", "unstable.lance"])
+def test_a_shallow_clone_keeps_its_indexes(folder: Path, source: str) -> None:
+    """Lance 13 loses those of the original when it remaps them in a clone without stable row ids."""
+    original = lance.dataset(str(folder / source))
+    original.shallow_clone(str(folder / "clone.lance"), original.version)
+    rows, answers = plain.content(folder / "clone.lance"), plain.answers(folder / "clone.lance")
+    (clone,) = optimize_all(plain.opened(folder), tables=("table:clone",)).tables
+    assert (clone.error, clone.skipped) == (None, None if source == "stable.lance" else SkipReason.INHERITED_INDEXES)
+    assert (plain.content(folder / "clone.lance"), plain.answers(folder / "clone.lance")) == (rows, answers)
+    dataset = lance.dataset(str(folder / "clone.lance"))
+    for index in dataset.describe_indices():
+        dataset.drop_index(index.name)
+    (clone,) = optimize_all(plain.opened(folder), tables=("table:clone",)).tables
+    assert (clone.error, clone.skipped) == (None, None)
+    assert plain.content(folder / "clone.lance") == rows
 
 
 def test_snapshot_expiry_works(folder: Path) -> None:

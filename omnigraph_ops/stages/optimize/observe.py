@@ -13,7 +13,15 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
-from omnigraph_ops.lance.tables import TableFacts, column_bytes, has_values, index_type_of, stale_indexes, table_facts
+from omnigraph_ops.lance.tables import (
+    TableFacts,
+    column_bytes,
+    has_values,
+    index_type_of,
+    inherited_indexes,
+    stale_indexes,
+    table_facts,
+)
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models import BranchTable, IndexBuild
@@ -84,9 +92,17 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
             f"table '{entry.table_key}' Lance HEAD version {head.version} is behind manifest version "
             f"{entry.version}; nothing was written; restore the table from a backup"
         )
-    wanted = head.version == entry.version and (policy.compacts_blobs or not spec.blob_columns)
+    # Lance 13 takes an index that it remaps in a shallow clone for the original's, and nobody finds its files.
+    inherits = not head.has_stable_row_ids and bool(inherited_indexes(head))
+    wanted = head.version == entry.version and (policy.compacts_blobs or not spec.blob_columns) and not inherits
     if not wanted:
-        return TableObservation(spec=spec, pinned_version=entry.version, lance_head_version=head.version, facts=None)
+        return TableObservation(
+            spec=spec,
+            pinned_version=entry.version,
+            lance_head_version=head.version,
+            facts=None,
+            inherits_indexes=inherits,
+        )
     if graph.settings.defer_index_remap:
         refuse_deferral(head, entry.table_key)
     facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)

@@ -193,6 +193,8 @@ class TableObservation:
     lance_head_version: int
     facts: TableFacts | None
     """None when the table is drifted or skipped and was not looked into."""
+    inherits_indexes: bool = False
+    """Whether a rewrite would lose indexes that are another dataset's."""
     columns_without_values: frozenset[str] = frozenset()
     """Vector columns with a declared, missing index and no non-null value yet."""
     column_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -309,6 +311,7 @@ def _index_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
 _SKIP_SENTENCES = {
     SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported by this engine generation",
+    SkipReason.INHERITED_INDEXES: "indexes of its original — build them anew in this clone first",
 }
 
 
@@ -317,7 +320,7 @@ def _skip_reason(seen: TableObservation, policy: OptimizePolicy) -> SkipReason |
         return SkipReason.BLOBS
     if seen.lance_head_version != seen.pinned_version:
         return SkipReason.DRIFT
-    return None
+    return SkipReason.INHERITED_INDEXES if seen.inherits_indexes else None
 
 
 def owners_note(facts: TableFacts, policy: OptimizePolicy) -> str | None:

@@ -20,6 +20,7 @@ from omnigraph_ops.views.view import Section, View, filled
 
 _SKIP_TEXT = {
     SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
+    SkipReason.INHERITED_INDEXES: "indexes of its original — build them anew in this clone first",
     SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
     SkipReason.NOT_EXCLUSIVE: "others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive",
     SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",

@@ -138,6 +138,8 @@ def test_the_id_of_a_graph_is_one_segment(name: str) -> None:
     [
         ("s3://bucket/g/items.lance", True),
         ("s3://bucket/g/items.lance/tree/dev", True),
+        ("s3://bucket/g/items.lance/data", True),
+        ("s3://bucket/g/items.lance.old", False),
         ("s3://bucket/g/other.lance", False),
         ("s3://bucket/x/../g/items.lance", True),
         ("s3://bucket/g/ite%6Ds.lance", True),
