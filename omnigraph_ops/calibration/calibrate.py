@@ -11,7 +11,7 @@ from omnigraph_ops.calibration.lines import Line, Unit, crossing
 from omnigraph_ops.calibration.rewrites import ROWS
 from omnigraph_ops.calibration.scratch import scratch_folder
 from omnigraph_ops.errors import InvalidInput, OpsError
-from omnigraph_ops.models.submits import CalibratedJob
+from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.spark.submit import spark_submit

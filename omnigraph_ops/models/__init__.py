@@ -16,11 +16,19 @@ from omnigraph_ops.models.cleanup import (
     TableCleanupPlan,
 )
 from omnigraph_ops.models.health import (
+    CheckReport,
+    CheckStatus,
+    DriftFinding,
     HealthPart,
     HealthReport,
     InternalHealth,
     QuietState,
+    RecoverReport,
+    RecoveryOutcome,
+    SidecarClass,
+    SidecarFinding,
     TableHealth,
+    UnlockReport,
     VectorHealth,
 )
 from omnigraph_ops.models.optimize import (
@@ -57,16 +65,6 @@ from omnigraph_ops.models.orphans import (
     SkippedDataset,
     SparedFile,
     UnknownFile,
-)
-from omnigraph_ops.models.recovery import (
-    CheckReport,
-    CheckStatus,
-    DriftFinding,
-    RecoverReport,
-    RecoveryOutcome,
-    SidecarClass,
-    SidecarFinding,
-    UnlockReport,
 )
 from omnigraph_ops.models.repair import (
     BranchEvidence,

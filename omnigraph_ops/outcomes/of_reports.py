@@ -20,8 +20,8 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.backup import BackupLeft, BackupReport
+from omnigraph_ops.models.cleanup import RowRetentionReport
 from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.models.runs import Outcome, TableOutcome
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.views.details import engine_policy, orphans_detail, repair_detail, rows_detail

@@ -20,8 +20,8 @@ from omnigraph_ops.models import (
     RepairReport,
 )
 from omnigraph_ops.models.backup import BackupLeft, BackupReport, VerifyReport
+from omnigraph_ops.models.cleanup import RowRetentionReport
 from omnigraph_ops.models.history import Measured, RunDecision, RunRecord
-from omnigraph_ops.models.retention import RowRetentionReport
 from omnigraph_ops.models.runs import Outcome, by_stage
 from omnigraph_ops.outcomes import of_reports
 

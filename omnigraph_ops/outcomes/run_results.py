@@ -22,8 +22,8 @@ from omnigraph_ops.models import (
     TableStats,
 )
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionReport, TableRowStats
 from omnigraph_ops.models.optimize import amplification
-from omnigraph_ops.models.retention import EdgeRows, RowRetentionReport, TableRowStats
 from omnigraph_ops.models.runs import Outcome, TableOutcome, Unit, UnitRecord, UnitResult, by_stage
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, reported

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from omnigraph_ops.models import OptimizeReport, OrphansReport, RepairReport, RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.models.retention import RowRetentionReport
+from omnigraph_ops.models.cleanup import RowRetentionReport
 from omnigraph_ops.quantities import human_bytes
 
 

@@ -45,7 +45,7 @@ from omnigraph_ops.lance.rows import (
     how_many_of,
     keys_below,
 )
-from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
+from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.plan import (
     EdgeEnds,

@@ -15,7 +15,7 @@ from omnigraph_ops.calibration.lines import Sample, crossing, line
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models.submits import CalibratedJob
+from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.spark import submit
 
 BYTES, FILES = Line(fixed_seconds=1, bytes_per_second=1024**2), Line(fixed_seconds=1, files_per_second=2000)

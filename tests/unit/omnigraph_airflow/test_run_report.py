@@ -23,7 +23,7 @@ from omnigraph_ops.models import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.models.retention import RowRetentionPlan
+from omnigraph_ops.models.cleanup import RowRetentionPlan
 
 DRIFTED = RepairRow(
     table_key="node:B",

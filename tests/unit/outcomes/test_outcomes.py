@@ -20,8 +20,8 @@ from omnigraph_ops.models import (
     RetentionPolicy,
     SparedFile,
 )
+from omnigraph_ops.models.cleanup import RowRetentionReport, TableRowStats
 from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.retention import RowRetentionReport, TableRowStats
 from omnigraph_ops.models.runs import Outcome, TableOutcome, Unit, UnitRecord, UnitResult
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.of_reports import of_cleanup
