@@ -32,7 +32,8 @@ from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import OptimizeReport, OrphansPlan
+from omnigraph_ops.models.optimize import OptimizeReport
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.parts import SubmittedCopy

@@ -23,8 +23,8 @@ from omnigraph_ops.demo.tables import MOMENT, MOMENTS, compact_wide_table, write
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.lance.rows import clock_of
-from omnigraph_ops.models import EvidenceTier
 from omnigraph_ops.models.cleanup import EpochUnit
+from omnigraph_ops.models.repair import EvidenceTier
 from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes

@@ -31,7 +31,7 @@ from omnigraph_ops.graph.lineage import GraphCommit, merge_bases
 from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
 from omnigraph_ops.lance.versions import tracked_files
-from omnigraph_ops.models import SkippedDataset
+from omnigraph_ops.models.orphans import SkippedDataset
 from omnigraph_ops.storage.inventory import folders_in
 
 _HALF_WRITTEN = re.compile(r"\.tmp.*|.*#\d+")

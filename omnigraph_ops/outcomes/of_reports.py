@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omnigraph_ops.models import (
-    CleanupStats,
-    OptimizeReport,
-    OrphanedFork,
-    OrphansReport,
-    QuarantineReport,
-    RecoverReport,
-    RecoveryOutcome,
-    RepairAction,
-    RepairReport,
-    RepairRow,
-    RetentionPolicy,
-    SparedFile,
-    TableStats,
-)
 from omnigraph_ops.models.backup import BackupLeft, BackupReport
-from omnigraph_ops.models.cleanup import RowRetentionReport
+from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, RetentionPolicy, RowRetentionReport
+from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome
 from omnigraph_ops.models.history import Work
+from omnigraph_ops.models.optimize import OptimizeReport, TableStats
+from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport, SparedFile
+from omnigraph_ops.models.repair import RepairAction, RepairReport, RepairRow
 from omnigraph_ops.models.runs import Outcome, TableOutcome
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.views.details import engine_policy, orphans_detail, repair_detail, rows_detail

@@ -6,24 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from omnigraph_ops.models import (
-    CheckStatus,
+from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
-    OptimizePlan,
-    OptimizeReport,
+    EdgeRows,
     OrphanedFork,
-    OrphansReport,
-    QuarantineReport,
-    RecoverReport,
-    RepairPreview,
-    RepairReport,
-    TableStats,
+    RowRetentionReport,
+    TableRowStats,
 )
-from omnigraph_ops.models.backup import BackupReport, VerifyReport
-from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionReport, TableRowStats
-from omnigraph_ops.models.optimize import amplification
+from omnigraph_ops.models.health import CheckStatus, RecoverReport
+from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, TableStats, amplification
+from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport
+from omnigraph_ops.models.repair import RepairPreview, RepairReport
 from omnigraph_ops.models.runs import Outcome, TableOutcome, Unit, UnitRecord, UnitResult, by_stage
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, reported

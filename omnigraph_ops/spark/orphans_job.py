@@ -22,7 +22,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import DatasetReferences, References, datasets_to_read
-from omnigraph_ops.models import FilesInParts, OrphansPlan, SkippedDataset
+from omnigraph_ops.models.orphans import FilesInParts, OrphansPlan, SkippedDataset
 from omnigraph_ops.progress import Lines, Progress
 from omnigraph_ops.requests import from_words
 from omnigraph_ops.spark.job import Job

@@ -21,7 +21,7 @@ from omnigraph_ops.lance.commits import segment_ids
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.lance.tables import index_facts
-from omnigraph_ops.models import Executor, OptimizeReport, TablePlan, TableStats
+from omnigraph_ops.models.optimize import Executor, OptimizeReport, TablePlan, TableStats
 from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from omnigraph_ops.models import OptimizeReport, OrphansReport, RepairReport, RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.models.cleanup import RowRetentionReport
+from omnigraph_ops.models.cleanup import RetentionPolicy, RowRetentionReport, SnapshotExpiry
+from omnigraph_ops.models.optimize import OptimizeReport
+from omnigraph_ops.models.orphans import OrphansReport
+from omnigraph_ops.models.repair import RepairReport
 from omnigraph_ops.quantities import human_bytes
 
 

@@ -28,7 +28,7 @@ from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
 from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
-from omnigraph_ops.models import Executor
+from omnigraph_ops.models.optimize import Executor
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME, planned
 
 ADVANCE = "Approve in advance"

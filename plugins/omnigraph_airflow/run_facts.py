@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph_airflow.decisions import Decision
 from omnigraph_ops import __version__
-from omnigraph_ops.models import DriftFinding, OptimizePlan, OptimizeReport, RecoverReport
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.health import DriftFinding, RecoverReport
 from omnigraph_ops.models.history import Answer, RunDecision, RunHeader, RunOrigin
+from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.stages.registry import planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned

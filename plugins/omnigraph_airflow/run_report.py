@@ -11,11 +11,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_airflow.run_facts import RunFacts, failed, results_of
-from omnigraph_ops.models import (
-    OptimizePlan,
-    SkipReason,
-    TableStats,
-)
+from omnigraph_ops.models.optimize import OptimizePlan, SkipReason, TableStats
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.stages.registry import planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned

@@ -13,7 +13,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph, StorageError
-from omnigraph_ops.models import Executor, OptimizeDecision, OptimizePlan, TablePlan
+from omnigraph_ops.models.optimize import Executor, OptimizeDecision, OptimizePlan, TablePlan
 from omnigraph_ops.parallel import SHARED_LOTS
 from tests.dags.test_maintenance_dag import run_night
 from tests.support.runs import Instance, context_of

@@ -12,7 +12,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.models.optimize import OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage

@@ -13,7 +13,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.stage import Orphans

@@ -12,7 +12,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import FilesInParts, OrphanFile, OrphanKind, OrphansPlan
+from omnigraph_ops.models.orphans import FilesInParts, OrphanFile, OrphanKind, OrphansPlan
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.parts import described, files_of, folder_of, put_part
 from omnigraph_ops.stages.orphans.plan import plan_orphans

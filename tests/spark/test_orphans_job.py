@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans

@@ -23,7 +23,7 @@ from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import remove_versions
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,

@@ -21,7 +21,7 @@ from omnigraph_ops.graph.stamp import newest_foreign
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
 from omnigraph_ops.lance.versions import existing_versions
-from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models.cleanup import RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.policy import (
     Protection,
     candidates,

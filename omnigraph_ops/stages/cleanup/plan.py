@@ -17,8 +17,14 @@ from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK, branch_reference, now_
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks
-from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
-from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.models.cleanup import (
+    SHORTEST_AGE_SECONDS,
+    CleanupPlan,
+    OrphanedFork,
+    PlannedFile,
+    RetentionPolicy,
+    TableCleanupPlan,
+)
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.internal import InternalTables
 from omnigraph_ops.stages.cleanup.policy import candidates, files_to_go, protect, removable, spelling_problem

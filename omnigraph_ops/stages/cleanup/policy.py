@@ -10,7 +10,7 @@ from omnigraph_ops.coordination.holds import GraphView
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, explain_removal
-from omnigraph_ops.models import PlannedFile, ProtectedVersion, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models.cleanup import PlannedFile, ProtectedVersion, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.storage.location import below_graph
 
 

@@ -8,8 +8,7 @@ from pydantic import ConfigDict, model_validator
 
 from omnigraph_ops.config.terms import ExpiryTerms, RetentionTerms
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import RetentionPolicy, SnapshotExpiry
-from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.requests import TablesRequest
 

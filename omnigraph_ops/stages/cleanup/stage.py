@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
+    SHORTEST_AGE_SECONDS,
     CleanupPlan,
     CleanupReport,
     CleanupStats,
-    DriftFinding,
     OrphanedFork,
     PlannedFile,
     RetentionPolicy,
 )
-from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_cleanup
 from omnigraph_ops.progress import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     PlannedFile,

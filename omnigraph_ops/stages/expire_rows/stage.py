@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models import DriftFinding
 from omnigraph_ops.models.cleanup import RowBounds, RowRetentionPlan, RowRetentionReport
+from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_rows
 from omnigraph_ops.progress import Progress

@@ -13,7 +13,7 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
-from omnigraph_ops.models import HealthReport, InternalHealth, TableHealth, VectorHealth
+from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
 from omnigraph_ops.models.history import Measured
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel

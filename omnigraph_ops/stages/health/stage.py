@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_ops.models import HealthReport
+from omnigraph_ops.models.health import HealthReport
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Count, Option, TablesRequest
 from omnigraph_ops.stages.health.view import health_view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import HealthReport, TableHealth, VectorHealth
+from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.views.view import Section, View, filled
 

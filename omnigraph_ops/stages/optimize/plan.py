@@ -10,9 +10,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
-from omnigraph_ops.models import (
+from omnigraph_ops.models.health import HealthPart
+from omnigraph_ops.models.optimize import (
     Executor,
-    HealthPart,
     IndexBuild,
     IndexFold,
     OptimizeDecision,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.models import OptimizePlan, OptimizeReport, TableStats
+from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, TableStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.request import OptimizeRequest, PlanRequest
 from omnigraph_ops.stages.optimize.view import plan_view, report_view

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts
-from omnigraph_ops.models import RewritePolicy
+from omnigraph_ops.models.optimize import RewritePolicy
 
 # Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
 _DELETION_THRESHOLD = 0.1

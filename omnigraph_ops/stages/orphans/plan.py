@@ -13,7 +13,7 @@ from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.models import FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
+from omnigraph_ops.models.orphans import FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
 from omnigraph_ops.stages.orphans.parts import described

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.graph.layout import dataset_of
-from omnigraph_ops.models import OrphanFile, OrphanKind, PlaceTotal, UnknownFile
+from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, PlaceTotal, UnknownFile
 from omnigraph_ops.stages.orphans.survey import Judge, Standing
 from omnigraph_ops.storage.inventory import Stored, look_again
 from omnigraph_ops.storage.store import Storage

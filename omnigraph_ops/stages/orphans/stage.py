@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import DriftFinding, OrphanFile, OrphansPlan, OrphansReport
+from omnigraph_ops.models.health import DriftFinding
+from omnigraph_ops.models.orphans import OrphanFile, OrphansPlan, OrphansReport
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_orphans
 from omnigraph_ops.progress import Progress

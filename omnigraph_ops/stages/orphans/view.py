@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.graph.layout import dataset_of
-from omnigraph_ops.models import (
+from omnigraph_ops.models.orphans import (
     OrphanFile,
     OrphanKind,
     OrphansPlan,

@@ -31,7 +31,7 @@ from omnigraph_ops.graph.sidecars import (
     read_sidecar,
     sidecar_names,
 )
-from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
+from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import PinState, check, inspect_sidecar, judged_sidecar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_ops.models import CheckReport, RecoverReport
+from omnigraph_ops.models.health import CheckReport, RecoverReport
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.recovery.view import check_view, recover_view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import CheckReport, RecoverReport, UnlockReport
+from omnigraph_ops.models.health import CheckReport, RecoverReport, UnlockReport
 from omnigraph_ops.views.view import Section, View, filled
 
 

@@ -17,7 +17,7 @@ from omnigraph_ops.graph.lance_manifest import History, VersionRecord
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
-from omnigraph_ops.models import (
+from omnigraph_ops.models.repair import (
     BranchEvidence,
     Coverage,
     DriftEvidence,

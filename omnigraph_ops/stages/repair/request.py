@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from omnigraph_ops.models import EvidenceTier
+from omnigraph_ops.models.repair import EvidenceTier
 from omnigraph_ops.requests import Option, TablesRequest
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from omnigraph_ops.models import Classification, DriftFinding, RepairPreview, RepairReport, RepairRow
+from omnigraph_ops.models.health import DriftFinding
+from omnigraph_ops.models.repair import Classification, RepairPreview, RepairReport, RepairRow
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import of_repair
 from omnigraph_ops.progress import Progress

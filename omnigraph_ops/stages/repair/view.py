@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.repair import (
     Classification,
     ColumnEvidence,
     DriftEvidence,

@@ -18,7 +18,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
 from omnigraph_ops.errors import ApprovalMissing, GraphFrozen
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.models import SkipReason, TableStats
+from omnigraph_ops.models.optimize import SkipReason, TableStats
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -15,7 +15,7 @@ from omnigraph_airflow.run_facts import run_id_of
 from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
-from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME

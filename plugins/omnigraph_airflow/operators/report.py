@@ -22,7 +22,7 @@ from omnigraph_airflow.task_run import airflow_errors, stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models import DriftFinding
+from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 

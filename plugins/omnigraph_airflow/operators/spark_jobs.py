@@ -25,7 +25,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import OptimizeReport, TableStats
+from omnigraph_ops.models.optimize import OptimizeReport, TableStats
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.submit import reason
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from omnigraph_ops.coordination.holds import GraphView, Hold
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.graph.state import TableEntry
-    from omnigraph_ops.models import HealthReport, ProtectedVersion, TableHealth
+    from omnigraph_ops.models.cleanup import ProtectedVersion
+    from omnigraph_ops.models.health import HealthReport, TableHealth
     from omnigraph_ops.models.history import RunRecord, TableTrendPoint
 
 

@@ -6,19 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
     OrphanedFork,
-    OrphansPlan,
-    OrphansReport,
-    RepairPreview,
-    RepairReport,
     RetentionPolicy,
     TableCleanupPlan,
 )
-from omnigraph_ops.models.orphans import SkippedDataset, SparedFile, UnknownFile
+from omnigraph_ops.models.orphans import OrphansPlan, OrphansReport, SkippedDataset, SparedFile, UnknownFile
+from omnigraph_ops.models.repair import RepairPreview, RepairReport
 from omnigraph_ops.outcomes.results import RunResults
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.cleanup.request import CleanupRequest

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.sealed import PlanRef, plan_path
-from omnigraph_ops.models import CleanupPlan, OrphanedFork
+from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork
 from omnigraph_ops.stages.cleanup.policy import Protection, removable
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.views import question, terminal

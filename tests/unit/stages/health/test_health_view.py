@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph_ops.models import HealthPart, HealthReport, TableHealth, VectorHealth
+from omnigraph_ops.models.health import HealthPart, HealthReport, TableHealth, VectorHealth
 from omnigraph_ops.stages.health.view import health_view
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
     OptimizePlan,

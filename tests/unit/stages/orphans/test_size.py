@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.orphans.request import OrphansRequest
 from omnigraph_ops.stages.orphans.size import known_files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.health import (
     CheckReport,
     CheckStatus,
     DriftFinding,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.repair import (
     BranchEvidence,
     Classification,
     DriftEvidence,
