@@ -38,7 +38,7 @@ from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.parts import SubmittedCopy
 from omnigraph_ops.stages.expire_rows.apply import DeletesDone
-from omnigraph_ops.stages.orphans.request import OrphansRequest
+from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.repair.comparison import Compared
 from tests.support.spark_cluster import Cluster, cluster
 

@@ -33,8 +33,7 @@ from omnigraph_ops.stages.backup.request import BackupRequest
 from omnigraph_ops.stages.backup.stage import Backup
 from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete
 from omnigraph_ops.stages.expire_rows.delete import Delete, delete_here
-from omnigraph_ops.stages.orphans.request import OrphansRequest
-from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
 from omnigraph_ops.stages.repair.compare import BytesRead, Sides, estimate, read_side
 from omnigraph_ops.stages.repair.comparison import Comparison, Here, OnSpark
 from omnigraph_ops.stages.stage import Submit

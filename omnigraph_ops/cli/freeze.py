@@ -172,7 +172,7 @@ def release_verb(call: Call) -> int:
 def unlock_verb(call: Call) -> int:
     from omnigraph_ops.coordination.fence import current_lock, unlock
     from omnigraph_ops.models.health import UnlockReport
-    from omnigraph_ops.stages.recovery.view import unlock_view
+    from omnigraph_ops.stages.recovery.stage import unlock_view
 
     confirm, force = call.options["confirm"], call.options["force"]
     if force and not confirm:

@@ -33,7 +33,7 @@ def about_quarantine(call: Call) -> int | None:
 def _act(call: Call) -> int:
     from omnigraph_ops.outcomes.of_reports import of_quarantine
     from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
-    from omnigraph_ops.stages.orphans.view import quarantine_view, quarantines_view
+    from omnigraph_ops.stages.orphans.stage import quarantine_view, quarantines_view
 
     said, target = call.options, call.target
     call.writes = bool(said["confirm"] or said["restore"] is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omnigraph_ops.cli.call import Call
 from omnigraph_ops.cli.options import flag, request_of
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.stages.optimize.request import OptimizeRequest
+from omnigraph_ops.stages.optimize.stage import OptimizeRequest
 from omnigraph_ops.views.view import View
 
 QUEUE = flag(

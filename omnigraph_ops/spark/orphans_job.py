@@ -40,8 +40,8 @@ from omnigraph_ops.spark.orphans_tasks import (
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
 from omnigraph_ops.stages.orphans.parts import folder_of, sweep_parts
 from omnigraph_ops.stages.orphans.plan import Searched, plan_orphans
-from omnigraph_ops.stages.orphans.request import OrphansRequest
 from omnigraph_ops.stages.orphans.sorting import Folders, Sorted, Totals
+from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.orphans.survey import survey
 from omnigraph_ops.storage.inventory import Stored, remove_files
 

@@ -13,7 +13,7 @@ from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, FormField
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.stages.optimize.request import PlanRequest
+    from omnigraph_ops.stages.optimize.stage import PlanRequest
 
 
 def with_defaults(params: dict[str, Param], defaults: Mapping[str, Any]) -> dict[str, Param]:

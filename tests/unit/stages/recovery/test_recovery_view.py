@@ -14,7 +14,7 @@ from omnigraph_ops.models.health import (
     SidecarFinding,
     UnlockReport,
 )
-from omnigraph_ops.stages.recovery.view import check_view, recover_view, unlock_view
+from omnigraph_ops.stages.recovery.stage import check_view, recover_view, unlock_view
 
 
 def test_check_lists_every_obstacle_and_what_to_do() -> None:
