@@ -11,7 +11,7 @@ from omnigraph_ops.cli.consent import require_consent
 from omnigraph_ops.cli.options import POSITIVE, SECONDS, YES, OneOf, flag, request_of
 from omnigraph_ops.cli.stages import declare_unasked
 from omnigraph_ops.errors import UsageError
-from omnigraph_ops.stages.freeze.request import FreezeRequest
+from omnigraph_ops.stages.freeze.stage import FreezeRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 
 _PANEL = "Writers and readers"
@@ -48,7 +48,7 @@ declare_unasked(_FREEZE, _EXTEND, instead=_extended)
 def unfreeze_verb(call: Call) -> int:
     from omnigraph_ops.coordination.freezes import unfreeze, unfreeze_all
     from omnigraph_ops.outcomes import audit_log
-    from omnigraph_ops.stages.freeze.view import unfreeze_view
+    from omnigraph_ops.stages.freeze.stage import unfreeze_view
 
     hold_id = call.swap("hold_id")
     if (hold_id is None) is not bool(call.options["all_mine"]):
@@ -70,8 +70,8 @@ def unfreeze_verb(call: Call) -> int:
 )
 def files_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+    from omnigraph_ops.stages.freeze.stage import files_view
     from omnigraph_ops.stages.freeze.take import read_freeze
-    from omnigraph_ops.stages.freeze.view import files_view
     from omnigraph_ops.views import csv
 
     form = call.options["format"]
@@ -101,8 +101,8 @@ def files_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def holds_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.stage import holds_view
     from omnigraph_ops.stages.freeze.take import list_holds
-    from omnigraph_ops.stages.freeze.view import holds_view
 
     found = list_holds(call.open())
     call.emit(found, holds_view(found))
@@ -122,8 +122,8 @@ def holds_verb(call: Call) -> int:
 )
 def hold_verb(call: Call) -> int:
     from omnigraph_ops.outcomes import audit_log
+    from omnigraph_ops.stages.freeze.stage import hold_view
     from omnigraph_ops.stages.freeze.take import hold_version
-    from omnigraph_ops.stages.freeze.view import hold_view
 
     said = call.options
     require_consent(call, call.target, does="keeps a version from every cleanup", untouched="nothing is held")
@@ -149,8 +149,8 @@ def hold_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def release_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.stage import unfreeze_view
     from omnigraph_ops.stages.freeze.take import release
-    from omnigraph_ops.stages.freeze.view import unfreeze_view
 
     hold_id = call.swap("hold_id")
     if hold_id is None:

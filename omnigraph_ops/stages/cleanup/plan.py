@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.config.terms import check_policy
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.holds import GraphView, look
@@ -28,7 +29,6 @@ from omnigraph_ops.models.cleanup import (
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.cleanup.internal import InternalTables
 from omnigraph_ops.stages.cleanup.policy import candidates, files_to_go, protect, removable, spelling_problem
-from omnigraph_ops.stages.cleanup.request import check_policy
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:

@@ -40,13 +40,21 @@ from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, unknow
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.versions import create_tag
-from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut, HoldList, HoldState, ListedHold, UnfreezeReport
+from omnigraph_ops.models.freeze import (
+    DEFAULT_TTL_SECONDS,
+    CutProblem,
+    Freeze,
+    FrozenCut,
+    HoldList,
+    HoldState,
+    ListedHold,
+    UnfreezeReport,
+)
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut, verify_cut
-from omnigraph_ops.stages.freeze.request import DEFAULT_TTL_SECONDS
 
 LONGEST_TTL_SECONDS = 30 * 86_400.0
 _GONE = "it was removed"

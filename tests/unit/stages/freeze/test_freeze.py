@@ -20,8 +20,8 @@ from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
 from omnigraph_ops.quantities import age
 from omnigraph_ops.stages.freeze.files import recorded_roots, rename_roots
 from omnigraph_ops.stages.freeze.observe import PinnedDataset, dataset_pins, fork_points
+from omnigraph_ops.stages.freeze.stage import files_view
 from omnigraph_ops.stages.freeze.take import LONGEST_TTL_SECONDS, check_ttl
-from omnigraph_ops.stages.freeze.view import files_view
 from omnigraph_ops.views import csv as view_csv
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
