@@ -72,7 +72,7 @@ def files_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
     from omnigraph_ops.stages.freeze.stage import files_view
     from omnigraph_ops.stages.freeze.take import read_freeze
-    from omnigraph_ops.views import csv
+    from omnigraph_ops.views.view import csv_tables
 
     form = call.options["format"]
     if call.json and form == "csv":
@@ -91,7 +91,7 @@ def files_verb(call: Call) -> int:
     if form == "table" or call.json:
         call.emit(found, files_view(found))
     else:
-        call.say(csv.tables(files_view(found)) if form == "csv" else serde.dumps(found))
+        call.say(csv_tables(files_view(found)) if form == "csv" else serde.dumps(found))
     return 0
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from omnigraph_airflow.decisions import Decision, refusal
 from omnigraph_airflow.run_facts import RunFacts, failed, results_of
 from omnigraph_ops.models.optimize import OptimizePlan, SkipReason, TableStats
+from omnigraph_ops.outcomes.of_reports import amplification
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.stages.registry import planned, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned
-from omnigraph_ops.views.details import amplification
 from omnigraph_ops.views.markdown import contents, prose
 from omnigraph_ops.views.markdown import facts as markdown_facts
 from omnigraph_ops.views.markdown import table as markdown_table

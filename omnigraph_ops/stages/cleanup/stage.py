@@ -20,13 +20,12 @@ from omnigraph_ops.models.cleanup import (
 )
 from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.runs import Outcome
-from omnigraph_ops.outcomes.of_reports import of_cleanup
+from omnigraph_ops.outcomes.of_reports import engine_policy, of_cleanup
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration
 from omnigraph_ops.requests import TablesRequest
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, TaskIds
-from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:

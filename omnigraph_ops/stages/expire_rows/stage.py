@@ -20,8 +20,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import count, human_seconds
-from omnigraph_ops.views.question import counted, sealed_facts
+from omnigraph_ops.views.markdown import count, counted, human_seconds, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from omnigraph_ops.models.optimize import (
     TablePlan,
     TableStats,
 )
+from omnigraph_ops.outcomes.of_reports import amplification
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds
-from omnigraph_ops.views.details import amplification
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration, human_bytes, moment
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PlannedStage, Submit, TaskIds
-from omnigraph_ops.views.markdown import count, human_seconds
-from omnigraph_ops.views.question import counted, files_section, sealed_facts
+from omnigraph_ops.views.markdown import count, counted, files_section, human_seconds, sealed_facts
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:

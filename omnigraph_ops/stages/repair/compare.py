@@ -28,7 +28,7 @@ from omnigraph_ops.stages.repair.differences import (
     diff_column,
     diff_rows,
 )
-from omnigraph_ops.views.readable import is_blob_description, readable, short
+from omnigraph_ops.views.view import is_blob_description, readable, short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

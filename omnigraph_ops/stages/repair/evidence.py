@@ -38,7 +38,7 @@ from omnigraph_ops.stages.repair.compare import (
     shown_rows,
 )
 from omnigraph_ops.stages.repair.comparison import Comparison, Here
-from omnigraph_ops.views.readable import short
+from omnigraph_ops.views.view import short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, PlannedStage, Submit, Switch, TaskIds
-from omnigraph_ops.views.markdown import count, some
-from omnigraph_ops.views.question import counted, sealed_facts
+from omnigraph_ops.views.markdown import count, counted, sealed_facts, some
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 from omnigraph_ops.views import terminal
-from omnigraph_ops.views.question import body
+from omnigraph_ops.views.markdown import body
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.outcomes.results import redacted
 from omnigraph_ops.stages.registry import BY_NAME, planned
-from omnigraph_ops.views.question import bounded
+from omnigraph_ops.views.markdown import bounded
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render
 
 from omnigraph_ops.models.history import RunOutcome
-from omnigraph_ops.views.question import PAGE_ROWS
+from omnigraph_ops.views.markdown import PAGE_ROWS
 from tests.support.history import record
 from tests.support.large_plans import MANY, large_cleanup
 
