@@ -16,7 +16,7 @@ from omnigraph_airflow.forms import bound_params, form_of, graph_param, in_param
 from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
-from omnigraph_airflow.operators.lots import LOT_LABEL
+from omnigraph_airflow.operators.base import LOT_LABEL
 from omnigraph_airflow.operators.optimize import (
     OptimizeTablesOperator,
     PlanOptimizeOperator,

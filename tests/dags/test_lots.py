@@ -25,7 +25,7 @@ TABLES = SHARED_LOTS + 8
 
 def operator(lot: list[str], fails: dict[str, list[Exception]], together: int) -> Any:
     """An operator that begins so many tables together, and whose tables fail as often as told."""
-    from omnigraph_airflow.operators.lots import LotOperator
+    from omnigraph_airflow.operators.base import LotOperator
 
     begun = Barrier(together, timeout=60)
 

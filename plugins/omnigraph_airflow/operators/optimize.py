@@ -9,9 +9,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.forms import request_in, under
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, left_alone, to_xcom
-from omnigraph_airflow.operators.lots import LotOperator
-from omnigraph_airflow.run_facts import run_id_of
+from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, failures_told, left_alone, to_xcom
+from omnigraph_airflow.run_report import run_id_of
 from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending

@@ -16,8 +16,7 @@ from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import FAILURE, pull_all
-from omnigraph_airflow.run_facts import Failure, RunFacts, header_of, results_of, run_id_of
-from omnigraph_airflow.run_report import RunReport, build
+from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, header_of, results_of, run_id_of
 from omnigraph_airflow.task_run import airflow_errors, stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed

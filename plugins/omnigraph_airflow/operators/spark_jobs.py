@@ -18,8 +18,7 @@ import omnigraph_ops
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import failures_told, left_alone, to_xcom
-from omnigraph_airflow.operators.lots import LotFailed, label_of, only_one
+from omnigraph_airflow.operators.base import LotFailed, failures_told, label_of, left_alone, only_one, to_xcom
 from omnigraph_airflow.task_run import airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from omnigraph_airflow.page import rendering, texts
-from omnigraph_airflow.page.listing import ListedGraph, questions_by_graph
-from omnigraph_airflow.page.metadata import NewestRun, OpenQuestion
+from omnigraph_airflow.page.listing import ListedGraph, NewestRun, OpenQuestion, questions_by_graph
 from omnigraph_airflow.page.pages import GraphRow
 from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render

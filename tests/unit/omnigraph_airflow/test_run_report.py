@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from omnigraph_airflow.decisions import Decision
-from omnigraph_airflow.run_facts import Failure, RunFacts
-from omnigraph_airflow.run_report import build
+from omnigraph_airflow.run_report import Failure, RunFacts, build
 
 from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RowRetentionPlan
 from omnigraph_ops.models.health import DriftFinding
