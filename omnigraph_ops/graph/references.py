@@ -27,8 +27,7 @@ from omnigraph_ops.graph.layout import (
     data_file_of_blob,
     index_id,
 )
-from omnigraph_ops.graph.lineage import GraphCommit, merge_bases
-from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.graph.state import BranchState, GraphCommit, merge_bases
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
 from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models.orphans import SkippedDataset

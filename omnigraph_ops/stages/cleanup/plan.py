@@ -27,8 +27,14 @@ from omnigraph_ops.models.cleanup import (
     TableCleanupPlan,
 )
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.cleanup.internal import InternalTables
-from omnigraph_ops.stages.cleanup.policy import candidates, files_to_go, protect, removable, spelling_problem
+from omnigraph_ops.stages.cleanup.policy import (
+    InternalTables,
+    candidates,
+    files_to_go,
+    protect,
+    removable,
+    spelling_problem,
+)
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:

@@ -92,7 +92,7 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         """The same; from the threshold on by the job `orphans`, the files of the plan in parts. Writes them."""
         from omnigraph_ops.graph.layout import new_ulid
         from omnigraph_ops.stages.orphans.parts import folder_of
-        from omnigraph_ops.stages.orphans.size import known_files
+        from omnigraph_ops.stages.orphans.plan import known_files
 
         least = graph.settings.spark_from(self.name) or 0
         if least and (known := known_files(graph)) < least:
