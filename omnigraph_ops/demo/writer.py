@@ -39,7 +39,8 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
     types = demo_types(spec)
     domain = encode_ulid(_DOMAIN_MS, random.Random(f"{spec.seed}:domain").getrandbits(80))
     built = contract(types, spec.stamp, domain)
-    _check_drift(spec, built.tables)
+    if unknown := sorted(set(spec.drift_tables) - {t.key for t in built.tables}):
+        raise InvalidInput(f"a demo graph with these types has no table {', '.join(unknown)}")
     try:
         _write_contract(Path(path), schema_source(types), built)
     except OSError as error:
@@ -53,12 +54,6 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
         progress=progress,
     )
     return history.write()
-
-
-def _check_drift(spec: DemoSpec, declared: tuple[DemoTable, ...]) -> None:
-    unknown = sorted(set(spec.drift_tables) - {t.key for t in declared})
-    if unknown:
-        raise InvalidInput(f"a demo graph with these types has no table {', '.join(unknown)}")
 
 
 def _write_contract(root: Path, source: str, built: DemoContract) -> None:

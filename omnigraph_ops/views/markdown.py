@@ -42,11 +42,6 @@ def contents(section: Section) -> list[str]:
     return [f"- {prose(line)}" for line in section.lines] + (table(section.header, rows) if rows else [])
 
 
-def digest_line(digest: str) -> str:
-    """The last line of a body: which plan it is about. Pure."""
-    return f"Digest of what you see: `{digest}`"
-
-
 def digest_shown(body: str | None) -> str:
     """The plan that a body is about, told by its last line; empty when it has none. Pure."""
     found = _DIGEST_LINE.search(body or "")
@@ -214,7 +209,7 @@ def body(
         f"- **No answer**{f' by {answer_by}' if answer_by else ' in time'}: counts as Reject.",
         "",
         *([f"The whole plan is in {full_plan}.", ""] if full_plan else []),
-        digest_line(digest),
+        f"Digest of what you see: `{digest}`",
     ]
     return "\n".join(lines)
 

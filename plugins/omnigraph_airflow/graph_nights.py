@@ -29,6 +29,7 @@ def graph_dag(entry: GraphEntry) -> DAG:
 def night_of(entry: GraphEntry) -> Night:
     """What the file says about a graph, as its DAG wants it. Pure."""
     asked = entry.approvals
+    timeout = {} if entry.task_timeout is None else {"execution_timeout": timedelta(seconds=entry.task_timeout)}
     return Night(
         dag_id=nightly_dag_id(entry.name),
         graph=entry.name,
@@ -44,7 +45,7 @@ def night_of(entry: GraphEntry) -> Night:
         approvers=asked.approvers,
         standing_repair=asked.repair is not None,
         told=tuple(callbacks(asked.notify)),
-        task_args=_task_args(entry),
+        task_args={"pool": entry.pool, **timeout},
         on_failure=tuple(callbacks(entry.alerts.on_failure)),
         deadlines=_deadlines(entry),
         outlets=(maintained_asset(entry.name),),
@@ -65,11 +66,6 @@ def _hours(entry: GraphEntry) -> Hours | None:
         return None
     start, end = hours_of(entry.window.between)
     return Hours(start=start, end=end, timezone=entry.timezone)
-
-
-def _task_args(entry: GraphEntry) -> dict[str, Any]:
-    timeout = {} if entry.task_timeout is None else {"execution_timeout": timedelta(seconds=entry.task_timeout)}
-    return {"pool": entry.pool, **timeout}
 
 
 def _deadlines(entry: GraphEntry) -> tuple[DeadlineAlert, ...]:

@@ -162,7 +162,8 @@ def nightly_dag(night: Night) -> DAG:
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
         catchup=False,
         max_active_runs=1,
-        dagrun_timeout=_longest(night),
+        # After so long a run is over, whatever it waits for; by itself it ends before.
+        dagrun_timeout=night.answer_within + FINISH_WITHIN + (timedelta(days=1) if night.hours else timedelta()),
         # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
         default_args={
             "graph": night.graph,
@@ -182,11 +183,6 @@ def nightly_dag(night: Night) -> DAG:
     # Last: every task that finds them keeps a deep copy, in the serialised DAG too. They reach every run all the same.
     dag.params.update(night.params)
     return dag
-
-
-def _longest(night: Night) -> timedelta:
-    """After so long a run is over, whatever it waits for; by itself it ends before. Pure."""
-    return night.answer_within + FINISH_WITHIN + (timedelta(days=1) if night.hours else timedelta())
 
 
 def _stages(night: Night) -> None:

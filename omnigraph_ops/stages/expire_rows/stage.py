@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph_ops.models.cleanup import (
-    EdgeRows,
     RowBounds,
     RowRetentionPlan,
     RowRetentionReport,
@@ -189,11 +188,7 @@ def _stats(stats: TableRowStats) -> tuple[str, ...]:
     return (
         stats.table_key,
         f"{count(stats.rows_removed, 'row')} deleted",
-        _edges(stats.edges),
+        ", ".join(f"{e.table_key} {e.rows:,}" for e in stats.edges if e.rows),
         str(stats.attempts) if stats.attempts > 1 else "",
         count(stats.rows_left, "row") if stats.rows_left else "",
     )
-
-
-def _edges(edges: Iterable[EdgeRows]) -> str:
-    return ", ".join(f"{e.table_key} {e.rows:,}" for e in edges if e.rows)

@@ -273,6 +273,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
+    notes = (waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,
         decision=OptimizeDecision.OPTIMIZE if productive else OptimizeDecision.NO_OP,
@@ -291,7 +292,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         pending_indexes=pending,
         compaction_tasks=len(groups),
         strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
-        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *_notes(facts, policy, waiting)))),
+        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *notes))),
     )
     return judged(plan, shares, policy.thresholds) if policy.auto else plan
 
@@ -387,7 +388,3 @@ def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewrit
     if rewritten:
         parts.append(f"rewrite {rewritten} fragments")
     return "; ".join(parts) or "nothing to do"
-
-
-def _notes(facts: TableFacts, policy: OptimizePolicy, waiting: Waiting | None) -> tuple[str | None, ...]:
-    return waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy)

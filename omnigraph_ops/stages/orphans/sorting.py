@@ -57,12 +57,7 @@ class Candidate:
     @property
     def place(self) -> str:
         """Where a person looks for it: a dataset, a dead branch or a folder of the graph. Pure."""
-        return self.group or place_of_file(self.file.path)
-
-
-def place_of_file(path: str) -> str:
-    """The dataset of a path, or the folder of the graph that it is in. Pure."""
-    return dataset_of(path) or path.partition("/")[0]
+        return self.group or dataset_of(self.file.path) or self.file.path.partition("/")[0]
 
 
 @dataclass(slots=True, kw_only=True)

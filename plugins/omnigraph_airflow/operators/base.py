@@ -179,15 +179,10 @@ def left_alone(graph: Graph, table_key: str, not_after: Any, *, say: Callable[[s
     if frozen is not None:
         say(f"{table_key}: {frozen}")
         return TableStats(table_key=table_key, skipped=SkipReason.FROZEN)
-    if is_late(not_after):
+    if not_after is not None and now_us() > int(not_after):  # the deadline of the run, in microseconds
         say(f"{table_key}: the deadline has passed, it waits for another run")
         return TableStats(table_key=table_key, skipped=SkipReason.DEFERRED_BUDGET)
     return None
-
-
-def is_late(not_after: Any) -> bool:
-    """Whether the run's deadline, in microseconds, has passed. Reads the clock."""
-    return not_after is not None and now_us() > int(not_after)
 
 
 def label_of(lot: Sequence[str]) -> str:

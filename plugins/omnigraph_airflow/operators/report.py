@@ -114,7 +114,9 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
 
     Who may write XComs, or mark tasks, changes nothing of it.
     """
-    states = _states(context)
+    ti = context["ti"]
+    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    states = {name: state for name, state in found.items() if name != ti.task_id}
     left = _left(context, graph)
     done = left.results(target)
     carried_out = tuple(dict.fromkeys(decision for one in left.left for decision in one.results.decisions))
@@ -140,13 +142,6 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         verified=done.verified,
         outcomes=done.outcomes,
     )
-
-
-def _states(context: Context) -> dict[str, str | None]:
-    """State of every other task of the run, mapped ones as `task_index`. Reads."""
-    ti = context["ti"]
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    return {name: state for name, state in states.items() if name != ti.task_id}
 
 
 def _left(context: Context, graph: Graph | None) -> TaskJournals:

@@ -100,7 +100,8 @@ class Looks:
             slot = self._slots.get((graph, subject))
             if slot is None:
                 slot = _Slot(graph, read)
-                if self._unfinished(graph) >= self._bounds.reads_per_graph:
+                unfinished = sum(slot.graph == graph and slot.done_at is None for slot in self._slots.values())
+                if unfinished >= self._bounds.reads_per_graph:
                     slot.future.set_exception(Busy(BUSY))
                     return slot.future
                 self._slots[graph, subject] = slot
@@ -114,9 +115,6 @@ class Looks:
         old = [key for key, slot in self._slots.items() if slot.done_at is not None and now - slot.done_at > self._keep]
         for key in old:
             del self._slots[key]
-
-    def _unfinished(self, graph: Hashable) -> int:
-        return sum(slot.graph == graph and slot.done_at is None for slot in self._slots.values())
 
     def _next(self) -> _Slot | None:
         """The read that waits longest among those that may have a thread, which it has from now on."""
