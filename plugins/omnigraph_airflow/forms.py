@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from omnigraph_ops.stages.optimize.stage import PlanRequest
 
 
-def with_defaults(params: dict[str, Param], defaults: Mapping[str, Any]) -> dict[str, Param]:
-    """These params, starting from other values. Changes the params."""
-    for name, value in defaults.items():
-        params[name].value = value
-    return params
-
-
 def graph_param(*, named: bool = True) -> Param:
     """Which graph: one of the graphs file, where the deployment has one and `named` ones are meant. Reads both."""
     offered, default = graphs_offered() if named else {}, default_graph()

@@ -9,7 +9,6 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
-from omnigraph_airflow.forms import with_defaults
 from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.nightly import Night, nightly_dag, stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
@@ -30,11 +29,14 @@ def night_of(entry: GraphEntry) -> Night:
     """What the file says about a graph, as its DAG wants it. Pure."""
     asked = entry.approvals
     timeout = {} if entry.task_timeout is None else {"execution_timeout": timedelta(seconds=entry.task_timeout)}
+    params = stage_params()
+    for name, value in _defaults(entry).items():
+        params[name].value = value
     return Night(
         dag_id=nightly_dag_id(entry.name),
         graph=entry.name,
         schedule=_schedule(entry),
-        params=with_defaults(stage_params(), _defaults(entry)),
+        params=params,
         doc_md=_doc(entry),
         owner=entry.owner,
         tags=(entry.name, *entry.tags),

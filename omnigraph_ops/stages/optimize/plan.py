@@ -107,11 +107,6 @@ def part(name: str, badness: float, most: int) -> HealthPart:
     return HealthPart(name=name, points=round(badness * most, 2), most=most)
 
 
-def benefit_of(shares: Shares, cutoff: int) -> float:
-    """The points that optimizing the table wins back. Pure."""
-    return round(sum(p.points for p in parts_of(shares, cutoff)), 2)
-
-
 def _worst_index(facts: TableFacts, spec: TableSpec, pending: frozenset[str]) -> tuple[float, str | None]:
     rows = sum(live_rows(f) for f in facts.fragments)
     if not rows:
@@ -273,6 +268,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
+    won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
     notes = (waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,
@@ -286,7 +282,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         data_bytes=sum(f.data_bytes for f in facts.fragments),
         rewrite_bytes=rewrite_bytes,
         index_bytes=index_bytes(facts, folds, builds, seen.column_bytes),
-        benefit=benefit_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments),
+        benefit=round(sum(part.points for part in won_back), 2),
         folds=folds,
         builds=builds,
         pending_indexes=pending,

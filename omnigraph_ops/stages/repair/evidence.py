@@ -117,17 +117,14 @@ def _content(evidence: DriftEvidence) -> Iterator[str]:
         yield _by_count(evidence)
         return
     verbs = ("gain {}", "lose {}", "see other values in {}")
-    if evidence.rows_changed is not None and evidence.rows_changed and not _compared(evidence):
+    compared = any(column.digest_after is not None for column in evidence.columns)
+    if evidence.rows_changed and not compared:
         verbs = (*verbs[:2], "see {} that were written again, their values not compared")
     parts = [verb.format(rows_text(n)) for verb, n in zip(verbs, counts, strict=True) if n]
     if parts:
         yield f"Readers of main {', '.join(parts)}."
     else:
         yield "Readers of main see the same row ids; the values were not all compared."
-
-
-def _compared(evidence: DriftEvidence) -> bool:
-    return any(column.digest_after is not None for column in evidence.columns)
 
 
 def _by_count(evidence: DriftEvidence) -> str:
