@@ -23,7 +23,7 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 
 _NAMED_TYPES = 3

@@ -33,7 +33,7 @@ from omnigraph_ops.lance.tables import (
     plan_tasks,
     table_facts,
 )
-from omnigraph_ops.models import RewritePolicy
+from omnigraph_ops.models.optimize import RewritePolicy
 from omnigraph_ops.stages.optimize.index_plan import uncovered_rows, waiting_for_rows
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 

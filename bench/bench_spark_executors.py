@@ -32,12 +32,13 @@ from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import OptimizeReport, OrphansPlan
+from omnigraph_ops.models.optimize import OptimizeReport
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
 from omnigraph_ops.stages.backup.parts import SubmittedCopy
 from omnigraph_ops.stages.expire_rows.apply import DeletesDone
-from omnigraph_ops.stages.orphans.request import OrphansRequest
+from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.repair.comparison import Compared
 from tests.support.spark_cluster import Cluster, cluster
 

@@ -21,9 +21,9 @@ from bench_spark_copy import watched
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.spark import submit
-from omnigraph_ops.stages.orphans.request import OrphansRequest
+from omnigraph_ops.stages.orphans.stage import OrphansRequest
 
 GROUP_ROWS = 100_000
 _MONTH = 30 * 86_400

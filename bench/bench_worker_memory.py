@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.tables import write_wide_table
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import BinaryCopy
+from omnigraph_ops.models.optimize import BinaryCopy
 from omnigraph_ops.spark.rewrite_job import SparkExecutor
 from omnigraph_ops.stages.optimize.run import optimize_table
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from omnigraph_ops.models import TablePlan
+from omnigraph_ops.models.optimize import TablePlan
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -4,7 +4,7 @@ The same work in process and as a submit, at two sizes. Each way costs a fixed t
 threshold is where the two lines cross.
 """
 
-from omnigraph_ops.calibration.calibrate import Calibration, calibrate, calibration_view
-from omnigraph_ops.calibration.lines import Line
+from omnigraph_ops.calibration.jobs import Calibration, calibrate, calibration_view
+from omnigraph_ops.calibration.rewrites import Line
 
 __all__ = ["Calibration", "Line", "calibrate", "calibration_view"]

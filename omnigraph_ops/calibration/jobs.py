@@ -6,38 +6,48 @@ because each submit costs its start.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from omnigraph_ops.calibration import rewrites
-from omnigraph_ops.calibration.lines import Line, Sample, Unit, line
-from omnigraph_ops.calibration.scratch import environment, scratch_errors
+from omnigraph_ops.calibration.rewrites import (
+    Line,
+    Sample,
+    Unit,
+    crossing,
+    environment,
+    line,
+    scratch_errors,
+    scratch_folder,
+)
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.demo.tables import MOMENT, MOMENTS, compact_wide_table, write_moments, write_wide_table
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.lance.rows import clock_of
-from omnigraph_ops.models import EvidenceTier
-from omnigraph_ops.models.retention import EpochUnit
-from omnigraph_ops.models.submits import CalibratedJob
+from omnigraph_ops.models.cleanup import EpochUnit
+from omnigraph_ops.models.repair import EvidenceTier
+from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.spark.submit import Submitter
+from omnigraph_ops.spark.submit import Submitter, spark_submit
 from omnigraph_ops.stages.backup.request import BackupRequest
 from omnigraph_ops.stages.backup.stage import Backup
 from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete
 from omnigraph_ops.stages.expire_rows.delete import Delete, delete_here
-from omnigraph_ops.stages.orphans.request import OrphansRequest
-from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
 from omnigraph_ops.stages.repair.compare import BytesRead, Sides, estimate, read_side
 from omnigraph_ops.stages.repair.comparison import Comparison, Here, OnSpark
 from omnigraph_ops.stages.stage import Submit
+from omnigraph_ops.views.view import Section, View
 
 _FRAGMENTS = (16, 320)
 """Of the small and the large table, 3.5 MB each: a backup of the large one is five parts of the job `copy`."""
@@ -48,6 +58,7 @@ _MONTH = 30 * 86_400
 _NEVER = 2**63 - 1
 _REWRITE, _COPY = "OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES", "OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES"
 _STAGES = "OMNIGRAPH_OPS_SPARK_STAGES"
+_UNKNOWN = "unknown: the large work took no longer than the small one, so other work of this machine outweighs both"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,3 +246,89 @@ JOBS = {
         measure=partial(_whole_calls, _expiries, _FRAGMENTS, "rows"),
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Both lines, and the size from which on Spark is faster: files of `orphans`, rows of `expire`, else bytes.
+
+    All thresholds are None where Spark is never faster on this deployment.
+    """
+
+    job: CalibratedJob = CalibratedJob.REWRITE
+    master: str
+    in_process: Line
+    spark: Line
+    threshold_bytes: int | None = None
+    threshold_files: int | None = None
+    threshold_rows: int | None = None
+
+
+def calibrate(
+    *,
+    job: CalibratedJob = CalibratedJob.REWRITE,
+    master: str = "local[*]",
+    scratch: str | None = None,
+    rows: int = rewrites.ROWS,
+    progress: Progress = SILENT,
+) -> Calibration:
+    """Do generated work both ways and compare. Writes and removes files in the scratch folder.
+
+    Args:
+        scratch: a folder that the Spark workers reach under the same path; default the temporary folder.
+        rows: rows per fragment of the generated tables; few make it quick and tell nothing.
+
+    Raises:
+        InvalidInput: the scratch folder is not one.
+        NotInstalled: Spark is not installed in this environment.
+        OpsError: a submit failed; what it said is in the message.
+    """
+    spark_submit("calibrate")  # before the minute that the tables take
+    measured = JOBS[job]
+    with scratch_folder(scratch) as folder, _graphs_untouched():
+        here, there = measured.measure(Bench(folder=folder, master=master, rows=rows, progress=progress))
+    bound = crossing(here, there)
+    return Calibration(
+        job=job,
+        master=master,
+        in_process=here,
+        spark=there,
+        threshold_bytes=bound if measured.unit == "bytes" else None,
+        threshold_files=bound if measured.unit == "files" else None,
+        threshold_rows=bound if measured.unit == "rows" else None,
+    )
+
+
+@contextlib.contextmanager
+def _graphs_untouched() -> Iterator[None]:
+    """What fails is generated work: its error may speak of tables and publishes, and means no graph. Pure."""
+    try:
+        yield
+    except InvalidInput:
+        raise  # of the scratch folder, and says so
+    except OpsError as error:
+        raise OpsError(f"{error}; no graph of yours was touched") from None
+
+
+def calibration_view(found: Calibration) -> View:
+    """The result and what to set. Pure."""
+    measured, bounds = JOBS[found.job], (found.threshold_bytes, found.threshold_files, found.threshold_rows)
+    pays, said = f"at no size: Spark is no faster per {measured.unit[:-1]} here", measured.never
+    if not (found.in_process.rises and found.spark.rises):
+        pays, said = _UNKNOWN, "nothing: repeat this on an idle machine"
+    bound = next((size for size in bounds if size is not None), None)
+    if bound is not None:
+        pays, said = f"from {_amount(bound, measured.unit)} on", f"{measured.setting}{bound}"
+    rows = tuple(
+        (name, f"{one.fixed_seconds:.2f} s", f"{_amount(int(one.per_second), measured.unit)}/s")
+        for name, one in (("in process", found.in_process), (found.master, found.spark))
+    )
+    return View(
+        title=f"calibrate — the same {measured.work} in process and on Spark",
+        facts=(("Spark pays", pays), ("Set", said)),
+        sections=(Section(title="Measured", header=("Where", "To start", "Then"), rows=rows),),
+    )
+
+
+def _amount(size: int, unit: Unit) -> str:
+    return human_bytes(size) if unit == "bytes" else f"{size:,} {unit}"

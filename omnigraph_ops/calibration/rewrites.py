@@ -1,26 +1,31 @@
-"""The same rewrites in process and in one submit of a measuring application, `spark/measure.py`."""
+"""Lines through measured work, its scratch folder, and rewrites: in process, and in a submit of `spark/measure.py`."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from omnigraph_ops import serde
-from omnigraph_ops.calibration.lines import Sample
-from omnigraph_ops.calibration.scratch import environment, scratch_errors
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo.tables import write_wide_table
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.optimize import Seconds
+from omnigraph_ops.spark.java import spark_environment
 from omnigraph_ops.spark.submit import reason, run_submit, spark_submit
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 
+Unit = Literal["bytes", "files", "rows"]
+_NOISE = 0.1
+"""Spark is not called faster for less than this: two runs of the same work differ by as much."""
 ROWS = 6_000
 """Rows per fragment, 3.5 MB: the large table has 230 MB of them."""
 TASKS = (1, 16)
@@ -31,6 +36,89 @@ RUNS = 2
 """Of each piece of work, of which the faster one counts."""
 _APPLICATION = Path(__file__).parents[1] / "spark" / "measure.py"
 _SUBMIT_SECONDS = 1_800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One measured piece of work."""
+
+    size: int
+    """Bytes, files or rows."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Seconds of a job as a fixed part, and a part per byte, file or row: the speed after the start."""
+
+    fixed_seconds: float
+    bytes_per_second: float | None = None
+    """None where files or rows are counted."""
+    files_per_second: float | None = None
+    """None where bytes or rows are counted."""
+    rows_per_second: float | None = None
+    """None where bytes or files are counted."""
+    rises: bool = True
+    """Whether the large sample took longer than the small one; where it did not, the speed means nothing."""
+
+    @property
+    def per_second(self) -> float:
+        """Bytes, files or rows per second, whichever are counted. Pure."""
+        rates = (self.bytes_per_second, self.files_per_second, self.rows_per_second)
+        return next(rate for rate in rates if rate is not None)
+
+
+def line(small: Sample, large: Sample, start_seconds: float = 0.0, unit: Unit = "bytes") -> Line:
+    """The line through two samples after a start; noise never makes it fall or start below zero. Pure."""
+    more = large.seconds - small.seconds
+    each = max(more, 0.001) / max(large.size - small.size, 1)
+    rate = round(1 / each, 1)
+    return Line(
+        fixed_seconds=round(max(small.seconds - small.size * each, 0.0) + start_seconds, 3),
+        bytes_per_second=rate if unit == "bytes" else None,
+        files_per_second=rate if unit == "files" else None,
+        rows_per_second=rate if unit == "rows" else None,
+        rises=more > 0,
+    )
+
+
+def crossing(in_process: Line, spark: Line) -> int | None:
+    """From how many bytes, files or rows on Spark takes less time; None when never, or nobody can tell. Pure."""
+    if not (in_process.rises and spark.rises):
+        return None
+    head_start = spark.fixed_seconds - in_process.fixed_seconds
+    gain = 1 / in_process.per_second - 1 / spark.per_second
+    if head_start <= 0 and gain >= 0:
+        return 0
+    return int(head_start / gain) if gain * in_process.per_second > _NOISE else None
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: str | None) -> Iterator[Path]:
+    """A folder for everything that a calibration writes, gone after the block. Writes."""
+    # An empty text is a variable that nobody set, and no name of the working directory.
+    if parent is not None and not (parent.strip() and Path(parent).is_dir()):
+        raise InvalidInput(f"the scratch folder {parent!r} is not a folder; nothing was measured")
+    with contextlib.ExitStack() as stack:
+        with scratch_errors():
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="omnigraph-calibrate-", dir=parent))
+        # Drivers and workers have working directories of their own.
+        yield Path(made).resolve()
+
+
+@contextlib.contextmanager
+def scratch_errors() -> Iterator[None]:
+    """A full or read-only scratch folder as one sentence. Pure."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(f"the scratch folder cannot be used: {error}; nothing was measured") from None
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a submit: this one, but for settings that would bend the measurement. Reads."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OMNIGRAPH_OPS_")}
+    return {**kept, **spark_environment(), "SPARK_LOCAL_DIRS": str(folder)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from omnigraph_ops.errors import UsageError
 # They declare the verbs, in the order of the help.
 from omnigraph_ops.cli import stages  # noqa: F401 # isort: skip
 from omnigraph_ops.cli import records  # noqa: F401 # isort: skip
-from omnigraph_ops.cli import backup  # noqa: F401 # isort: skip
-from omnigraph_ops.cli import freeze  # noqa: F401 # isort: skip
+from omnigraph_ops.cli import keeping  # noqa: F401 # isort: skip
 from omnigraph_ops.cli import setup  # noqa: F401 # isort: skip
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")

@@ -112,8 +112,9 @@ class Recorder:
         interrupted = aborted or self._signals.interrupted
         results = with_units(self._ended(error), graph.uri, run.records)
         if interrupted:
-            ended = Interruption(reason=self._why(error), tables=at_work - {""})
-            results = replace(results, interruption=ended)
+            signal = self._signals.name
+            why = f"interrupted by {signal}" if signal else _sentence(error or KeyboardInterrupt())
+            results = replace(results, interruption=Interruption(reason=why, tables=at_work - {""}))
         else:
             results = replace(results, after=look(everything_now, graph))
         kept = self._keep(graph, run, results)
@@ -138,10 +139,6 @@ class Recorder:
         failure = StageFailure(message=_sentence(error), stage=self._call.verb)
         return replace(self._results, failures=(failure,))
 
-    def _why(self, error: BaseException | None) -> str:
-        """What interrupted the run, in words. Pure."""
-        return f"interrupted by {self._signals.name}" if self._signals.name else _sentence(error or KeyboardInterrupt())
-
     def _keep(self, graph: Graph, run: RecordedRun, results: RunResults) -> bool:
         """Add the record to the history; one that cannot be added is left in the journal. Writes."""
         kept: list[bool] = []
@@ -162,7 +159,8 @@ class Recorder:
         unknown = isinstance(error, (StorageError, OutcomeUnknown)) and digest
         if not digest or not (run.audited or wants_audit(results) or unknown):
             return True
-        failure = _sentence(error) if isinstance(error, Exception) and not _told(self._results) else None
+        told = any(outcome.detail for outcome in outcomes_of(self._results))  # of a stage with a plan: what failed, too
+        failure = _sentence(error) if isinstance(error, Exception) and not told else None
         event, detail = audit_end(results, error=failure, interrupted=results.interruption is not None)
         try:
             audit_log.append(graph.storage, event, **run.subject(digest), detail=detail)
@@ -204,11 +202,6 @@ def _digest_of(results: RunResults) -> str:
     if results.quarantine is not None:
         return results.quarantine.digest
     return next((decision.digest for decision in results.decisions), "")
-
-
-def _told(results: RunResults) -> bool:
-    """Whether the report of a stage with a plan is there, so that its detail says what failed. Pure."""
-    return any(outcome.detail for outcome in outcomes_of(results))
 
 
 def _sentence(error: BaseException) -> str:

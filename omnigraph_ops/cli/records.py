@@ -100,13 +100,14 @@ def _read(call: Call, graph: Graph) -> Shown:
 
 
 def _rendered(shown: Shown, form: str) -> str:
-    from omnigraph_ops.views import html, markdown, terminal
+    from omnigraph_ops.views import markdown, terminal
+    from omnigraph_ops.views.view import html_page
 
     if form == "json":
         return serde.dumps(shown)
     if form == "csv":
         return _csv(shown)
-    return {"table": terminal.shown, "markdown": markdown.document, "html": html.page}[form](_view(shown))
+    return {"table": terminal.shown, "markdown": markdown.document, "html": html_page}[form](_view(shown))
 
 
 def _view(shown: Shown) -> View:

@@ -21,7 +21,7 @@ from omnigraph_ops.config.graph_values import (
     old_enough,
 )
 from omnigraph_ops.config.terms import BudgetTerms, ExpiryTerms, RetentionTerms, RewriteTerms
-from omnigraph_ops.models import EvidenceTier
+from omnigraph_ops.models.repair import EvidenceTier
 from omnigraph_ops.requests import Bytes, Request, Seconds
 from omnigraph_ops.storage.location import graph_root, locate
 

@@ -22,8 +22,8 @@ from pydantic import (
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.config.spark_stages import EntryText
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import BinaryCopy
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.models.optimize import BinaryCopy
 from omnigraph_ops.quantities import duration, parse_duration
 from omnigraph_ops.requests import Bytes, Seconds
 from omnigraph_ops.storage.location import graph_root, locate

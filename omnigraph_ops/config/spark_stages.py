@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models.submits import SparkStage
 from omnigraph_ops.quantities import exact_bytes, parse_bytes
 
 MALFORMED_ENTRY = "spark_entry"
 """The type of pydantic's error about an entry; its message starts with `must`."""
 _PATTERN = r"^\s*(repair(\s*=\s*\d{1,18}\s*([kKmMgGtT][iI]?[bB]?|[bB])?)?|(orphans|expire-rows)(\s*=\s*\d{1,18})?)\s*$"
 _MOST = 2**63 - 1
+
+
+class SparkStage(StrEnum):
+    """A stage whose heavy part the tasks of DAGs may submit."""
+
+    REPAIR = "repair"
+    ORPHANS = "orphans"
+    EXPIRE_ROWS = "expire-rows"
+
+
 _COUNTED = {SparkStage.ORPHANS: ("files", 2_000_000), SparkStage.EXPIRE_ROWS: ("rows", 500_000_000)}
 """What the size of the other stages counts, with an example."""
 

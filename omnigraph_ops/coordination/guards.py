@@ -18,7 +18,7 @@ from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.models import QuietState
+from omnigraph_ops.models.health import QuietState
 from omnigraph_ops.storage.store import Storage
 
 

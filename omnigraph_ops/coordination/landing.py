@@ -25,7 +25,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, Draft
-from omnigraph_ops.models import UnitWindow
+from omnigraph_ops.models.optimize import UnitWindow
 
 _ATTEMPTS = 5
 _POLL_SECONDS = 0.5
@@ -317,7 +317,8 @@ class _Shared:
         waits_since: float | None = None
         while True:
             with self._changed:
-                if self._keeper is not None and self._has_room(purpose, most):
+                has_room = not self._busy and self._entered < most and purpose not in self._inside
+                if self._keeper is not None and has_room:
                     return self._enter(self._keeper, purpose, most)
                 waits_since = None if self._keeper is not None else waits_since or time.monotonic()
                 if self._keeper is None and not self._busy:
@@ -348,9 +349,6 @@ class _Shared:
         at, why = self._denied
         if waits_since is not None and at >= waits_since and time.monotonic() - waits_since >= patience:
             raise LeaseHeld(why)
-
-    def _has_room(self, purpose: str, most: int) -> bool:
-        return not self._busy and self._entered < most and purpose not in self._inside
 
     def _enter(self, keeper: LeaseKeeper, purpose: str, most: int) -> LeaseKeeper:
         self._inside.add(purpose)

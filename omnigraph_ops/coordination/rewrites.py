@@ -46,7 +46,7 @@ from omnigraph_ops.lance.rewrites import (
     task_sources,
 )
 from omnigraph_ops.lance.tables import RewriteTask
-from omnigraph_ops.models import BinaryCopy
+from omnigraph_ops.models.optimize import BinaryCopy
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.inventory import OpsFault, folders_in, look_again, remove_files
 

@@ -150,11 +150,7 @@ class Publisher3:
 
     def _row(self, version: TableVersion) -> ManifestRow:
         metadata = version_metadata(self.root, version, leading_slash=False)
-        return version_row(_object_id(version.table, version.version), metadata, version)
-
-
-def _object_id(table: DemoTable, version: int) -> str:
-    return f"{table.key}${version:020d}"
+        return version_row(f"{version.table.key}${version.version:020d}", metadata, version)
 
 
 def _head_of_commits(commits: Dataset) -> str:

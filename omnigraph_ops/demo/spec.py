@@ -241,8 +241,3 @@ def demo_types(spec: DemoSpec) -> tuple[DemoType, ...]:
     names = {node.name for node in nodes}
     edges = tuple(edge for edge in _EDGES if edge.ends is not None and set(edge.ends) <= names)
     return nodes + edges + ((_PHOTO,) if spec.blobs else ())
-
-
-def schema_source(types: tuple[DemoType, ...]) -> str:
-    """The text of `_schema.pg`. Pure."""
-    return "".join(f"{t.source()}\n" for t in types)

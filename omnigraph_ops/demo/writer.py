@@ -10,7 +10,7 @@ from pathlib import Path
 from omnigraph_ops.demo import tables
 from omnigraph_ops.demo.contract import DemoContract, DemoTable, contract
 from omnigraph_ops.demo.publisher import Publisher, Publisher3, Publisher6, TableVersion, table_version
-from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_spec, demo_types, schema_source
+from omnigraph_ops.demo.spec import DemoSpec, DemoSummary, TableSummary, check_spec, demo_types
 from omnigraph_ops.demo.tables import branch_rows, deleted_ids, load_rows, updated_rows
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.layout import RECOVERY_DIR, SCHEMA_IR_FILE, SCHEMA_SOURCE_FILE, SCHEMA_STATE_FILE, encode_ulid
@@ -39,9 +39,10 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
     types = demo_types(spec)
     domain = encode_ulid(_DOMAIN_MS, random.Random(f"{spec.seed}:domain").getrandbits(80))
     built = contract(types, spec.stamp, domain)
-    _check_drift(spec, built.tables)
+    if unknown := sorted(set(spec.drift_tables) - {t.key for t in built.tables}):
+        raise InvalidInput(f"a demo graph with these types has no table {', '.join(unknown)}")
     try:
-        _write_contract(Path(path), schema_source(types), built)
+        _write_contract(Path(path), "".join(f"{t.source()}\n" for t in types), built)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}; no graph was made") from None
     publisher: Publisher = Publisher3(root=path) if spec.stamp == 3 else Publisher6(root=path)
@@ -53,12 +54,6 @@ def write_demo_graph(root: str | os.PathLike[str], spec: DemoSpec, *, progress: 
         progress=progress,
     )
     return history.write()
-
-
-def _check_drift(spec: DemoSpec, declared: tuple[DemoTable, ...]) -> None:
-    unknown = sorted(set(spec.drift_tables) - {t.key for t in declared})
-    if unknown:
-        raise InvalidInput(f"a demo graph with these types has no table {', '.join(unknown)}")
 
 
 def _write_contract(root: Path, source: str, built: DemoContract) -> None:

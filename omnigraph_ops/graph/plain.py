@@ -20,12 +20,11 @@ from omnigraph_ops.errors import InvalidInput, NotAGraph, StalePlan
 from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
-from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog, Property, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, Lineage, TextWriter
-from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, LanceFailure, LanceGateway, base_roots
-from omnigraph_ops.models import IndexBuild
+from omnigraph_ops.models.optimize import IndexBuild
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import Levels, files_in, folders_in
 from omnigraph_ops.storage.location import is_elsewhere, locate

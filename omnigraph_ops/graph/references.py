@@ -27,11 +27,10 @@ from omnigraph_ops.graph.layout import (
     data_file_of_blob,
     index_id,
 )
-from omnigraph_ops.graph.lineage import GraphCommit, merge_bases
-from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.graph.state import BranchState, GraphCommit, merge_bases
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
 from omnigraph_ops.lance.versions import tracked_files
-from omnigraph_ops.models import SkippedDataset
+from omnigraph_ops.models.orphans import SkippedDataset
 from omnigraph_ops.storage.inventory import folders_in
 
 _HALF_WRITTEN = re.compile(r"\.tmp.*|.*#\d+")
@@ -160,7 +159,7 @@ def stream_references(graph: Graph, path: str, branches: tuple[BranchRef, ...]) 
     tracked: set[str] = set()
     for name in (None, *(b.name for b in branches if not b.is_bare)):
         for way, paths in _chain(graph, path, name):
-            tracked |= {index_id(tail) for tail in _index_tails(paths)}
+            tracked |= {index_id(p[p.index("_indices/") :]) for p in paths if "_indices/" in p}
             yield way, paths
     yield Reference.INDEX, tracked
     yield Reference.INDEX, _inherited_indexes(graph, path, branches, tracked)
@@ -203,10 +202,6 @@ def _chain(graph: Graph, path: str, branch: str | None) -> Iterator[tuple[Refere
 def _manifest_names(graph: Graph, folder: str) -> set[str]:
     names = graph.storage.list(f"{folder}/_versions")
     return {n for n in names if ".manifest" in n and _HALF_WRITTEN.fullmatch(n) is None}
-
-
-def _index_tails(paths: Iterable[str]) -> Iterable[str]:
-    return (p[p.index("_indices/") :] for p in paths if "_indices/" in p)
 
 
 def _inherited_indexes(graph: Graph, path: str, branches: tuple[BranchRef, ...], tracked: set[str]) -> set[str]:

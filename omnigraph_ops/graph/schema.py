@@ -17,7 +17,7 @@ from omnigraph_ops.graph.layout import (
     SCHEMA_STATE_FILE,
     STAGING_SUFFIX,
 )
-from omnigraph_ops.models import IndexBuild
+from omnigraph_ops.models.optimize import IndexBuild
 from omnigraph_ops.storage.store import Storage
 
 _BTREE_SCALARS = frozenset({"Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime"})

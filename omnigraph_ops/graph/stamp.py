@@ -18,9 +18,8 @@ import pyarrow as pa
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.lance_manifest import field_numbers, index_segments, read_manifest, stored_versions, writer_of
 from omnigraph_ops.graph.layout import MANIFEST_DIR
-from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog
-from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
+from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, FragmentRows, LanceGateway
 from omnigraph_ops.storage.location import GraphLocation, StoreAccess
 from omnigraph_ops.storage.store import Storage

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from omnigraph_ops.errors import CorruptGraph, PublishConflict
 from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
-from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog, TableSpec, parse_properties, read_catalog
 from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
 from omnigraph_ops.graph.state import (
@@ -21,6 +20,7 @@ from omnigraph_ops.graph.state import (
     COMMITS_SCHEMA,
     MANIFEST_SCHEMA_3,
     BranchState,
+    GraphCommit,
     ManifestRow,
     TableEntry,
     TableUpdate,

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
-from omnigraph_ops.graph.lineage import GraphCommit
 from omnigraph_ops.graph.schema import Catalog, TableIdentity, TableSpec, parse_properties, read_catalog
 from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
 from omnigraph_ops.graph.state import (
     MANIFEST_SCHEMA_6,
     BranchState,
+    GraphCommit,
     ManifestRow,
     Row,
     TableEntry,

@@ -184,12 +184,9 @@ def has_large_pages(lance: LanceGateway, uri: str, payload: str) -> bool:
         # Not below this dataset: somebody else's layout.
         return False
     with lance_errors(f"read the footers of {uri}"):
-        pages = sum(_pages(lance, f"{uri}/data/{file.path}") for file in files)
+        readers = (LanceFileReader(f"{uri}/data/{file.path}", lance.storage_options) for file in files)
+        pages = sum(len(column.pages) for reader in readers for column in reader.metadata().columns)
     return size >= pages * _LARGE_PAGE_BYTES
-
-
-def _pages(lance: LanceGateway, path: str) -> int:
-    return sum(len(column.pages) for column in LanceFileReader(path, lance.storage_options).metadata().columns)
 
 
 def _data_bytes(fragment: Any) -> int:

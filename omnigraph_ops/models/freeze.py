@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+DEFAULT_TTL_SECONDS = 86_400
+
 
 class PinRole(StrEnum):
     """Why a version belongs to a cut."""

@@ -1,17 +1,18 @@
-"""Units of a run: what it says before an effect, and what came of it."""
+"""Units of a run: what it says before an effect, and what came of it; what a submitted part of it leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Generic, TypeVar
 
 from omnigraph_ops.models.backup import BackupLeft
-from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, PlannedFile
+from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, PlannedFile, TableRowPlan, TableRowStats
+from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.history import RunDecision, RunHeader, Work
 from omnigraph_ops.models.optimize import TableStats
-from omnigraph_ops.models.recovery import RecoveryOutcome
 from omnigraph_ops.models.repair import RepairReport
-from omnigraph_ops.models.retention import TableRowPlan, TableRowStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,3 +211,29 @@ class RunIntent:
     """Published version of every table."""
     task: TaskAttempt | None = None
     """Of a DAG run, the task that keeps this journal; None: the whole run does."""
+
+
+V = TypeVar("V")
+
+
+class CalibratedJob(StrEnum):
+    """A job for which `calibrate` measures from which size on it is faster than this process."""
+
+    REWRITE = "rewrite"
+    COPY = "copy"
+    EVIDENCE = "evidence"
+    ORPHANS = "orphans"
+    EXPIRE = "expire"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitOutcome(Generic[V]):
+    """The value of a job, or one sentence and whether the same submit may succeed later.
+
+    It is empty as long as the job runs, and stays so when its driver is lost.
+    """
+
+    value: V | None = None
+    """Of the type that the job returns."""
+    error: str | None = None
+    retryable: bool = True

@@ -19,8 +19,7 @@ from omnigraph_ops.models.history import (
     Work,
 )
 from omnigraph_ops.quantities import human_bytes, moment
-from omnigraph_ops.views import csv
-from omnigraph_ops.views.view import Section, View, filled
+from omnigraph_ops.views.view import Section, View, csv_table, filled
 
 _UNKNOWN = ""
 
@@ -274,4 +273,4 @@ def _row(  # noqa: PLR0917 - the columns, in their order
 
 
 def _text(rows: list[Row]) -> str:
-    return csv.table(list(rows[0]), (list(row.values()) for row in rows)) if rows else ""
+    return csv_table(list(rows[0]), (list(row.values()) for row in rows)) if rows else ""

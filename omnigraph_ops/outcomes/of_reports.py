@@ -1,30 +1,19 @@
-"""What came of a stage, from its report: what history, audit log and metrics record of it. Pure."""
+"""What came of a stage, from its report: what history, audit log and metrics record of it, in which sentence. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
-from omnigraph_ops.models import (
-    CleanupStats,
-    OptimizeReport,
-    OrphanedFork,
-    OrphansReport,
-    QuarantineReport,
-    RecoverReport,
-    RecoveryOutcome,
-    RepairAction,
-    RepairReport,
-    RepairRow,
-    RetentionPolicy,
-    SparedFile,
-    TableStats,
-)
 from omnigraph_ops.models.backup import BackupLeft, BackupReport
+from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, RetentionPolicy, RowRetentionReport, SnapshotExpiry
+from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome
 from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.retention import RowRetentionReport
+from omnigraph_ops.models.optimize import OptimizeReport, TableStats
+from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport, SparedFile
+from omnigraph_ops.models.repair import RepairAction, RepairReport, RepairRow
 from omnigraph_ops.models.runs import Outcome, TableOutcome
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.views.details import engine_policy, orphans_detail, repair_detail, rows_detail
 
 _PUBLISHED = frozenset({RepairAction.HEALED, RepairAction.FORCED})
 _RECOVERED = frozenset({"rolled_forward", "rolled_back", "stale", "fence_lifted"})
@@ -84,7 +73,7 @@ def of_repair(report: RepairReport) -> Outcome:
     refused = len(report.refused)
     return Outcome(
         stage="repair",
-        detail=repair_detail(report),
+        detail=_repair_detail(report),
         applied=report.manifest_version is not None,
         changed=any(row.action in _PUBLISHED for row in report.tables),
         problem=f"repair refused {refused} suspicious or unverifiable table(s), they are as they were; review the "
@@ -166,7 +155,7 @@ def of_rows(report: RowRetentionReport) -> Outcome:
     kept = [t for t in report.tables if t.error is not None or t.refused is not None]
     return Outcome(
         stage="expire-rows",
-        detail=rows_detail(report),
+        detail=_rows_detail(report),
         applied=not report.failed,
         changed=bool(report.rows_removed),
         problem=f"expire-rows left {len(kept)} of {len(report.tables)} table(s) as they were, first "
@@ -186,7 +175,7 @@ def of_orphans(report: OrphansReport) -> Outcome:
     """What came of a removal of orphans. Pure."""
     return Outcome(
         stage="orphans",
-        detail=orphans_detail(report),
+        detail=_orphans_detail(report),
         applied=not report.failed,
         changed=bool(report.files_removed or report.folders_removed),
         problem=f"{len(report.failed)} file(s) could not be removed, nothing that is needed was touched; run "
@@ -229,3 +218,63 @@ def of_backup(done: BackupReport | BackupLeft) -> Outcome:
         state = "finished" if done.finished else "unfinished, the next backup to that place goes on with it"
         what = f"{state}; {done.total.files:,} files, {human_bytes(done.total.bytes)}"
     return Outcome(stage="backup", detail=f"backup {done.backup_id}: {what}, at {done.backup}", changed=True)
+
+
+def amplification(report: OptimizeReport) -> str:
+    """What the run wrote against what was loaded since the run before, in one sentence. Pure."""
+    told = [t for t in report.tables if t.bytes_ingested is not None]
+    unknown = sum(t.committed and t.bytes_ingested is None for t in report.tables)
+    planned = human_bytes(report.bytes_planned)
+    text = f"rewrote {human_bytes(report.bytes_rewritten)} (data and indexes, planned {planned})"
+    if told and report.bytes_ingested is not None:
+        text += f"; {human_bytes(report.bytes_ingested)} were loaded since the last run"
+    if report.write_amplification is not None:
+        text += f", write amplification {report.write_amplification:g}"
+    return text + (f"; how much was loaded is not known for {unknown} table(s)" if unknown else "")
+
+
+def _repair_detail(report: RepairReport) -> str:
+    """One sentence for the audit log. Pure."""
+    counts = Counter(row.action.value for row in report.tables)
+    done = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
+    version = report.manifest_version
+    return f"{done}; {'nothing was published' if version is None else f'graph manifest version {version}'}"
+
+
+def _orphans_detail(report: OrphansReport) -> str:
+    """One sentence for the audit log. Pure."""
+    done = f"moved to quarantine {report.quarantine_id}" if report.quarantine_id else "deleted for good"
+    return (
+        f"{report.files_removed} files and {report.bytes_removed} bytes {done}, "
+        f"{len(report.spared)} spared, {len(report.failed)} failed"
+    )
+
+
+def _rows_detail(report: RowRetentionReport) -> str:
+    """One sentence for the audit log. Pure."""
+    tables = ", ".join(f"{t.table_key} {t.rows_removed}" for t in report.tables if t.rows_removed)
+    failed = f", {len(report.failed)} failed" if report.failed else ""
+    return f"{report.rows_removed} rows and {report.edges_removed} edges deleted ({tables or 'none'}){failed}"
+
+
+def engine_policy(policy: RetentionPolicy) -> str:
+    """A retention policy in the engine's words. Pure."""
+    parts = []
+    if policy.keep_versions is not None:
+        parts.append(f"keep {policy.keep_versions} versions")
+    if policy.older_than_secs is not None:
+        span = f"{policy.older_than_secs}s" if policy.older_than_secs else "0ns"
+        parts.append(f"remove anything older than {span}")
+    if policy.expiry is not None:
+        parts.append(_expiry_text(policy.expiry))
+    if policy.between_pins:
+        parts.append("also between pins")
+    return ", ".join(parts)
+
+
+def _expiry_text(expiry: SnapshotExpiry) -> str:
+    most = "" if expiry.retain_max is None else f" and at most {expiry.retain_max}"
+    return (
+        f"expire at most {expiry.expire_limit} versions per table, retain at least {expiry.retain_min}{most}, "
+        f"time retained {expiry.time_retained_secs}s"
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Protocol, TypeVar
 
 from omnigraph_ops.graph.layout import new_ulid, now_us
-from omnigraph_ops.models import Classification, OrphanedFork, RepairRow, TableCleanupPlan, TablePlan, TableStats
+from omnigraph_ops.models.cleanup import OrphanedFork, TableCleanupPlan
 from omnigraph_ops.models.history import (
     Answer,
     Measured,
@@ -20,6 +20,8 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
+from omnigraph_ops.models.optimize import TablePlan, TableStats
+from omnigraph_ops.models.repair import Classification, RepairRow
 from omnigraph_ops.models.runs import Outcome, TableOutcome
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of
 

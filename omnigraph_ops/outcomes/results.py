@@ -7,21 +7,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from omnigraph_ops.models import (
-    CleanupPlan,
-    CleanupStats,
-    OptimizePlan,
-    OptimizeReport,
-    OrphanedFork,
-    OrphansReport,
-    QuarantineReport,
-    RecoverReport,
-    RepairPreview,
-    RepairReport,
-)
 from omnigraph_ops.models.backup import BackupLeft, BackupReport, VerifyReport
+from omnigraph_ops.models.cleanup import CleanupPlan, CleanupStats, OrphanedFork, RowRetentionReport
+from omnigraph_ops.models.health import RecoverReport
 from omnigraph_ops.models.history import Measured, RunDecision, RunRecord
-from omnigraph_ops.models.retention import RowRetentionReport
+from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport
+from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport
+from omnigraph_ops.models.repair import RepairPreview, RepairReport
 from omnigraph_ops.models.runs import Outcome, by_stage
 from omnigraph_ops.outcomes import of_reports
 

@@ -28,10 +28,12 @@ from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
 from omnigraph_ops.lance.rows import clock_of, count_below
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
-from omnigraph_ops.models import CleanupStats, OrphanedFork, RecoveryOutcome, RepairAction, RepairReport, TableStats
 from omnigraph_ops.models.backup import BackupLeft
+from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, TableRowStats
+from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord, Work
-from omnigraph_ops.models.retention import TableRowStats
+from omnigraph_ops.models.optimize import TableStats
+from omnigraph_ops.models.repair import RepairAction, RepairReport
 from omnigraph_ops.models.runs import FilesDone, RunIntent, TableOutcome, TaskAttempt, Unit, UnitRecord, UnitValue
 from omnigraph_ops.outcomes.backups import backup_of, left_of
 from omnigraph_ops.storage.inventory import files_in, folders_in, look_again, remove_files

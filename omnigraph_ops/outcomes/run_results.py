@@ -6,24 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from omnigraph_ops.models import (
-    CheckStatus,
+from omnigraph_ops.models.backup import BackupReport, VerifyReport
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
-    OptimizePlan,
-    OptimizeReport,
+    EdgeRows,
     OrphanedFork,
-    OrphansReport,
-    QuarantineReport,
-    RecoverReport,
-    RepairPreview,
-    RepairReport,
-    TableStats,
+    RowRetentionReport,
+    TableRowStats,
 )
-from omnigraph_ops.models.backup import BackupReport, VerifyReport
-from omnigraph_ops.models.optimize import amplification
-from omnigraph_ops.models.retention import EdgeRows, RowRetentionReport, TableRowStats
+from omnigraph_ops.models.health import CheckStatus, RecoverReport
+from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, TableStats, amplification
+from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport
+from omnigraph_ops.models.repair import RepairPreview, RepairReport
 from omnigraph_ops.models.runs import Outcome, TableOutcome, Unit, UnitRecord, UnitResult, by_stage
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, reported
@@ -214,10 +210,12 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
     optimized = _by_table((row for a in attempts if a.optimize for row in a.optimize.tables), _optimized)
     recovered = [outcome for a in attempts if a.recovery for outcome in a.recovery.outcomes]
     recovery = _last(a.recovery for a in attempts)
+    repairs = [a.repair for a in attempts if a.repair]
     return RunResults(
         optimize_plan=_last(a.optimize_plan for a in attempts),
         optimize=OptimizeReport.of(uri, optimized) if any(a.optimize for a in attempts) else None,
-        repair=_repaired([a.repair for a in attempts if a.repair]),
+        # The last that published: what comes after it only finds that there is nothing to do.
+        repair=_last((*repairs, *(r for r in repairs if r.manifest_version is not None))),
         cleanup=_by_table((row for a in attempts for row in a.cleanup), _cleaned),
         forks=_forks(fork for a in attempts for fork in a.forks),
         orphans=_merged_orphans([a.orphans for a in attempts if a.orphans]),
@@ -304,11 +302,6 @@ def _forks(forks: Iterable[OrphanedFork]) -> tuple[OrphanedFork, ...]:
         if known is None or known.error is not None:
             found[fork.table_key, fork.branch] = fork
     return tuple(found.values())
-
-
-def _repaired(reports: Sequence[RepairReport]) -> RepairReport | None:
-    """The last that published: what comes after it only finds that there is nothing to do. Pure."""
-    return _last((*reports, *(r for r in reports if r.manifest_version is not None)))
 
 
 def _merged_orphans(reports: Sequence[OrphansReport]) -> OrphansReport | None:

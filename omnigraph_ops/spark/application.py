@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import OpsError, StorageError, TransientError
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.backup_jobs import COPY, RESTORE, VERIFY
 from omnigraph_ops.spark.evidence_job import EVIDENCE
 from omnigraph_ops.spark.expire_job import EXPIRE

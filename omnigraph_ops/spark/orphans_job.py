@@ -22,7 +22,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import DatasetReferences, References, datasets_to_read
-from omnigraph_ops.models import FilesInParts, OrphansPlan, SkippedDataset
+from omnigraph_ops.models.orphans import FilesInParts, OrphansPlan, SkippedDataset
 from omnigraph_ops.progress import Lines, Progress
 from omnigraph_ops.requests import from_words
 from omnigraph_ops.spark.job import Job
@@ -40,8 +40,8 @@ from omnigraph_ops.spark.orphans_tasks import (
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
 from omnigraph_ops.stages.orphans.parts import folder_of, sweep_parts
 from omnigraph_ops.stages.orphans.plan import Searched, plan_orphans
-from omnigraph_ops.stages.orphans.request import OrphansRequest
 from omnigraph_ops.stages.orphans.sorting import Folders, Sorted, Totals
+from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.orphans.survey import survey
 from omnigraph_ops.storage.inventory import Stored, remove_files
 

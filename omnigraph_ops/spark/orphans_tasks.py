@@ -17,7 +17,7 @@ from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.references import Reference, read_branches, stream_references
 from omnigraph_ops.lance.gateway import BranchRef
-from omnigraph_ops.models import PlaceTotal, PlanPart, UnknownFile
+from omnigraph_ops.models.orphans import PlaceTotal, PlanPart, UnknownFile
 from omnigraph_ops.stages.orphans.inventory_file import Inventory, Piece
 from omnigraph_ops.stages.orphans.parts import MOST_IN_PART, put_part
 from omnigraph_ops.stages.orphans.sorting import Candidate, Folders, Group, Sorted, Totals

@@ -21,13 +21,13 @@ from omnigraph_ops.lance.commits import segment_ids
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.lance.tables import index_facts
-from omnigraph_ops.models import Executor, OptimizeReport, TablePlan, TableStats
+from omnigraph_ops.models.optimize import Executor, OptimizeReport, TablePlan, TableStats
 from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
 from omnigraph_ops.spark.job import Job, spark_errors
-from omnigraph_ops.stages.optimize.request import OptimizeRequest
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.stage import OptimizeRequest
 from omnigraph_ops.stages.optimize.units import Effort, IndexWriter, fold
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.location import lance_options

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.spark.java import spark_environment
 

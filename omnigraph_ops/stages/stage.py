@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omnigraph_ops.config.settings import Settings
     from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.models import DriftFinding
+    from omnigraph_ops.models.health import DriftFinding
     from omnigraph_ops.outcomes.results import RunResults
 
     P = TypeVar("P", bound=Sealable)

@@ -82,7 +82,8 @@ def copy_file(
 
 def copy_within(source: tuple[Storage, str], target: tuple[Storage, str], size: int, *, pacing: Pacing) -> bool:
     """Let the object store copy by itself; False where the two are not one store. Writes."""
-    if not _one_remote(source[0], target[0]):
+    # fsspec gives one instance for one endpoint with one set of credentials.
+    if source[0].is_local or source[0].filesystem is not target[0].filesystem:
         return False
     pacing.wait_for(size)
     with translated("copy", source[1]):
@@ -104,11 +105,6 @@ def link_file(source: tuple[Storage, str], target: tuple[Storage, str]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _one_remote(source: Storage, target: Storage) -> bool:
-    # fsspec gives one instance for one endpoint with one set of credentials.
-    return not source.is_local and source.filesystem is target.filesystem
 
 
 def _pieces(storage: Storage, path: str, size: int, pacing: Pacing) -> Iterator[bytes]:

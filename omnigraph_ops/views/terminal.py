@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from omnigraph_ops.views.readable import safe
-from omnigraph_ops.views.view import Section, View, first
+from omnigraph_ops.views.view import Section, View, first, safe
 
 if TYPE_CHECKING:
     from rich.console import Console

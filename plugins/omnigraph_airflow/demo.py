@@ -33,7 +33,7 @@ from omnigraph_airflow.demo_airflow import (
     free_port,
 )
 from omnigraph_ops.errors import NotInstalled, OpsError
-from omnigraph_ops.models import OptimizeDecision
+from omnigraph_ops.models.optimize import OptimizeDecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,7 @@ from omnigraph_ops.stages.stage import AnyPlanned, AnyRun, FormField
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
-    from omnigraph_ops.stages.optimize.request import PlanRequest
-
-
-def with_defaults(params: dict[str, Param], defaults: Mapping[str, Any]) -> dict[str, Param]:
-    """These params, starting from other values. Changes the params."""
-    for name, value in defaults.items():
-        params[name].value = value
-    return params
+    from omnigraph_ops.stages.optimize.stage import PlanRequest
 
 
 def graph_param(*, named: bool = True) -> Param:

@@ -9,7 +9,6 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
-from omnigraph_airflow.forms import with_defaults
 from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
 from omnigraph_airflow.nightly import Night, nightly_dag, stage_params
 from omnigraph_airflow.notify import callbacks, deadline_callback, maintained_asset
@@ -29,11 +28,15 @@ def graph_dag(entry: GraphEntry) -> DAG:
 def night_of(entry: GraphEntry) -> Night:
     """What the file says about a graph, as its DAG wants it. Pure."""
     asked = entry.approvals
+    timeout = {} if entry.task_timeout is None else {"execution_timeout": timedelta(seconds=entry.task_timeout)}
+    params = stage_params()
+    for name, value in _defaults(entry).items():
+        params[name].value = value
     return Night(
         dag_id=nightly_dag_id(entry.name),
         graph=entry.name,
         schedule=_schedule(entry),
-        params=with_defaults(stage_params(), _defaults(entry)),
+        params=params,
         doc_md=_doc(entry),
         owner=entry.owner,
         tags=(entry.name, *entry.tags),
@@ -44,7 +47,7 @@ def night_of(entry: GraphEntry) -> Night:
         approvers=asked.approvers,
         standing_repair=asked.repair is not None,
         told=tuple(callbacks(asked.notify)),
-        task_args=_task_args(entry),
+        task_args={"pool": entry.pool, **timeout},
         on_failure=tuple(callbacks(entry.alerts.on_failure)),
         deadlines=_deadlines(entry),
         outlets=(maintained_asset(entry.name),),
@@ -65,11 +68,6 @@ def _hours(entry: GraphEntry) -> Hours | None:
         return None
     start, end = hours_of(entry.window.between)
     return Hours(start=start, end=end, timezone=entry.timezone)
-
-
-def _task_args(entry: GraphEntry) -> dict[str, Any]:
-    timeout = {} if entry.task_timeout is None else {"execution_timeout": timedelta(seconds=entry.task_timeout)}
-    return {"pool": entry.pool, **timeout}
 
 
 def _deadlines(entry: GraphEntry) -> tuple[DeadlineAlert, ...]:

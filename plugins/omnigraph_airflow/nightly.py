@@ -16,7 +16,7 @@ from omnigraph_airflow.forms import bound_params, form_of, graph_param, in_param
 from omnigraph_airflow.graphs import NIGHTLY
 from omnigraph_airflow.hooks.omnigraph import GRAPH
 from omnigraph_airflow.notify import Told
-from omnigraph_airflow.operators.lots import LOT_LABEL
+from omnigraph_airflow.operators.base import LOT_LABEL
 from omnigraph_airflow.operators.optimize import (
     OptimizeTablesOperator,
     PlanOptimizeOperator,
@@ -28,7 +28,7 @@ from omnigraph_airflow.operators.report import ReportOperator
 from omnigraph_airflow.operators.spark_jobs import SubmitRewriteOperator
 from omnigraph_airflow.operators.stages import ApproveStageOperator, PlanStageOperator, apply_task
 from omnigraph_airflow.sensors.quiet_graph import Hours, QuietGraphSensor
-from omnigraph_ops.models import Executor
+from omnigraph_ops.models.optimize import Executor
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME, planned
 
 ADVANCE = "Approve in advance"
@@ -162,7 +162,8 @@ def nightly_dag(night: Night) -> DAG:
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
         catchup=False,
         max_active_runs=1,
-        dagrun_timeout=_longest(night),
+        # After so long a run is over, whatever it waits for; by itself it ends before.
+        dagrun_timeout=night.answer_within + FINISH_WITHIN + (timedelta(days=1) if night.hours else timedelta()),
         # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
         default_args={
             "graph": night.graph,
@@ -182,11 +183,6 @@ def nightly_dag(night: Night) -> DAG:
     # Last: every task that finds them keeps a deep copy, in the serialised DAG too. They reach every run all the same.
     dag.params.update(night.params)
     return dag
-
-
-def _longest(night: Night) -> timedelta:
-    """After so long a run is over, whatever it waits for; by itself it ends before. Pure."""
-    return night.answer_within + FINISH_WITHIN + (timedelta(days=1) if night.hours else timedelta())
 
 
 def _stages(night: Night) -> None:

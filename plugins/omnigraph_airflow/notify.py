@@ -18,7 +18,7 @@ from omnigraph_ops.models.history import Work
 from omnigraph_ops.stages.registry import BY_NAME
 
 if TYPE_CHECKING:
-    from omnigraph_airflow.run_facts import RunFacts
+    from omnigraph_airflow.run_report import RunFacts
     from omnigraph_ops.config.graph_entries import Notifier
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.models.history import RunRecord

@@ -24,7 +24,7 @@ from airflow.sdk.exceptions import (
     DownstreamTasksSkipped,
 )
 
-from omnigraph_airflow.run_facts import Failure, decision_of, header_of
+from omnigraph_airflow.run_report import Failure, decision_of, header_of
 from omnigraph_ops.errors import OpsError, OutcomeUnknown, StorageError, TransientError
 from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log

@@ -12,7 +12,7 @@ from omnigraph_ops.coordination.state import REWRITES_DIR
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover

@@ -16,7 +16,8 @@ import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import EvidenceTier, RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.repair import EvidenceTier
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.audit_log import ENDS, AuditEvent
 from omnigraph_ops.outcomes.task_journals import read_tasks

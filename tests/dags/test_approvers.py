@@ -15,7 +15,7 @@ import pytest
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.support.runs import Instance, planned

@@ -16,7 +16,7 @@ from omnigraph_ops.errors import InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.backup import CopyDone
 from omnigraph_ops.models.history import RunOutcome
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.outcomes.history import read_runs
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.restore import restore_backup

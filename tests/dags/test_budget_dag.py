@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph_ops.cli.airflow_api import DAG_ID, TOKEN, URL
+from omnigraph_ops.cli.queue import DAG_ID, TOKEN, URL
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.tables import fragment_facts

@@ -20,8 +20,9 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import AUDIT_DIR
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import RepairPreview, RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.history import RunOutcome
+from omnigraph_ops.models.repair import RepairPreview
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.storage.store import Storage

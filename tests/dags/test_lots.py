@@ -13,7 +13,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph, StorageError
-from omnigraph_ops.models import Executor, OptimizeDecision, OptimizePlan, TablePlan
+from omnigraph_ops.models.optimize import Executor, OptimizeDecision, OptimizePlan, TablePlan
 from omnigraph_ops.parallel import SHARED_LOTS
 from tests.dags.test_maintenance_dag import run_night
 from tests.support.runs import Instance, context_of
@@ -25,7 +25,7 @@ TABLES = SHARED_LOTS + 8
 
 def operator(lot: list[str], fails: dict[str, list[Exception]], together: int) -> Any:
     """An operator that begins so many tables together, and whose tables fail as often as told."""
-    from omnigraph_airflow.operators.lots import LotOperator
+    from omnigraph_airflow.operators.base import LotOperator
 
     begun = Barrier(together, timeout=60)
 

@@ -11,7 +11,7 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes import history
 from omnigraph_ops.outcomes.results import Snapshot

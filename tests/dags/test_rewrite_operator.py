@@ -12,8 +12,8 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import OptimizeReport, SkipReason, TableStats
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.optimize import OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.storage.store import Storage
 from tests.support.runs import Instance, context_of

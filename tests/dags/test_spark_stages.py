@@ -11,9 +11,9 @@ import pytest
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import EvidenceTier, OrphansPlan, RepairPreview
-from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.orphans.size import known_files
+from omnigraph_ops.models.orphans import OrphansPlan
+from omnigraph_ops.models.repair import EvidenceTier, RepairPreview
+from omnigraph_ops.stages.orphans.plan import known_files, plan_orphans
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.events import ids, items

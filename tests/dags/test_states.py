@@ -17,7 +17,7 @@ from omnigraph_airflow.decisions import QuestionId
 from omnigraph_ops.coordination import pace
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
-from omnigraph_ops.models import SkipReason
+from omnigraph_ops.models.optimize import SkipReason
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize.run import optimize_table

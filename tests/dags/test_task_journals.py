@@ -12,7 +12,7 @@ import pytest
 from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import CleanupPlan, RetentionPolicy
+from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy
 from omnigraph_ops.models.history import Answer, RunOutcome, RunRecord
 from omnigraph_ops.outcomes import audit_log, history
 from omnigraph_ops.outcomes.task_journals import close, mark_recorded, read_tasks, settle_runs, unsettled_runs

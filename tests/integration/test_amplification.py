@@ -9,7 +9,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
-from omnigraph_ops.models import TableStats
+from omnigraph_ops.models.optimize import TableStats
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
 from tests.conftest import DemoGraph
 from tests.support.writers import copies, delete_first, entry_of, write

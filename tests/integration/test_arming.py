@@ -24,7 +24,7 @@ from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names, sidecar_p
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize import table_run

@@ -22,8 +22,8 @@ from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import RetentionPolicy
 from omnigraph_ops.models.backup import BackupReport, BackupState
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.backup import take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.request import BackupOptions

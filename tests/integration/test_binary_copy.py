@@ -17,7 +17,7 @@ from omnigraph_ops.lance import rewrites as lance_rewrites
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits, copying, has_large_pages, with_sizes
 from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_facts, plan_tasks
-from omnigraph_ops.models import BinaryCopy, OptimizeDecision
+from omnigraph_ops.models.optimize import BinaryCopy, OptimizeDecision
 from omnigraph_ops.spark.rewrite_job import execute_on_worker
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.units import InProcessExecutor

@@ -13,7 +13,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models import OptimizeDecision, OptimizeReport, SkipReason
+from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.stages.optimize.budget import Budget
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph

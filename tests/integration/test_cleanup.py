@@ -18,7 +18,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.versions import Removed, remove_versions
-from omnigraph_ops.models import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup

@@ -14,7 +14,7 @@ from omnigraph_ops.coordination.rewrite_journal import TaskOrder
 from omnigraph_ops.coordination.state import HOLDS_DIR
 from omnigraph_ops.errors import CorruptGraph, StalePlan
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan
+from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, SnapshotExpiry, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all

@@ -12,9 +12,9 @@ from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, version_path
-from omnigraph_ops.graph.lineage import GraphCommit
+from omnigraph_ops.graph.state import GraphCommit
 from omnigraph_ops.lance.versions import branch_base_paths
-from omnigraph_ops.models import RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models.cleanup import RetentionPolicy, TableCleanupPlan
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.conftest import DemoGraph

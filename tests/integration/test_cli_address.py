@@ -163,8 +163,8 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The consent sees a graph that is not on this machine; opening it works all the same."""
-    monkeypatch.setattr("omnigraph_ops.cli.consent.locate", lambda _target: SimpleNamespace(is_local=False))
+    """A call sees a graph that is not on this machine; opening it works all the same."""
+    monkeypatch.setattr("omnigraph_ops.cli.call.locate", lambda target: SimpleNamespace(root=target, is_local=False))
 
 
 @pytest.mark.usefixtures("elsewhere")

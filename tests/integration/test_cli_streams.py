@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import pytest
 
-from omnigraph_ops.cli.consent import require_consent
+from omnigraph_ops.cli.call import require_consent
 from omnigraph_ops.cli.process import lossy_stderr
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph import Graph

@@ -13,7 +13,8 @@ from omnigraph_ops.cli import parsing  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import cli as cli_group
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import CleanupPlan, OrphansPlan, RetentionPolicy
+from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph

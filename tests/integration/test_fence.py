@@ -32,7 +32,8 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.models import CheckStatus, SkipReason, TableStats
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.stages.optimize import run as optimize_run
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check

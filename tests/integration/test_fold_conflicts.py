@@ -10,7 +10,7 @@ import pytest
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import fold_index, index_facts
-from omnigraph_ops.models import IndexFold
+from omnigraph_ops.models.optimize import IndexFold
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table

@@ -22,8 +22,9 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.models import OptimizeDecision, RetentionPolicy, SkipReason
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole
+from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take

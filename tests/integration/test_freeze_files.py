@@ -13,7 +13,7 @@ import pytest
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.cleanup.apply import cleanup_all

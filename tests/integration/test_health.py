@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.models import TableHealth
+from omnigraph_ops.models.health import TableHealth
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph

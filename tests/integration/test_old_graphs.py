@@ -9,7 +9,9 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR
-from omnigraph_ops.models import CheckStatus, RepairAction, RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.repair import RepairAction
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.holds import active_holds, write_hold
 from omnigraph_ops.coordination.lease import this_machine
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.optimize import table_run
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.orphans.apply import apply_orphans

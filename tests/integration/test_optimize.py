@@ -16,7 +16,7 @@ from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
-from omnigraph_ops.models import OptimizeDecision, OptimizeReport, SkipReason
+from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.stages.optimize import run as run_module
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph

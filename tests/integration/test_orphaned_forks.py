@@ -10,7 +10,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceFailure, LanceGateway
-from omnigraph_ops.models import OrphanedFork, PlannedFile, RetentionPolicy
+from omnigraph_ops.models.cleanup import OrphanedFork, PlannedFile, RetentionPolicy
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup

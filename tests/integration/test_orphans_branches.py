@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans

@@ -13,12 +13,12 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.stage import Orphans
 from omnigraph_ops.storage.inventory import walk
-from omnigraph_ops.views import question, terminal
+from omnigraph_ops.views import markdown, terminal
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import NAMES, RELEASES, unpacked
 from tests.support.orphans import KNOWS, PERSON, age, drop, plant, put
@@ -31,7 +31,7 @@ SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 
 def body_of(plan: OrphansPlan, **more: str) -> str:
     stage = Orphans()
-    return question.body(stage.view(plan), stage.question(plan), digest=plan.digest, **more)
+    return markdown.body(stage.view(plan), stage.question(plan), digest=plan.digest, **more)
 
 
 @pytest.fixture

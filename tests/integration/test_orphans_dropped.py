@@ -16,7 +16,7 @@ from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, references
 from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.lance import versions as lance_files
-from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans

@@ -12,13 +12,13 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import FilesInParts, OrphanFile, OrphanKind, OrphansPlan
+from omnigraph_ops.models.orphans import FilesInParts, OrphanFile, OrphanKind, OrphansPlan
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.parts import described, files_of, folder_of, put_part
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, purge, restore
 from omnigraph_ops.stages.orphans.sorting import Candidate, Totals
-from omnigraph_ops.stages.orphans.view import plan_view, question
+from omnigraph_ops.stages.orphans.stage import Orphans, plan_view
 from omnigraph_ops.views import terminal
 from tests.conftest import DemoGraph
 from tests.support.orphans import PERSON, age, below, plant, put
@@ -86,7 +86,7 @@ def test_a_plan_in_parts_says_and_does_what_the_plan_says(graph: Graph) -> None:
     assert (parted.total_files, parted.total_bytes) == (len(plan.files), plan.total_bytes)
     assert parted.shown_files == plan.files
     assert going(parted) == going(plan)
-    assert question(parted).subject == question(plan).subject
+    assert Orphans().question(parted).subject == Orphans().question(plan).subject
     assert FOLDER in terminal.text(plan_view(parted))
     stays = below(graph, next(g.path for g in plan.groups if g.kept is not None))
     report = apply_orphans(graph, parted)

@@ -14,7 +14,7 @@ from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, InvalidInput, RecoveryPending, StalePlan
 from omnigraph_ops.graph import references
 from omnigraph_ops.graph.sidecars import sidecar_path
-from omnigraph_ops.models import OrphanFile, OrphanKind
+from omnigraph_ops.models.orphans import OrphanFile, OrphanKind
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph

@@ -14,7 +14,9 @@ from omnigraph_ops.coordination.guards import quiet_state
 from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import CheckStatus, OptimizeDecision, RetentionPolicy, SkipReason, SnapshotExpiry
+from omnigraph_ops.models.cleanup import RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.health.read import health

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.rewrite_journal import open_journals, table_fold
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.models import OptimizeDecision
+from omnigraph_ops.models.optimize import OptimizeDecision
 from omnigraph_ops.stages.optimize import units
 from omnigraph_ops.stages.optimize import units as deferred_module
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize

@@ -9,7 +9,7 @@ import pytest
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import Published, publish, table_update
-from omnigraph_ops.models import RepairAction
+from omnigraph_ops.models.repair import RepairAction
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage

@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.lease import committer_lease
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
-from omnigraph_ops.models import CheckStatus, SidecarClass
+from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover

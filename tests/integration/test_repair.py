@@ -11,7 +11,7 @@ import pytest
 from omnigraph_ops.errors import CorruptGraph, RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
-from omnigraph_ops.models import Classification, RepairAction, RepairPreview, RepairRow
+from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairRow
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import Classification, EvidenceTier, RowChange
+from omnigraph_ops.models.repair import Classification, EvidenceTier, RowChange
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
 from tests.support.engine_graphs import unpacked

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.errors import StalePlan
-from omnigraph_ops.models import Classification, EvidenceTier, ShownRow
+from omnigraph_ops.models.repair import Classification, EvidenceTier, ShownRow
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.evidence import counts, evidence, remove_data, repair_text_of

@@ -13,7 +13,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import EvidenceTier, RepairAction, RepairPreview
+from omnigraph_ops.models.repair import EvidenceTier, RepairAction, RepairPreview
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair

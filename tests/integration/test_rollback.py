@@ -14,7 +14,7 @@ from omnigraph_ops.graph.layout import COMMITS_DIR, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover

@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.config.spark_stages import SparkEntry
+from omnigraph_ops.config.spark_stages import SparkEntry, SparkStage
 from omnigraph_ops.errors import (
     InvalidInput,
     NotAGraph,
@@ -20,8 +20,7 @@ from omnigraph_ops.errors import (
     UnknownTable,
 )
 from omnigraph_ops.lance.rows import clock_of, delete_in_fragment, fragment_ids
-from omnigraph_ops.models.retention import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
-from omnigraph_ops.models.submits import SparkStage
+from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy, RowRetentionPlan
 from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.expire_rows import delete
 from omnigraph_ops.stages.expire_rows.apply import expire_rows

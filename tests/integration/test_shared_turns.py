@@ -30,7 +30,7 @@ from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import ConfigRemoval
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover

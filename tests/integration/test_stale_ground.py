@@ -16,7 +16,8 @@ from omnigraph_ops.coordination.state import REMOVALS_DIR
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_names, write_sidecar
-from omnigraph_ops.models import CheckStatus, Classification, RepairAction
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.repair import Classification, RepairAction
 from omnigraph_ops.stages.freeze.take import hold_version
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
@@ -102,7 +103,7 @@ from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.config.settings import Settings
 def stopping(real):
     def stop(*args, **named):

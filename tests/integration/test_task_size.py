@@ -16,7 +16,7 @@ from omnigraph_ops.coordination import rewrite_journal
 from omnigraph_ops.coordination.pace import Ceilings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import fragment_facts
-from omnigraph_ops.models import OptimizeDecision, RewritePolicy
+from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.storage.store import Storage

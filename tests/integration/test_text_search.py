@@ -13,7 +13,7 @@ from omnigraph_ops.graph.stamp import Analyser, text_indexes
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import build_index, fold_index
 from omnigraph_ops.lance.text_indexer import home_of, process_of
-from omnigraph_ops.models import OptimizeDecision, TablePlan
+from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.units import IndexWriter, Progress

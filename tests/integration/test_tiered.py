@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.models import OptimizeDecision, RewritePolicy
+from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads

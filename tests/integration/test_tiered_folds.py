@@ -12,10 +12,10 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
-from omnigraph_ops.models import OptimizeDecision, RewritePolicy, SkipReason
+from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy, SkipReason
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.stages.optimize.view import plan_view
+from omnigraph_ops.stages.optimize.stage import plan_view
 from omnigraph_ops.views import terminal
 from tests.conftest import DemoGraph
 from tests.support import plain

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops.coordination.state import TASKS_DIR
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import PlannedFile
+from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.history import Answer, RunDecision, RunOutcome, RunRecord, Work
 from omnigraph_ops.models.runs import Outcome, TableOutcome, TaskAttempt, Unit
 from omnigraph_ops.outcomes import audit_log, history

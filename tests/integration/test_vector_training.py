@@ -15,7 +15,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.vector_indexes import FEWEST_ROWS, MOST_ROWS, TARGET_ROWS
-from omnigraph_ops.models import OptimizeDecision, TablePlan, VectorHealth
+from omnigraph_ops.models.health import VectorHealth
+from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover

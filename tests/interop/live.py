@@ -19,7 +19,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import preview_repair

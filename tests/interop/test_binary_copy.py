@@ -8,7 +8,8 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import BinaryCopy, CheckStatus
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.optimize import BinaryCopy
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from tests.interop.engine import engine, people

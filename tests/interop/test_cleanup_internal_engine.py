@@ -11,7 +11,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
-from omnigraph_ops.models import CleanupReport, RetentionPolicy
+from omnigraph_ops.models.cleanup import CleanupReport, RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all

@@ -17,8 +17,8 @@ from omnigraph_ops.coordination.fence import current_lock, fenced
 from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import OrphanKind
 from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import freeze_graph

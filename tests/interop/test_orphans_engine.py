@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.interop.engine import SCHEMA, engine, people
 from tests.support.orphans import age, every_version, plant, run

@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import OptimizeDecision
+from omnigraph_ops.models.optimize import OptimizeDecision
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover

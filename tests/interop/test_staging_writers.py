@@ -17,7 +17,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import CheckStatus, RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.orphans.plan import plan_orphans

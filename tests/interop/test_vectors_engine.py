@@ -12,7 +12,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.vector_indexes import TARGET_ROWS
-from omnigraph_ops.models import VectorHealth
+from omnigraph_ops.models.health import VectorHealth
 from omnigraph_ops.stages.health.read import health
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.interop.engine import Engine, engine

@@ -15,7 +15,7 @@ from typing import TypeVar
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup

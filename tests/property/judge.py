@@ -9,7 +9,7 @@ from urllib.parse import quote
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import CleanupPlan, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.orphans.apply import apply_orphans

@@ -23,7 +23,7 @@ from omnigraph_ops.coordination.holds import freezes, hold_path, read_hold, writ
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
-from omnigraph_ops.models import OrphansPlan, OrphansReport
+from omnigraph_ops.models.orphans import OrphansPlan, OrphansReport
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.property.history import PERSON, Age, Hold, LazyBranch, Load, Step, Tag, WriteBranch

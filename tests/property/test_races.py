@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph_ops.errors import OpsError, RecoveryPending
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import CleanupPlan, CleanupReport, RetentionPolicy
+from omnigraph_ops.models.cleanup import CleanupPlan, CleanupReport, RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from tests.property.history import (

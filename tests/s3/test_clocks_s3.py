@@ -11,7 +11,7 @@ from omnigraph_ops.coordination import store_check
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import ClockWrong
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.orphans.apply import apply_orphans

@@ -10,7 +10,7 @@ from omnigraph_ops.coordination.freezes import stored_tags, unfreeze
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import GraphFrozen
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.files import cut_files, listed, relocation, with_checksums

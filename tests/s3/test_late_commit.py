@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import CheckStatus
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.store import Storage

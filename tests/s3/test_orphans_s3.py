@@ -14,7 +14,7 @@ import pytest
 
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.stages.orphans import plan as planning
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans

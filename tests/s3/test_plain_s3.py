@@ -12,7 +12,7 @@ from omnigraph_ops.coordination.guards import quiet_state
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all

@@ -17,7 +17,10 @@ from omnigraph_ops.errors import RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.models import CheckStatus, Classification, EvidenceTier, OptimizeDecision, RetentionPolicy
+from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.models.optimize import OptimizeDecision
+from omnigraph_ops.models.repair import Classification, EvidenceTier
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.calibration import calibrate, jobs
-from omnigraph_ops.models.submits import CalibratedJob
+from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.progress import Lines
 from tests.support.spark_cluster import environment
 from tests.support.spark_session import submit_in

@@ -12,8 +12,8 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import EvidenceTier
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.repair import EvidenceTier
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.submit import APPLICATION
 from omnigraph_ops.stages.repair.comparison import Compared
 from omnigraph_ops.stages.repair.run import preview_repair

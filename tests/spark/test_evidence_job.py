@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import DriftEvidence, EvidenceTier
+from omnigraph_ops.models.repair import DriftEvidence, EvidenceTier
 from omnigraph_ops.spark import evidence_job
 from omnigraph_ops.stages.repair.comparison import OnSpark
 from omnigraph_ops.stages.repair.run import preview_repair

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.models.retention import RowBounds, RowPolicy, TableRowStats
+from omnigraph_ops.models.cleanup import RowBounds, RowPolicy, TableRowStats
 from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, expire_rows
 from omnigraph_ops.stages.expire_rows.delete import delete_here
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention

@@ -14,8 +14,8 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import CLONES_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import index_facts
-from omnigraph_ops.models import OptimizeReport
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.optimize import OptimizeReport
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.stages.optimize.run import plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph

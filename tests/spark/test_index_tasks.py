@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.state import CLONES_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
-from omnigraph_ops.models import Executor, IndexBuild, OptimizeReport, TablePlan
+from omnigraph_ops.models.optimize import Executor, IndexBuild, OptimizeReport, TablePlan
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.spark.rewrite_job import index_on_worker, work_in_tasks
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize

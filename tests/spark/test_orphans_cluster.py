@@ -14,8 +14,8 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import OrphansPlan
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.orphans import OrphansPlan
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.submit import APPLICATION
 from omnigraph_ops.stages.orphans.parts import folder_of
 from omnigraph_ops.stages.orphans.plan import plan_orphans

@@ -15,13 +15,12 @@ from pyspark.sql import SparkSession
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.progress import SILENT
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import restore
-from omnigraph_ops.stages.orphans.request import OrphansRequest
-from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.orphans import KNOWS, PERSON, age, assert_same_plan, drop, every_version, plant, put

@@ -19,7 +19,7 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import new_ulid, now_us
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.spark.orphans_job import SparkSearch
 from omnigraph_ops.stages.orphans import plan as planning
 from omnigraph_ops.stages.orphans.apply import apply_orphans

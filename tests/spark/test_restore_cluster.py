@@ -14,7 +14,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.backup import BackupReport, RestoreReport
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.stages.backup.take import backup_graph
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere

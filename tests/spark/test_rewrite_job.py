@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
-from omnigraph_ops.models import Executor, OptimizeReport
+from omnigraph_ops.models.optimize import Executor, OptimizeReport
 from omnigraph_ops.spark import rewrite_job
 from omnigraph_ops.spark.rewrite_job import SparkExecutor
 from tests.conftest import DemoGraph

@@ -13,8 +13,8 @@ from pyspark import TaskContext
 
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import open_graph
-from omnigraph_ops.models import OptimizeReport
 from omnigraph_ops.models.backup import BackedFile, PlaceOfBackup
+from omnigraph_ops.models.optimize import OptimizeReport
 from omnigraph_ops.outcomes.backups import backup_of, read_record, read_verification
 from omnigraph_ops.spark.backup_jobs import Restoring, SparkMover, restore_on_worker
 from omnigraph_ops.spark.submit import Submitter

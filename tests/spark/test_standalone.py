@@ -14,8 +14,8 @@ from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import attempts, open_journals, table_folder
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import Executor, OptimizeReport, TableStats
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.optimize import Executor, OptimizeReport, TableStats
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.stages.optimize.run import plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.models import OptimizeDecision
+from omnigraph_ops.models.optimize import OptimizeDecision
 from omnigraph_ops.stages.optimize.run import plan_optimize
 from tests.stack.conftest import HEAVY, SEEDED, Nights, as_user, spark_master
 from tests.stack.graphs import account, open_as, shell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.tables import table_facts
-from omnigraph_ops.models import OptimizeDecision, SkipReason
+from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
 from omnigraph_ops.stages.optimize.run import plan_optimize
 from tests.support.leases import is_free, is_lease
 from tests.support.rows import tree_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import lance
 
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import DriftEvidence, EvidenceTier
+from omnigraph_ops.models.repair import DriftEvidence, EvidenceTier
 from omnigraph_ops.stages.repair.run import preview_repair
-from omnigraph_ops.stages.repair.view import plan_view
+from omnigraph_ops.stages.repair.stage import plan_view
 from omnigraph_ops.views import terminal
 from tests.support.writers import entry_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from omnigraph_ops.graph.layout import new_ulid, now_us
-from omnigraph_ops.models import UnitWindow
 from omnigraph_ops.models.history import (
     Answer,
     Measured,
@@ -18,6 +17,7 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
+from omnigraph_ops.models.optimize import UnitWindow
 
 DAY_US = 86_400 * 1_000_000
 

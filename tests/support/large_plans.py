@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import CleanupPlan, OrphanedFork, ProtectedVersion, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork, ProtectedVersion, RetentionPolicy, TableCleanupPlan
 
 MANY = 200_000
 _FORKS = tuple(

@@ -12,7 +12,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.versions import tracked_files
-from omnigraph_ops.models import TableStats
+from omnigraph_ops.models.optimize import TableStats
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.optimize.units import InProcessExecutor

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.models import TablePlan
+from omnigraph_ops.models.optimize import TablePlan
 from omnigraph_ops.spark import application, rewrite_job
 from omnigraph_ops.spark.rewrite_job import IndexDone, index_on_worker
 

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models import Executor
+from omnigraph_ops.models.optimize import Executor
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage
 from tests.support.operators import Run

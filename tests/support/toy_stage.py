@@ -13,7 +13,7 @@ from omnigraph_ops.models.runs import Outcome, Unit
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Positive, Request
 from omnigraph_ops.stages.stage import Effect, FormField, Measure, PlannedStage, TaskIds
-from omnigraph_ops.views.question import sealed_facts
+from omnigraph_ops.views.markdown import sealed_facts
 from omnigraph_ops.views.view import Question, Section, View
 
 SHELF = "__maintenance/shelf"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.models import TableHealth
+from omnigraph_ops.models.health import TableHealth
 from omnigraph_ops.models.history import (
     Answer,
     Measured,

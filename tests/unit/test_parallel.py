@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import OptimizeDecision, TablePlan
+from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
 from omnigraph_ops.parallel import MOST_LOTS, SHARED_LOTS, deal, lots_of
 
 SMALL = 100

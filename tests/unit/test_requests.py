@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.requests import build, from_words
-from omnigraph_ops.stages.optimize.request import OptimizeRequest
+from omnigraph_ops.stages.optimize.stage import OptimizeRequest
 
 
 def test_what_is_said_is_what_is_understood() -> None:

@@ -23,7 +23,7 @@ from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import remove_versions
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
@@ -36,9 +36,8 @@ from omnigraph_ops.outcomes.run_journal import cleaned
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.stages.cleanup.internal import InternalTables, internal_entry
 from omnigraph_ops.stages.cleanup.plan import fork_files, is_orphaned, refusal, why_kept
-from omnigraph_ops.stages.cleanup.policy import files_to_go, protect, removable
+from omnigraph_ops.stages.cleanup.policy import InternalTables, files_to_go, internal_entry, protect, removable
 from omnigraph_ops.watch import Stopped
 
 _SHOWN = 5

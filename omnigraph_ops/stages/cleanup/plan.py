@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from omnigraph_ops.config.terms import check_policy
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.holds import GraphView, look
@@ -17,12 +18,23 @@ from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK, branch_reference, now_
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks
-from omnigraph_ops.models import CleanupPlan, OrphanedFork, PlannedFile, RetentionPolicy, TableCleanupPlan
-from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.models.cleanup import (
+    SHORTEST_AGE_SECONDS,
+    CleanupPlan,
+    OrphanedFork,
+    PlannedFile,
+    RetentionPolicy,
+    TableCleanupPlan,
+)
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.cleanup.internal import InternalTables
-from omnigraph_ops.stages.cleanup.policy import candidates, files_to_go, protect, removable, spelling_problem
-from omnigraph_ops.stages.cleanup.request import check_policy
+from omnigraph_ops.stages.cleanup.policy import (
+    InternalTables,
+    candidates,
+    files_to_go,
+    protect,
+    removable,
+    spelling_problem,
+)
 
 
 def find_orphaned_forks(graph: Graph, entries: Iterable[TableEntry], view: GraphView) -> tuple[OrphanedFork, ...]:

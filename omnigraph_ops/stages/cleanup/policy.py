@@ -1,17 +1,37 @@
-"""Which versions of a table are protected, which of the others a retention policy lets go, and with which files."""
+"""Which versions are protected, which of the others a retention policy lets go, and with which files.
+
+Of the graph manifest and its companions, too. Every publish leaves a version of the graph manifest that lists all its
+fragments, so their total grows with the square of the publishes until it is compacted. An old version is read for three
+things only: to open a commit, as the base of a merge, and as the fork of a branch. One that serves none of them goes as
+the retention policy says. The companions of stamp 3 are read at their newest version, so there only forks count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.holds import GraphView
-from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import Dataset, LanceGateway
-from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, explain_removal
-from omnigraph_ops.models import PlannedFile, ProtectedVersion, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.errors import CorruptGraph, OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import MANIFEST_DIR, any_version_of, chain_folder
+from omnigraph_ops.graph.stamp import newest_foreign
+from omnigraph_ops.graph.state import GraphCommit, TableEntry, by_id
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceGateway
+from omnigraph_ops.lance.versions import VersionFacts, branch_base_paths, existing_versions, explain_removal
+from omnigraph_ops.models.cleanup import (
+    PlannedFile,
+    ProtectedVersion,
+    RetentionPolicy,
+    SnapshotExpiry,
+    TableCleanupPlan,
+)
 from omnigraph_ops.storage.location import below_graph
+
+_MICROS = 1_000_000
+NOT_ALONE = "others may publish: only a run with --fence, or an exclusive one, removes versions of internal tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +127,6 @@ def _collect(reasons: Iterable[tuple[int, str]]) -> tuple[ProtectedVersion, ...]
     )
 
 
-_MICROS = 1_000_000
-
-
 def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_us: int) -> tuple[int, ...]:
     """Versions that the policy alone would let go, ascending. Pure.
 
@@ -175,3 +192,130 @@ def _one_run(wanted: Sequence[int], held: Collection[int]) -> list[int]:
         elif run:
             break
     return run
+
+
+def internal_entry(graph: Graph, table: TableCleanupPlan) -> TableEntry | None:
+    """The internal table that a row of a plan is about, None where it is about another one. Reads."""
+    if (table.table_key, table.table_path) not in graph.format.internal_tables(graph.context):
+        return None
+    return _entry(graph, table.table_key, table.table_path)
+
+
+def _entry(graph: Graph, key: str, path: str) -> TableEntry:
+    head = graph.lance.open(graph.context.location.uri(path))
+    return TableEntry(table_key=key, path=path, version=int(head.version), branch=None, row_count=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTables:
+    """The internal tables of a graph as one look at it sees them."""
+
+    graph: Graph
+    view: GraphView
+    going: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """Path of a table to the versions of its main chain that the same plan removes."""
+
+    def plan(self, policy: RetentionPolicy, now_us: int) -> Iterator[TableCleanupPlan]:
+        """The rows of a plan about them; what keeps one from being read becomes its refusal. Reads."""
+        for key, path in self.graph.format.internal_tables(self.graph.context):
+            entry = _entry(self.graph, key, path)
+            row = TableCleanupPlan(
+                table_key=key,
+                table_path=path,
+                pinned_version=entry.version,
+                lance_head_version=entry.version,
+                versions=(),
+                between_pins=True,
+            )
+            try:
+                yield self._planned(entry, row, policy, now_us)
+            except OpsError as error:
+                yield replace(row, refused=str(error))
+
+    def _planned(
+        self, entry: TableEntry, row: TableCleanupPlan, policy: RetentionPolicy, now_us: int
+    ) -> TableCleanupPlan:
+        refused = self.refusal(entry)
+        if refused is not None:
+            return replace(row, refused=refused)
+        head = self.graph.open_head(entry)
+        wanted = candidates(existing_versions(head), policy, now_us)
+        protection = self.protect(entry, head, wanted)
+        versions, _ = removable(wanted, protection, between_pins=True, expiry=policy.expiry)
+        files = files_to_go(entry, head, versions)
+        return replace(
+            row,
+            versions=versions,
+            protected=protection.versions,
+            estimated_bytes=sum(f.size for f in files),
+            files=files,
+        )
+
+    def refusal(self, entry: TableEntry) -> str | None:
+        """Why no version of one may be collected right now, None when it may. Reads."""
+        if not self.graph.is_alone():
+            return NOT_ALONE
+        frozen = why_frozen(self.graph, self.view.holds, entry.table_key)
+        if frozen is not None:
+            return frozen
+        if self.view.unreadable:
+            name, problem = self.view.unreadable[0]
+            return f"branch {name!r} cannot be read, so what it needs is unknown: {problem}"
+        head = self.graph.open_head(entry)
+        forks = [b.name for b in self.graph.lance.branches(head) if not b.is_bare]
+        return spelling_problem(head, forks, self.graph.table_uri(entry))
+
+    def protect(self, entry: TableEntry, head: Dataset, wanted: Collection[int]) -> Protection:
+        """What keeps versions of one; of the commits only those in `wanted` are looked at. Reads."""
+        held = protect(self.graph.lance, entry, head, self.view)
+        return held if entry.path != MANIFEST_DIR else held.with_reasons(self._needed(frozenset(wanted)))
+
+    def _needed(self, wanted: Collection[int]) -> Iterator[tuple[int, str]]:
+        branches = [None, *(state.branch for state in self.view.branches)]
+        commits = by_id(self.graph.format.commits(self.graph.context, branch) for branch in branches)
+        for state in self.view.bases:
+            if state.branch is None:
+                yield state.manifest_version, "merges start from it"
+        written, _ = newest_foreign(self.graph.storage, MANIFEST_DIR)
+        if written is not None:
+            # Text indexes are written for the release that it names.
+            yield written, "the newest version that the engine wrote"
+        yield from self._readable(c for c in commits.values() if c.branch is None and c.manifest_version in wanted)
+
+    def _readable(self, commits: Iterable[GraphCommit]) -> Iterator[tuple[int, str]]:
+        """The graph versions of which every table can be opened once `going` is gone. Reads each of them once."""
+        at = {commit.manifest_version: commit.commit_id for commit in commits}
+        there: dict[str, frozenset[int]] = {}
+        # In this order each version adds few fragments to those that were read for the one before.
+        for version in sorted(at):
+            try:
+                manifest = self.graph.lance.open(self.graph.context.location.uri(MANIFEST_DIR), version=version)
+                entries = self.graph.decode(manifest, None).entries
+            except DatasetMissing:
+                continue  # a cleanup that was stopped removed files of it: no reader opens it any more
+            except OpsError as error:
+                yield version, f"commit {at[version]} cannot be read, so what it needs is unknown: {error}"
+                continue
+            if all(e.version in self._stored(e, there) for e in entries):
+                yield version, f"commit {at[version]} can be opened"
+
+    def _stored(self, entry: TableEntry, there: dict[str, frozenset[int]]) -> frozenset[int]:
+        """The versions of a table's chain that stay. Lists each chain once."""
+        folder = chain_folder(entry.path, entry.branch)
+        if folder not in there:
+            stored = (any_version_of(name) for name in self.graph.storage.list(f"{folder}/_versions"))
+            gone = self.going.get(entry.path, ()) if entry.branch is None else ()
+            there[folder] = frozenset(v for v in stored if v is not None and v not in gone)
+        return there[folder]
+
+    def prove(self, entry: TableEntry, stays: Collection[int]) -> None:
+        """Fail when a version that stays is gone, or a branch does not read as before. Reads."""
+        lost = sorted(set(stays) - {v.version for v in existing_versions(self.graph.open_head(entry))})
+        problem = f"version {lost[0]} is gone" if lost else None
+        for state in (self.view.main, *self.view.branches) if problem is None else ():
+            if self.graph.state(state.branch).entries != state.entries:
+                problem = f"branch {state.branch or 'main'} does not read as before"
+        if problem is not None:
+            raise CorruptGraph(
+                f"after the cleanup of {entry.table_key} {problem}; stop cleanups of this graph and restore it"
+            )

@@ -1,28 +1,31 @@
-"""Cleanup as a stage."""
+"""Cleanup as a stage, and its request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from omnigraph_ops.models import (
+from pydantic import ConfigDict, model_validator
+
+from omnigraph_ops.config.terms import ExpiryTerms, RetentionTerms, check_policy
+from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.models.cleanup import (
+    SHORTEST_AGE_SECONDS,
     CleanupPlan,
     CleanupReport,
     CleanupStats,
-    DriftFinding,
     OrphanedFork,
     PlannedFile,
     RetentionPolicy,
 )
-from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS
+from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.runs import Outcome
-from omnigraph_ops.outcomes.of_reports import of_cleanup
+from omnigraph_ops.outcomes.of_reports import engine_policy, of_cleanup
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import duration
-from omnigraph_ops.stages.cleanup.request import CleanupRequest, too_young
+from omnigraph_ops.requests import TablesRequest
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, TaskIds
-from omnigraph_ops.views.details import engine_policy
 from omnigraph_ops.views.view import Question, View
 
 if TYPE_CHECKING:
@@ -30,11 +33,40 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.outcomes.results import RunResults
 
+_SECONDS = "time_retained_secs"
+_ALSO = {_SECONDS: {"type": "integer", "minimum": SHORTEST_AGE_SECONDS}}
 ORPHANED_FORKS = "orphaned forks"
 """The part of a plan that is about no table."""
 
 _NO_POLICY = RetentionPolicy()
 _SMALL_KEEP = 3
+
+
+class ExpiryRequest(ExpiryTerms):
+    """Snapshot expiry: a policy of its own, per table, never mixed with --keep or --older-than."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema["properties"].update(_ALSO))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_seconds(cls, said: Any) -> Any:
+        """Take `time_retained_secs`, too, as plans and the forms of earlier releases have it. Pure."""
+        if not isinstance(said, dict) or _SECONDS not in said:
+            return said
+        others = {name: value for name, value in said.items() if name != _SECONDS}
+        return {"time_retained": f"{said[_SECONDS]}s", **others}
+
+
+class CleanupRequest(TablesRequest, RetentionTerms[ExpiryRequest]):
+    """Remove old versions by number and age, or by snapshot expiry."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> CleanupRequest:
+        try:
+            check_policy(self.policy)
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+        return self
 
 
 class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
@@ -105,7 +137,15 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return "nothing to remove" if plan.is_empty else None
 
     def too_young(self, of: CleanupRequest | CleanupPlan, *, asked: bool = False) -> str | None:
-        return too_young(of.policy)
+        """By its ages, versions younger than an hour go. Pure."""
+        policy = of.policy
+        age = policy.older_than_secs if policy.expiry is None else policy.expiry.time_retained_secs
+        if age is None or age >= SHORTEST_AGE_SECONDS:
+            return None
+        return (
+            f"an age of {duration(age)} takes versions that a running query may still read; nothing was deleted; "
+            f"give at least {duration(SHORTEST_AGE_SECONDS)}"
+        )
 
     def terms(self, of: CleanupRequest | CleanupPlan) -> str:
         return engine_policy(of.policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     PlannedFile,
@@ -14,10 +14,18 @@ from omnigraph_ops.models import (
     SnapshotExpiry,
     TableCleanupPlan,
 )
+from omnigraph_ops.outcomes.of_reports import engine_policy
 from omnigraph_ops.quantities import human_bytes
-from omnigraph_ops.views.details import engine_policy
-from omnigraph_ops.views.markdown import count, human_seconds, ranges, some
-from omnigraph_ops.views.question import counted, files_section, sealed_facts, size_of
+from omnigraph_ops.views.markdown import (
+    count,
+    counted,
+    files_section,
+    human_seconds,
+    ranges,
+    sealed_facts,
+    size_of,
+    some,
+)
 from omnigraph_ops.views.view import Question, Section, View, filled
 
 _MOST_REASONS = 10

@@ -20,7 +20,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, live_rows
 from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes
-from omnigraph_ops.models.retention import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
+from omnigraph_ops.models.cleanup import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress

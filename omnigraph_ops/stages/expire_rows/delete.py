@@ -42,7 +42,7 @@ from omnigraph_ops.lance.rows import (
     how_many_left,
     how_many_of,
 )
-from omnigraph_ops.models.retention import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
+from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,

@@ -1,18 +1,40 @@
-"""Freeze as a stage."""
+"""Freeze as a stage; freezes, holds and lists of files as views."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.models.freeze import (
+    DEFAULT_TTL_SECONDS,
+    CutFiles,
+    Freeze,
+    HoldList,
+    HoldState,
+    ListedHold,
+    UnfreezeReport,
+)
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.freeze.request import FreezeRequest
-from omnigraph_ops.stages.freeze.view import freeze_view
+from omnigraph_ops.quantities import age, human_bytes, moment
+from omnigraph_ops.requests import Option, Seconds, TablesRequest
 from omnigraph_ops.stages.stage import Effect, FormField, RunStage
-from omnigraph_ops.views.view import View
+from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
+    from omnigraph_ops.coordination.holds import Hold
     from omnigraph_ops.graph import Graph
+
+_MICROS = 1_000_000
+
+
+class FreezeRequest(TablesRequest):
+    """Keep the graph, with all its branches, as it is now."""
+
+    ttl: Annotated[Seconds, Option(metavar="DURATION")] = DEFAULT_TTL_SECONDS
+    """End the freeze after this, as in `12h`, even if its run was killed."""
+    reason: Annotated[str, Option(metavar="TEXT")] = ""
+    """Shown to everybody whom the freeze stops."""
+    owner: Annotated[str, Option(shell=False, form=False)] = ""
+    """Whose freeze it is; empty: the user's at this shell."""
 
 
 class FreezeStage(RunStage[FreezeRequest, Freeze]):
@@ -44,3 +66,84 @@ class FreezeStage(RunStage[FreezeRequest, Freeze]):
 
     def view(self, value: Freeze) -> View:
         return freeze_view(value)
+
+
+def freeze_view(freeze: Freeze) -> View:
+    """What was frozen, by which cut, and how to go on. Pure."""
+    cut = freeze.cut
+    what = ", ".join(freeze.tables) if freeze.tables else f"{len(cut.datasets)} datasets"
+    facts = [("id", freeze.freeze_id)]
+    if not cut.one_instant and cut.branches:
+        busy = "each branch is exact, but writers were too busy to see all of them at one instant"
+        facts.append(("Branches", busy))
+    facts.append(
+        ("Tagged", f"{len(cut.pins)} versions; `omnigraph-ops files {freeze.uri} --freeze {freeze.freeze_id}`")
+    )
+    branches = tuple((b.branch or "main", str(b.manifest_version)) for b in cut.branches)
+    return View(
+        title=f"freeze {freeze.uri} — {what} until {_at(freeze.expires_at)}",
+        facts=tuple(facts),
+        sections=filled([Section(title="Branches", header=("Branch", "Graph version"), rows=branches)]),
+    )
+
+
+def unfreeze_view(report: UnfreezeReport) -> View:
+    """What was ended. Pure."""
+    ended = ", ".join(report.released) or "nothing"
+    return View(title=f"released {ended} of {report.uri}, {report.tags_removed} tags removed")
+
+
+def hold_view(uri: str, hold: Hold) -> View:
+    """A hold that was just taken. Pure."""
+    return View(title=f"hold {uri} — {hold.hold_id} until {_at(hold.expires_at)}")
+
+
+def holds_view(listed: HoldList) -> View:
+    """Who holds what until when, and what is gone of a cut. Pure."""
+    gone = tuple(
+        (hold.hold_id, p.path, p.branch or "main", str(p.version), p.reason)
+        for hold in listed.holds
+        for p in hold.problems
+    )
+    header = ("Hold", "Kind", "What", "By", "Since", "Until", "Why")
+    return View(
+        title=f"holds {listed.uri} — {len(listed.holds)}",
+        sections=filled(
+            [
+                Section(title="Holds", header=header, rows=tuple(map(_cells, listed.holds))),
+                Section(title="Gone", header=("Hold", "Path", "Branch", "Version", "Why"), rows=gone),
+                Section(title="Ended and removed", lines=listed.swept),
+            ]
+        ),
+    )
+
+
+def _cells(hold: ListedHold) -> tuple[str, ...]:
+    if hold.state is HoldState.UNKNOWN:
+        return (hold.hold_id, hold.kind, hold.what, "", "", "", hold.reason)
+    state = " (starting)" if hold.state is HoldState.STARTING else ""
+    return (
+        hold.hold_id,
+        f"{hold.kind}{state}",
+        hold.what,
+        hold.owner,
+        age(hold.age_seconds or 0),
+        _at(hold.expires_at or 0),
+        hold.reason,
+    )
+
+
+def files_view(listed: CutFiles) -> View:
+    """The files of a cut, in the columns that a script reads as CSV. Pure."""
+    header = ("file", "normalized", "size", "kind", "records_root", "checksum")
+    rows = tuple(
+        (f.file, f.normalized, str(f.size), f.kind, str(f.records_root).lower(), f.checksum or "") for f in listed.files
+    )
+    return View(
+        title=f"files {listed.uri} — {len(listed.files):,} files, {human_bytes(listed.total_bytes)}",
+        sections=(Section(title="Files", header=header, rows=rows),),
+    )
+
+
+def _at(seconds: float) -> str:
+    return moment(int(seconds * _MICROS))

@@ -40,13 +40,21 @@ from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, unknow
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.versions import create_tag
-from omnigraph_ops.models.freeze import CutProblem, Freeze, FrozenCut, HoldList, HoldState, ListedHold, UnfreezeReport
+from omnigraph_ops.models.freeze import (
+    DEFAULT_TTL_SECONDS,
+    CutProblem,
+    Freeze,
+    FrozenCut,
+    HoldList,
+    HoldState,
+    ListedHold,
+    UnfreezeReport,
+)
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import duration
-from omnigraph_ops.stages.freeze.observe import ObservedCut, observe_cut, verify_cut
-from omnigraph_ops.stages.freeze.request import DEFAULT_TTL_SECONDS
+from omnigraph_ops.stages.freeze.observe import observe_cut, verify_cut
 
 LONGEST_TTL_SECONDS = 30 * 86_400.0
 _GONE = "it was removed"
@@ -144,12 +152,15 @@ def _take(graph: Graph, hold: Hold, progress: Progress) -> Freeze:
         hold = replace(hold, versions=versions, freeze=FreezeTerms(tables=tables, cut=look.cut))
         write_hold(graph.storage, hold)
         refuse_removed(graph.storage, versions)
-        _keep_contract(graph, hold, look)
+        for name, data in look.contract:  # a later schema apply replaces these files of the root
+            graph.storage.write(f"{contract_folder(hold.hold_id)}/{name}", data)
         progress(f"tagging {len(look.cut.pins)} versions of {len(look.cut.datasets)} datasets")
         keeper.assert_held()
         _tag_all(graph, look.cut)
         freeze = _freeze_of(graph, hold, look.cut)
-        _prove(graph, freeze)
+        # A cleanup that began before the tags may have removed a version after the look.
+        if problems := verify_cut(graph, freeze):
+            raise _gone(graph, problems[0])
         keeper.assert_held()
         _refuse_ended(graph, hold)
         write_hold(graph.storage, replace(hold, pid=0, machine=""))
@@ -166,12 +177,6 @@ def _refuse_ended(graph: Graph, hold: Hold) -> None:
         )
 
 
-def _keep_contract(graph: Graph, hold: Hold, look: ObservedCut) -> None:
-    """Copies of the root's files: a later schema apply replaces them. Writes."""
-    for name, data in look.contract:
-        graph.storage.write(f"{contract_folder(hold.hold_id)}/{name}", data)
-
-
 def _tag_all(graph: Graph, cut: FrozenCut) -> None:
     def one(path: str) -> None:
         dataset = graph.lance.open(graph.context.location.uri(path))
@@ -183,13 +188,6 @@ def _tag_all(graph: Graph, cut: FrozenCut) -> None:
                 raise _gone(graph, problem) from None
 
     in_parallel(one, cut.datasets, workers=graph.settings.concurrency)
-
-
-def _prove(graph: Graph, freeze: Freeze) -> None:
-    """A cleanup that began before the tags may have removed a version after the look. Reads."""
-    problems = verify_cut(graph, freeze)
-    if problems:
-        raise _gone(graph, problems[0])
 
 
 def _gone(graph: Graph, problem: CutProblem) -> PublishConflict:
@@ -324,14 +322,8 @@ def _listed(graph: Graph, hold: Hold, keys: Mapping[str, str]) -> ListedHold:
         created_at=hold.created_at,
         expires_at=hold.expires_at,
         age_seconds=max(int(time.time() - hold.created_at), 0),
-        problems=() if hold.starting else _problems(graph, hold),
+        problems=() if hold.starting or hold.freeze is None else verify_cut(graph, read_freeze(graph, hold.hold_id)),
     )
-
-
-def _problems(graph: Graph, hold: Hold) -> tuple[CutProblem, ...]:
-    if hold.freeze is None:
-        return ()
-    return verify_cut(graph, read_freeze(graph, hold.hold_id))
 
 
 def _what(hold: Hold, keys: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
-from omnigraph_ops.models import HealthReport, InternalHealth, TableHealth, VectorHealth
+from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
 from omnigraph_ops.models.history import Measured
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel
@@ -83,12 +83,8 @@ def report_of(uri: str, stamp: int, graph_version: int, tables: Sequence[TableHe
         stamp=stamp,
         graph_version=graph_version,
         score=round(sum(score * size for score, size in told) / weight) if told else None,
-        tables=tuple(sorted(tables, key=_badness)),
+        tables=tuple(sorted(tables, key=lambda t: (-1 if t.score is None else t.score, t.table_key))),
     )
-
-
-def _badness(table: TableHealth) -> tuple[int, str]:
-    return (-1 if table.score is None else table.score, table.table_key)
 
 
 _DRIFTED = "drifted, nothing is optimized: omnigraph-ops check says what settles it"
@@ -183,7 +179,9 @@ def versions_now(graph: Graph) -> Snapshot:
     """The version of the graph and of every table: one look at what is published. Reads."""
     state = graph.state()
     tables = tuple((e.table_key, Measured(version=e.version)) for e in state.entries)
-    return Snapshot(graph=Measured(version=_version(graph, state.manifest_version)), tables=tables)
+    # Plain Lance has tables and no version of the whole.
+    version = state.manifest_version if graph.format.publishes else None
+    return Snapshot(graph=Measured(version=version), tables=tables)
 
 
 def everything_now(graph: Graph) -> Snapshot:
@@ -201,11 +199,6 @@ def look(at: Callable[[Graph], Snapshot], graph: Graph) -> Snapshot:
         return at(graph)
     except OpsError:
         return Snapshot()
-
-
-def _version(graph: Graph, manifest_version: int) -> int | None:
-    """Plain Lance has tables and no version of the whole. Pure."""
-    return manifest_version if graph.format.publishes else None
 
 
 def _measured(table: TableHealth, version: int | None) -> Measured:

@@ -1,18 +1,27 @@
-"""Health as a stage."""
+"""Health as a stage, and its view."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_ops.models import HealthReport
+from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
-from omnigraph_ops.stages.health.view import health_view
 from omnigraph_ops.stages.stage import Effect, RunStage
-from omnigraph_ops.views.view import View
+from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
+
+_HEADER = (
+    *("Table", "Score", "What takes points off", "Small / all fragments", "Deleted", "Unindexed", "Versions"),
+    *("Live", "Dead", "Maintained", "Note"),
+)
+_VECTOR_HEADER = (
+    *("Index", "Kind", "Partitions / recommended", "Rows in smallest / largest", "Segments", "Unindexed", "Size"),
+    *("Recall@10", "Bytes per query", "Drift", "Note"),
+)
 
 
 class HealthRequest(TablesRequest):
@@ -42,3 +51,59 @@ class Health(RunStage[HealthRequest, HealthReport]):
 
     def view(self, value: HealthReport) -> View:
         return health_view(value)
+
+
+def health_view(report: HealthReport) -> View:
+    """One row per table, worst first. Pure."""
+    overall = "unknown" if report.score is None else f"{report.score} of 100"
+    section = Section(title="Tables", header=_HEADER, rows=tuple(map(_cells, report.tables)))
+    rows = tuple(_vector(t.table_key, index) for t in report.tables for index in t.vectors)
+    vectors = Section(title="Vector indexes", header=_VECTOR_HEADER, rows=rows)
+    stored = Section(
+        title="Internal tables",
+        header=("Table", "Versions", "Fragments", "Files", "Stored"),
+        rows=tuple(
+            (t.table_key, f"{t.versions:,}", f"{t.fragments:,}", f"{t.files:,}", human_bytes(t.stored_bytes))
+            for t in report.internal
+        ),
+    )
+    return View(
+        title=f"health {report.uri} — {len(report.tables)} tables, {overall} by bytes, worst first",
+        sections=filled([section, vectors, stored]),
+    )
+
+
+def _cells(table: TableHealth) -> tuple[str, ...]:
+    if table.score is None:
+        return (table.table_key, "?", *[""] * 8, table.error or "")
+    index = f" ({table.worst_index})" if table.unindexed_share and table.worst_index else ""
+    return (
+        table.table_key,
+        str(table.score),
+        ", ".join(f"{p.name} -{p.points:g} of {p.most}" for p in table.parts if p.points),
+        f"{table.small_fragments} / {table.fragments} (cutoff {table.cutoff})",
+        f"{table.deleted_share:.0%}",
+        f"{table.unindexed_share:.0%}{index}",
+        str(table.versions),
+        human_bytes(table.data_bytes),
+        "unknown" if table.dead_bytes is None else human_bytes(table.dead_bytes),
+        "never recorded" if table.maintained_at_us is None else moment(table.maintained_at_us),
+        table.note or "",
+    )
+
+
+def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
+    asked = index.recall is not None and index.bytes_per_query is not None
+    return (
+        f"{table_key} {index.name}",
+        f"{index.kind} {index.metric}",
+        f"{index.partitions} / {index.recommended}",
+        f"{index.smallest:,} / {index.largest:,}",
+        str(index.segments),
+        f"{index.uncovered_rows:,}",
+        human_bytes(index.size_bytes),
+        f"{index.recall:.2f}" if asked else "not asked",
+        human_bytes(index.bytes_per_query or 0) if asked else "",
+        f"{index.drift:g}" if asked else "",
+        f"{index.problem}; optimize --retrain-vectors builds it anew" if index.problem else "",
+    )

@@ -27,7 +27,7 @@ from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.tables import FragmentFacts, fragment_facts
-from omnigraph_ops.models import (
+from omnigraph_ops.models.optimize import (
     PATIENCE,
     OptimizeDecision,
     OptimizePlan,

@@ -18,7 +18,7 @@ from omnigraph_ops.graph.stamp import Analyser, TextIndex, TextWriter
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts, index_type_of
 from omnigraph_ops.lance.text_indexer import COMMAND
 from omnigraph_ops.lance.vector_indexes import VectorFacts
-from omnigraph_ops.models import IndexBuild, IndexFold, PendingIndex, RewritePolicy
+from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
 from omnigraph_ops.stages.optimize.tiers import RewriteRules, kept_apart, live_rows
 
 

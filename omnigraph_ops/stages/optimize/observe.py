@@ -24,7 +24,7 @@ from omnigraph_ops.lance.tables import (
 )
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
-from omnigraph_ops.models import BranchTable, IndexBuild
+from omnigraph_ops.models.optimize import BranchTable, IndexBuild
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes, thresholds_of

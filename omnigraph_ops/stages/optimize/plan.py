@@ -10,9 +10,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
-from omnigraph_ops.models import (
+from omnigraph_ops.models.health import HealthPart
+from omnigraph_ops.models.optimize import (
     Executor,
-    HealthPart,
     IndexBuild,
     IndexFold,
     OptimizeDecision,
@@ -105,11 +105,6 @@ def parts_of(shares: Shares, cutoff: int) -> tuple[HealthPart, ...]:
 def part(name: str, badness: float, most: int) -> HealthPart:
     """One part from a badness between 0 and 1. Pure."""
     return HealthPart(name=name, points=round(badness * most, 2), most=most)
-
-
-def benefit_of(shares: Shares, cutoff: int) -> float:
-    """The points that optimizing the table wins back. Pure."""
-    return round(sum(p.points for p in parts_of(shares, cutoff)), 2)
 
 
 def _worst_index(facts: TableFacts, spec: TableSpec, pending: frozenset[str]) -> tuple[float, str | None]:
@@ -275,6 +270,8 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
+    won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
+    notes = (waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,
         decision=OptimizeDecision.OPTIMIZE if productive else OptimizeDecision.NO_OP,
@@ -287,13 +284,13 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         data_bytes=sum(f.data_bytes for f in facts.fragments),
         rewrite_bytes=rewrite_bytes,
         index_bytes=index_bytes(facts, folds, builds, seen.column_bytes),
-        benefit=benefit_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments),
+        benefit=round(sum(part.points for part in won_back), 2),
         folds=folds,
         builds=builds,
         pending_indexes=pending,
         compaction_tasks=len(groups),
         strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
-        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *_notes(facts, policy, waiting)))),
+        reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *notes))),
     )
     return judged(plan, shares, policy.thresholds) if policy.auto else plan
 
@@ -390,7 +387,3 @@ def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewrit
     if rewritten:
         parts.append(f"rewrite {rewritten} fragments")
     return "; ".join(parts) or "nothing to do"
-
-
-def _notes(facts: TableFacts, policy: OptimizePolicy, waiting: Waiting | None) -> tuple[str | None, ...]:
-    return waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy)

@@ -17,7 +17,7 @@ from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import CommitConflict, CommitContention
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
-from omnigraph_ops.models import (
+from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
     OptimizePlan,

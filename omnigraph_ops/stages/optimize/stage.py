@@ -1,20 +1,75 @@
-"""Optimize as a stage, and its plan as one that only reads."""
+"""Optimize as a stage, and its plan as one that only reads; their views: the engine's words, ours beside them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.models import OptimizePlan, OptimizeReport, TableStats
+from omnigraph_ops.config.terms import POLICY, BudgetTerms, RewriteTerms
+from omnigraph_ops.models.optimize import (
+    BranchTable,
+    OptimizeDecision,
+    OptimizePlan,
+    OptimizeReport,
+    PendingIndex,
+    SkipReason,
+    TablePlan,
+    TableStats,
+)
+from omnigraph_ops.outcomes.of_reports import amplification
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.optimize.request import OptimizeRequest, PlanRequest
-from omnigraph_ops.stages.optimize.view import plan_view, report_view
+from omnigraph_ops.quantities import human_bytes
+from omnigraph_ops.requests import Option, TablesRequest
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds
-from omnigraph_ops.views.view import View
+from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
+
+_SKIP_TEXT = {
+    SkipReason.BLOBS: "blob columns — Lance compaction unsupported",
+    SkipReason.INHERITED_INDEXES: "indexes of its original — build them anew in this clone first",
+    SkipReason.DRIFT: "manifest/head drift — see omnigraph-ops check",
+    SkipReason.NOT_EXCLUSIVE: "others may publish — needs OMNIGRAPH_OPS_EXCLUSIVE or --exclusive",
+    SkipReason.DEFERRED_BUDGET: "no room in this run's budget — planned again next time",
+    SkipReason.BELOW_THRESHOLDS: "below the thresholds of --auto",
+    SkipReason.AUTO_OFF: "automatic optimisation is off",
+    SkipReason.INTERRUPTED: "the run was stopped first — planned again next time",
+    SkipReason.FROZEN: "frozen — omnigraph-ops holds says by whom",
+}
+
+_MOST_LEFT = 200
+
+
+class PlanRequest(RewriteTerms, BudgetTerms, TablesRequest):
+    """Which tables are optimized, how far, and within which bounds."""
+
+    defer_index_remap: Annotated[bool, Option(section=POLICY, form=False)] = False
+    """Plain Lance without stable row ids: do not rewrite indexes during compaction; Lance records where rows moved."""
+
+    def settings(self, settings: Settings) -> Settings:
+        """The settings with what this run says otherwise. Pure."""
+        return settings.for_run(
+            policy=self.policy,
+            cutoff=self.cutoff,
+            auto=self.auto,
+            defer_index_remap=self.defer_index_remap,
+            retrain_vectors=self.retrain_vectors,
+        )
+
+
+class OptimizeRequest(PlanRequest):
+    """Fold indexes, rewrite small fragments and publish."""
+
+    exclusive: Annotated[bool, Option(form=False)] = False
+    """Nobody else publishes meanwhile: compact the internal tables too."""
+
+    def settings(self, settings: Settings) -> Settings:
+        """The settings with what this run says otherwise. Pure."""
+        found = super().settings(settings)
+        return found.model_copy(update={"exclusive": True}) if self.exclusive else found
 
 
 class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
@@ -91,3 +146,68 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
             f"optimize failed for {len(report.failed)} table(s): {keys}; the others are done; "
             "run `omnigraph-ops check`, then optimize again"
         )
+
+
+def plan_view(plan: OptimizePlan) -> View:
+    """What each table needs, and why. Pure."""
+    waiting = f", {len(plan.deferred)} deferred" if plan.deferred else ""
+    rows = tuple((t.table_key, t.decision.value, _planned(t), _pending(t.pending_indexes)) for t in plan.tables)
+    return View(
+        title=f"plan {plan.uri} — {len(plan.tables)} tables, {len(plan.productive())} to optimize{waiting}",
+        sections=filled(
+            [
+                Section(title="Tables", header=("Table", "Decision", "What and why", "Indexes"), rows=rows),
+                Section(
+                    title="Left as they are: optimize works on main",
+                    header=("Branch", "Table", "Fragments", "Rows", "Own files", "Own size", "Problem"),
+                    rows=tuple(map(_left, plan.left)),
+                    most=_MOST_LEFT,
+                ),
+            ]
+        ),
+    )
+
+
+def _left(table: BranchTable) -> tuple[str, ...]:
+    if table.error is not None:
+        return (table.branch, *[""] * 5, table.error)
+    sizes = (f"{table.fragments:,}", f"{table.rows:,}", f"{table.own_files:,}", human_bytes(table.own_bytes))
+    return (table.branch, table.table_key, *sizes, "")
+
+
+def _planned(table: TablePlan) -> str:
+    if table.decision is OptimizeDecision.OPTIMIZE:
+        frags = f"frags {table.fragments} → {table.fragments_after}"
+        return f"{frags}, about {human_bytes(table.cost_bytes)}, {table.executor.value}: {table.reason}"
+    if table.decision is OptimizeDecision.FAILED:
+        return table.error or table.reason
+    if table.decision in {OptimizeDecision.SKIPPED, OptimizeDecision.DEFERRED}:
+        return table.reason
+    return "no-op" + table.reason.removeprefix("nothing to do")
+
+
+def report_view(report: OptimizeReport) -> View:
+    """What was done to each table, and what it cost. Pure."""
+    rows = tuple((table.table_key, _done(table), _pending(table.pending_indexes)) for table in report.tables)
+    return View(
+        title=f"optimize {report.uri} — {len(report.tables)} tables",
+        facts=(("In all", amplification(report)),) if report.bytes_rewritten else (),
+        sections=filled([Section(title="Tables", header=("Table", "Done", "Indexes"), rows=rows)]),
+    )
+
+
+def _done(table: TableStats) -> str:
+    if table.error is not None:
+        return f"failed: {table.error}"
+    if table.skipped is not None:
+        return f"skipped ({_SKIP_TEXT[table.skipped]})"
+    if table.committed:
+        wrote = f", wrote {human_bytes(table.bytes_rewritten)}" if table.bytes_rewritten else ""
+        times = f" ({table.write_amplification:g}x)" if table.write_amplification is not None else ""
+        waits = ", rewrite waits for the next budget" if table.rewrite_deferred else ""
+        return f"frags {table.fragments_removed} → {table.fragments_added} ✓{wrote}{times}{waits}"
+    return "no-op"
+
+
+def _pending(indexes: Iterable[PendingIndex]) -> str:
+    return "; ".join(f"index pending on '{index.column}': {index.reason}" for index in indexes)

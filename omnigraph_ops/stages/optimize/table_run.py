@@ -22,7 +22,7 @@ from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
 from omnigraph_ops.lance.tables import execute_task, plan_tasks
-from omnigraph_ops.models import TablePlan, UnitWindow
+from omnigraph_ops.models.optimize import TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import (

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts
-from omnigraph_ops.models import RewritePolicy
+from omnigraph_ops.models.optimize import RewritePolicy
 
 # Lance rewrites a fragment for its own sake when more than this share of its rows is deleted.
 _DELETION_THRESHOLD = 0.1
@@ -49,7 +49,9 @@ def excluded(
         indexes: what is covered when the rewrite is planned; none when every index is folded before.
     """
     if rules.policy is RewritePolicy.TIERED:
-        left = _left_by_tiers(fragments, rules, indexes)
+        runs = _runs(fragments, rules, indexes)
+        moving = {f.fragment_id for run in runs for segment in run if len(segment) > 1 for f in segment}
+        left = [f for f in fragments if f.fragment_id not in moving]
     elif rules.cutoff is not None and small_fragments(fragments, rules.target_rows) <= rules.cutoff:
         left = list(fragments)
     else:
@@ -90,14 +92,6 @@ def live_rows(fragment: FragmentFacts) -> int:
 
 _Segment = tuple[FragmentFacts, ...]
 """Neighbours that become one fragment."""
-
-
-def _left_by_tiers(
-    fragments: Sequence[FragmentFacts], rules: RewriteRules, indexes: Sequence[IndexFacts]
-) -> list[FragmentFacts]:
-    runs = _runs(fragments, rules, indexes)
-    moving = {f.fragment_id for run in runs for segment in run if len(segment) > 1 for f in segment}
-    return [f for f in fragments if f.fragment_id not in moving]
 
 
 def _runs(

@@ -51,7 +51,7 @@ from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import build_index, commit_results, fold_index, index_facts, index_type_of
 from omnigraph_ops.lance.text_indexer import COMMAND, begin, home_of, is_installed, process_of
 from omnigraph_ops.lance.vector_indexes import retrain
-from omnigraph_ops.models import Executor, IndexBuild, IndexFold, TablePlan, UnitWindow
+from omnigraph_ops.models.optimize import Executor, IndexBuild, IndexFold, TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.storage.inventory import below_folder, move_files
 from omnigraph_ops.storage.store import Storage

@@ -16,7 +16,8 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.references import branch_names
-from omnigraph_ops.models import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, PlannedFile, SparedFile
+from omnigraph_ops.models.cleanup import PlannedFile
+from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.parts import check_parts, files_of

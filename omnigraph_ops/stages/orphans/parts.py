@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.layout import is_plain, is_ulid, made_at_us, now_us
-from omnigraph_ops.models import FilesInParts, OrphanFile, OrphanGroup, OrphanKind, OrphansPlan, PlanPart
+from omnigraph_ops.models.orphans import FilesInParts, OrphanFile, OrphanGroup, OrphanKind, OrphansPlan, PlanPart
 from omnigraph_ops.stages.orphans.sorting import Candidate, Totals
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.storage.parquet import from_parquet, to_parquet

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.models import FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
+from omnigraph_ops.graph.references import datasets_to_read
+from omnigraph_ops.lance.gateway import lance_errors
+from omnigraph_ops.models.orphans import FilesInParts, OrphanGroup, OrphanKind, OrphansPlan
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.inventory_file import Inventory
 from omnigraph_ops.stages.orphans.parts import described
@@ -24,6 +30,8 @@ from omnigraph_ops.storage.inventory import Stored
 DEFAULT_AGE_SECONDS = 7 * 86_400
 _REPORT_EVERY = 10_000
 _OLDEST = 2**40
+_FILES_PER_VERSION = 2
+"""A manifest and a transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +180,22 @@ def _counted(items: Iterable[Stored], progress: Progress) -> Iterator[Stored]:
         if number % _REPORT_EVERY == 0:
             progress.at("listing", number, None, "files")
     progress(f"listed {number:,} files and folders, all of them")
+
+
+def known_files(graph: Graph) -> int:
+    """Count the data files of the newest versions and two files for each stored version, of all datasets. Reads.
+
+    Costs a listing of the versions and one manifest per dataset. Left out are branches, indexes, deletions, data files
+    that only older versions refer to, and the orphans themselves.
+    """
+    paths = datasets_to_read(graph, (entry.path for entry in graph.state().entries))
+    return sum(in_parallel(partial(_files_of, graph), paths, workers=graph.settings.concurrency))
+
+
+def _files_of(graph: Graph, path: str) -> int:
+    count = _FILES_PER_VERSION * len(stored_versions(graph.storage, path))
+    # Of a dataset that cannot be opened the plan says why; here its versions are all that is known.
+    with contextlib.suppress(OpsError), lance_errors(f"list the fragments of {path}"):
+        newest = graph.lance.open(graph.context.location.uri(path))
+        count += sum(len(fragment.metadata.files) for fragment in newest.get_fragments())
+    return count

@@ -16,10 +16,10 @@ from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import is_plain, is_ulid, new_ulid, now_us
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import PlannedFile
+from omnigraph_ops.models.orphans import (
     OrphanFile,
     OrphansPlan,
-    PlannedFile,
     QuarantineList,
     QuarantineRecord,
     QuarantineReport,

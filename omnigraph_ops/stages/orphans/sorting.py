@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.graph.layout import dataset_of
-from omnigraph_ops.models import OrphanFile, OrphanKind, PlaceTotal, UnknownFile
+from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, PlaceTotal, UnknownFile
 from omnigraph_ops.stages.orphans.survey import Judge, Standing
 from omnigraph_ops.storage.inventory import Stored, look_again
 from omnigraph_ops.storage.store import Storage
@@ -57,12 +57,7 @@ class Candidate:
     @property
     def place(self) -> str:
         """Where a person looks for it: a dataset, a dead branch or a folder of the graph. Pure."""
-        return self.group or place_of_file(self.file.path)
-
-
-def place_of_file(path: str) -> str:
-    """The dataset of a path, or the folder of the graph that it is in. Pure."""
-    return dataset_of(path) or path.partition("/")[0]
+        return self.group or dataset_of(self.file.path) or self.file.path.partition("/")[0]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from omnigraph_ops.graph.layout import (
     version_of_manifest_file,
 )
 from omnigraph_ops.graph.references import Reference, References, read_references
-from omnigraph_ops.models import OrphanKind
+from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.storage.inventory import files_in
 
 _KINDS = {

@@ -15,7 +15,7 @@ from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, chose
 from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.models import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
+from omnigraph_ops.models.health import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, unpublished_deletes
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an

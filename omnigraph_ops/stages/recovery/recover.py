@@ -31,7 +31,7 @@ from omnigraph_ops.graph.sidecars import (
     read_sidecar,
     sidecar_names,
 )
-from omnigraph_ops.models import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
+from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import PinState, check, inspect_sidecar, judged_sidecar
@@ -166,17 +166,13 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
         return _left(finding, "deferred", young)
     try:
         with committer_turn(graph, f"recover {sidecar.operation_id}") as keeper:
-            if sidecar.is_of_row_expiry:  # its run holds the lease while its engine is at work
-                return _withdraw(graph, file.path, finding)
+            # The run of a row expiry holds the lease while its engine is at work; the next expiry removes the branch.
+            if sidecar.is_of_row_expiry:
+                graph.storage.delete(file.path)
+                return _left(finding, "rolled_back", finding.detail)
             return _finish(graph, file.path, sidecar, keeper)
     except LeaseHeld as error:
         return _left(finding, "deferred", str(error))
-
-
-def _withdraw(graph: Graph, path: str, finding: SidecarFinding) -> RecoveryOutcome:
-    """Remove the sidecar of a write on a branch of row expiry, which the next expiry removes. Destroys that file."""
-    graph.storage.delete(path)
-    return _left(finding, "rolled_back", finding.detail)
 
 
 def withdraw_expiry(graph: Graph, branch: str) -> None:

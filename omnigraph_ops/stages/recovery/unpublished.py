@@ -35,7 +35,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
 from omnigraph_ops.lance.evidence import other_rows, wrong_content
 from omnigraph_ops.lance.gateway import Dataset, live_rows
-from omnigraph_ops.models import RecoveryOutcome
+from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 
 

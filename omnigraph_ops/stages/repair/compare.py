@@ -19,7 +19,7 @@ from omnigraph_ops.lance.evidence import (
     rows_by_id,
 )
 from omnigraph_ops.lance.gateway import Dataset, live_rows
-from omnigraph_ops.models import ColumnEvidence, EvidenceTier, RowChange, ShownRow, ShownValue, TierCost
+from omnigraph_ops.models.repair import ColumnEvidence, EvidenceTier, RowChange, ShownRow, ShownValue, TierCost
 from omnigraph_ops.stages.repair.differences import (
     SHOWN_PER_CHANGE,
     ColumnDiff,
@@ -28,7 +28,7 @@ from omnigraph_ops.stages.repair.differences import (
     diff_column,
     diff_rows,
 )
-from omnigraph_ops.views.readable import is_blob_description, readable, short
+from omnigraph_ops.views.view import is_blob_description, readable, short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

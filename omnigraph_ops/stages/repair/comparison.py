@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models import EvidenceTier
+from omnigraph_ops.models.repair import EvidenceTier
 from omnigraph_ops.stages.repair.compare import (
     BytesRead,
     Sides,

@@ -17,7 +17,7 @@ from omnigraph_ops.graph.lance_manifest import History, VersionRecord
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
-from omnigraph_ops.models import (
+from omnigraph_ops.models.repair import (
     BranchEvidence,
     Coverage,
     DriftEvidence,
@@ -38,7 +38,7 @@ from omnigraph_ops.stages.repair.compare import (
     shown_rows,
 )
 from omnigraph_ops.stages.repair.comparison import Comparison, Here
-from omnigraph_ops.views.readable import short
+from omnigraph_ops.views.view import short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,17 +117,14 @@ def _content(evidence: DriftEvidence) -> Iterator[str]:
         yield _by_count(evidence)
         return
     verbs = ("gain {}", "lose {}", "see other values in {}")
-    if evidence.rows_changed is not None and evidence.rows_changed and not _compared(evidence):
+    compared = any(column.digest_after is not None for column in evidence.columns)
+    if evidence.rows_changed and not compared:
         verbs = (*verbs[:2], "see {} that were written again, their values not compared")
     parts = [verb.format(rows_text(n)) for verb, n in zip(verbs, counts, strict=True) if n]
     if parts:
         yield f"Readers of main {', '.join(parts)}."
     else:
         yield "Readers of main see the same row ids; the values were not all compared."
-
-
-def _compared(evidence: DriftEvidence) -> bool:
-    return any(column.digest_after is not None for column in evidence.columns)
 
 
 def _by_count(evidence: DriftEvidence) -> str:

@@ -23,7 +23,7 @@ from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.evidence import unreadable, wrong_content
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.models import (
+from omnigraph_ops.models.repair import (
     Classification,
     EvidenceTier,
     RepairAction,

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk.api.datamodels._generated import HITLDetailRequest, HITLUser
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
 
 from omnigraph_airflow import base_path, decisions
 from omnigraph_airflow.decisions import Consent, Decision, question_of
@@ -21,7 +23,6 @@ from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
 from omnigraph_airflow.operators.base import failures_told, kept_plan
-from omnigraph_airflow.question import shown_text
 from omnigraph_airflow.task_run import airflow_errors, note
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing
@@ -30,6 +31,7 @@ from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.views.markdown import digest_shown
 
 if TYPE_CHECKING:
+    from airflow.providers.standard.operators.hitl import HITLOperator
     from airflow.sdk import Context
 
     from omnigraph_ops.coordination.sealed import Sealable
@@ -295,3 +297,25 @@ def triggered_by(context: Context) -> str:
 def _named(user_id: str, name: str) -> str:
     """A user as the audit log has them: by the id that Airflow compares, which a display name is not. Pure."""
     return user_id if name in {"", user_id} else f"{name} ({user_id})"
+
+
+def shown_text(ti_id: Any, asking: HITLOperator) -> str:
+    """The body that a person sees at this task; asks where nothing is shown yet. Writes the question.
+
+    Airflow keeps the text of a question whose task is cleared or repeated, and takes no other.
+    """
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    shown = SUPERVISOR_COMMS.send(
+        CreateHITLDetailPayload(
+            ti_id=ti_id,
+            options=asking.options,
+            subject=asking.subject,
+            body=asking.body,
+            defaults=asking.defaults,
+            params=asking.serialized_params,
+            multiple=asking.multiple,
+            assigned_users=[HITLUser(**user) for user in asking.assigned_users or []],
+        )
+    )
+    return (shown.body or "") if isinstance(shown, HITLDetailRequest) else ""

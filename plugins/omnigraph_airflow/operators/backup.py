@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_airflow.operators.spark_jobs import SubmitJobOperator
-from omnigraph_airflow.run_facts import run_id_of
+from omnigraph_airflow.run_report import run_id_of
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageError
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines

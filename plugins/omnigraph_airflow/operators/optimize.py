@@ -9,13 +9,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from omnigraph_airflow.forms import request_in, under
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
-from omnigraph_airflow.operators.base import OmnigraphOperator, failures_told, left_alone, to_xcom
-from omnigraph_airflow.operators.lots import LotOperator
-from omnigraph_airflow.run_facts import run_id_of
+from omnigraph_airflow.operators.base import LotOperator, OmnigraphOperator, failures_told, left_alone, to_xcom
+from omnigraph_airflow.run_report import run_id_of
 from omnigraph_airflow.task_run import airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.errors import RecoveryPending
-from omnigraph_ops.models import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
+from omnigraph_ops.models.optimize import Executor, OptimizePlan, OptimizeReport, SkipReason, TableStats
 from omnigraph_ops.parallel import SHARED_LOTS, lots_of
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME

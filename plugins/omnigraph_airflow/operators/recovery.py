@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
-from omnigraph_airflow.run_facts import run_id_of
+from omnigraph_airflow.run_report import run_id_of
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
-from omnigraph_ops.models import CheckReport, CheckStatus, RecoveryOutcome
+from omnigraph_ops.models.health import CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 

@@ -16,13 +16,12 @@ from omnigraph_airflow.decisions import Consent, Decision, QuestionId, question_
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.notify import emit_metrics, update_of
 from omnigraph_airflow.operators.base import FAILURE, pull_all
-from omnigraph_airflow.run_facts import Failure, RunFacts, header_of, results_of, run_id_of
-from omnigraph_airflow.run_report import RunReport, build
+from omnigraph_airflow.run_report import Failure, RunFacts, RunReport, build, header_of, results_of, run_id_of
 from omnigraph_airflow.task_run import airflow_errors, stages_of
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models import DriftFinding
+from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.stages.registry import BY_NAME, tasks_by_stage
 from omnigraph_ops.stages.stage import AnyPlanned, Effect
 
@@ -115,7 +114,9 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
 
     Who may write XComs, or mark tasks, changes nothing of it.
     """
-    states = _states(context)
+    ti = context["ti"]
+    found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    states = {name: state for name, state in found.items() if name != ti.task_id}
     left = _left(context, graph)
     done = left.results(target)
     carried_out = tuple(dict.fromkeys(decision for one in left.left for decision in one.results.decisions))
@@ -141,13 +142,6 @@ def _facts(context: Context, graph: Graph | None, target: str) -> RunFacts:
         verified=done.verified,
         outcomes=done.outcomes,
     )
-
-
-def _states(context: Context) -> dict[str, str | None]:
-    """State of every other task of the run, mapped ones as `task_index`. Reads."""
-    ti = context["ti"]
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    return {name: state for name, state in states.items() if name != ti.task_id}
 
 
 def _left(context: Context, graph: Graph | None) -> TaskJournals:

@@ -18,15 +18,14 @@ import omnigraph_ops
 from omnigraph_airflow.forms import request_in
 from omnigraph_airflow.hooks.omnigraph import GRAPH, SECRETS, Address, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.operators.base import failures_told, left_alone, to_xcom
-from omnigraph_airflow.operators.lots import LotFailed, label_of, only_one
+from omnigraph_airflow.operators.base import LotFailed, failures_told, label_of, left_alone, only_one, to_xcom
 from omnigraph_airflow.task_run import airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.state import RESULTS_DIR
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.models import OptimizeReport, TableStats
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.optimize import OptimizeReport, TableStats
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark.submit import reason
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 

@@ -16,6 +16,8 @@ from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
 from omnigraph_airflow.operators.ask import ApprovePlanOperator, approved
 from omnigraph_airflow.operators.base import (
+    LOT_LABEL,
+    LotOperator,
     OmnigraphOperator,
     approved_plan,
     keep_plan,
@@ -24,7 +26,6 @@ from omnigraph_airflow.operators.base import (
     skip_if_frozen,
     to_xcom,
 )
-from omnigraph_airflow.operators.lots import LOT_LABEL, LotOperator
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
 from omnigraph_airflow.task_run import audited, run_of
 from omnigraph_ops.errors import ApprovalMissing, StorageError
@@ -35,7 +36,7 @@ from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 from omnigraph_ops.views import terminal
-from omnigraph_ops.views.question import body
+from omnigraph_ops.views.markdown import body
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

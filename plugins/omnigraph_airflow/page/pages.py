@@ -9,9 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from omnigraph_airflow.graphs import default_graph
-from omnigraph_airflow.page import metadata, reads, rendering, texts
-from omnigraph_airflow.page.listing import CHECK, Access, ListedGraph, asking_dags, listed_graphs, questions_by_graph
-from omnigraph_airflow.page.metadata import DagFacts, NewestRun, OpenQuestion
+from omnigraph_airflow.page import listing, reads, rendering, texts
+from omnigraph_airflow.page.listing import (
+    CHECK,
+    Access,
+    DagFacts,
+    ListedGraph,
+    NewestRun,
+    OpenQuestion,
+    asking_dags,
+    listed_graphs,
+    questions_by_graph,
+)
 from omnigraph_airflow.page.reads import Deadline, Look, Looks, plan_view
 from omnigraph_airflow.page.rendering import Chart, Value, chart
 from omnigraph_ops.models.history import RunOutcome, RunRecord
@@ -106,9 +115,9 @@ def overview(access: Access, looks: Looks) -> Overview:
 def _rows(access: Access, looks: Looks, graphs: Sequence[ListedGraph]) -> list[GraphRow]:
     reading = [looks.begin(g, "runs", partial(reads.runs_of, g, reads.GLANCED)) for g in graphs]
     dag_ids = [g.dag_id for g in graphs]
-    dags, newest = metadata.dag_facts(dag_ids), metadata.newest_runs(dag_ids)
+    dags, newest = listing.dag_facts(dag_ids), listing.newest_runs(dag_ids)
     asking = {dag_id for dag_id in (*dag_ids, *asking_dags()) if access.sees_questions(dag_id)}
-    questions = questions_by_graph(graphs, metadata.open_questions(asking), default=default_graph())
+    questions = questions_by_graph(graphs, listing.open_questions(asking), default=default_graph())
     deadline = Deadline(OVERVIEW_SECONDS)
     return [
         _row(graph, deadline.wait(future, partial(reads.sentence, graph)), questions, dags, newest)
@@ -186,7 +195,7 @@ def graph_page(access: Access, looks: Looks, graph: ListedGraph, *, most: int | 
     runs = looks.begin(graph, "charted", partial(reads.runs_of, graph, reads.CHARTED))
     holds = looks.begin(graph, "holds", partial(reads.holds_of, graph))
     asking = {dag_id for dag_id in (graph.dag_id, *asking_dags()) if access.sees_questions(dag_id)}
-    asked = metadata.open_questions(asking)
+    asked = listing.open_questions(asking)
     questions = questions_by_graph((graph,), asked, default=default_graph()).get(graph.name, ())
     planned = [looks.begin(graph, ("plan", q.stage, q.digest), partial(_plan, graph, q)) for q in questions]
     deadline, why = Deadline(PAGE_SECONDS), partial(reads.sentence, graph)
@@ -201,8 +210,8 @@ def graph_page(access: Access, looks: Looks, graph: ListedGraph, *, most: int | 
         holds=deadline.wait(holds, why),
         state=deadline.wait(state, why),
         actions=_actions(access, graph),
-        dag=metadata.dag_facts([graph.dag_id]).get(graph.dag_id),
-        newest=metadata.newest_runs([graph.dag_id]).get(graph.dag_id),
+        dag=listing.dag_facts([graph.dag_id]).get(graph.dag_id),
+        newest=listing.newest_runs([graph.dag_id]).get(graph.dag_id),
     )
 
 

@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.outcomes.results import redacted
 from omnigraph_ops.stages.registry import BY_NAME, planned
-from omnigraph_ops.views.question import bounded
+from omnigraph_ops.views.markdown import bounded
 from omnigraph_ops.views.view import View
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from omnigraph_ops.coordination.holds import GraphView, Hold
     from omnigraph_ops.graph import Graph
     from omnigraph_ops.graph.state import TableEntry
-    from omnigraph_ops.models import HealthReport, ProtectedVersion, TableHealth
+    from omnigraph_ops.models.cleanup import ProtectedVersion
+    from omnigraph_ops.models.health import HealthReport, TableHealth
     from omnigraph_ops.models.history import RunRecord, TableTrendPoint
 
 
@@ -99,7 +100,8 @@ class Looks:
             slot = self._slots.get((graph, subject))
             if slot is None:
                 slot = _Slot(graph, read)
-                if self._unfinished(graph) >= self._bounds.reads_per_graph:
+                unfinished = sum(slot.graph == graph and slot.done_at is None for slot in self._slots.values())
+                if unfinished >= self._bounds.reads_per_graph:
                     slot.future.set_exception(Busy(BUSY))
                     return slot.future
                 self._slots[graph, subject] = slot
@@ -113,9 +115,6 @@ class Looks:
         old = [key for key, slot in self._slots.items() if slot.done_at is not None and now - slot.done_at > self._keep]
         for key in old:
             del self._slots[key]
-
-    def _unfinished(self, graph: Hashable) -> int:
-        return sum(slot.graph == graph and slot.done_at is None for slot in self._slots.values())
 
     def _next(self) -> _Slot | None:
         """The read that waits longest among those that may have a thread, which it has from now on."""

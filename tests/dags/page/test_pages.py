@@ -21,7 +21,7 @@ from omnigraph_airflow import PAGES
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.models.retention import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
+from omnigraph_ops.models.cleanup import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.stages.repair.run import preview_repair
@@ -216,12 +216,12 @@ def test_a_plan_of_row_retention_with_hostile_names_is_only_text(
 def test_an_open_question_about_rows_shows_its_plan(
     client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph_airflow.page import metadata
+    from omnigraph_airflow.page import listing
 
     graph = demo_graph(loads=1)
     plan = hostile_row_plan(graph.uri)
     sealed.store(graph.storage, plan)
-    asked = metadata.OpenQuestion(
+    asked = listing.OpenQuestion(
         dag_id="omnigraph_row_retention",
         run_id="manual__1",
         task_id="approve_row_retention",
@@ -232,7 +232,7 @@ def test_an_open_question_about_rows_shows_its_plan(
         digest=plan.digest,
         graph=f"file://{graph.uri}",
     )
-    monkeypatch.setattr(metadata, "open_questions", lambda dag_ids: (asked,))
+    monkeypatch.setattr(listing, "open_questions", lambda dag_ids: (asked,))
     graphs_file(people=graph.uri)
     page = get(client(), "/graphs/people")
     assert "What it would do" in page and "1,200 rows and 7 of their edges" in page

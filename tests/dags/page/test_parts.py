@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from omnigraph_airflow.page import rendering, texts
-from omnigraph_airflow.page.listing import ListedGraph, questions_by_graph
-from omnigraph_airflow.page.metadata import NewestRun, OpenQuestion
+from omnigraph_airflow.page.listing import ListedGraph, NewestRun, OpenQuestion, questions_by_graph
 from omnigraph_airflow.page.pages import GraphRow
 from omnigraph_airflow.page.reads import Look, plan_view
 from omnigraph_airflow.page.rendering import Value, chart, render
 
 from omnigraph_ops.models.history import RunOutcome
-from omnigraph_ops.views.question import PAGE_ROWS
+from omnigraph_ops.views.markdown import PAGE_ROWS
 from tests.support.history import record
 from tests.support.large_plans import MANY, large_cleanup
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from omnigraph_ops import calibration
-from omnigraph_ops.calibration import Calibration, Line, calibrate, calibration_view, scratch
-from omnigraph_ops.calibration.lines import Sample, crossing, line
+from omnigraph_ops.calibration import Calibration, Line, calibrate, calibration_view, rewrites
+from omnigraph_ops.calibration.rewrites import Sample, crossing, line
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.models.submits import CalibratedJob
+from omnigraph_ops.models.runs import CalibratedJob
 from omnigraph_ops.spark import submit
 
 BYTES, FILES = Line(fixed_seconds=1, bytes_per_second=1024**2), Line(fixed_seconds=1, files_per_second=2000)
@@ -108,7 +108,7 @@ def failing_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place.write_text("#!/bin/sh\necho 'x.SparkException: Could not parse Master URL'; exit 1\n", encoding="utf-8")
     place.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(place.with_name("python")))
-    monkeypatch.setattr(scratch, "spark_environment", dict)
+    monkeypatch.setattr(rewrites, "spark_environment", dict)
 
 
 @pytest.mark.usefixtures("failing_submit")

@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph_ops.calibration import jobs
 from omnigraph_ops.calibration.jobs import Bench, TimedWork
-from omnigraph_ops.models import OrphansPlan
 from omnigraph_ops.models.backup import BackupReport
+from omnigraph_ops.models.orphans import OrphansPlan
 
 
 def bench(folder: Path) -> Bench:

@@ -1,4 +1,4 @@
-"""Rewrites in one measured submit: what is said when it fails, and what is left behind."""
+"""Lines and noise, the scratch folder, rewrites in one measured submit: what is said when it fails, what is left."""
 
 from __future__ import annotations
 
@@ -8,11 +8,78 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.calibration import scratch
-from omnigraph_ops.calibration.rewrites import Table, submitted, write_table
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.calibration import rewrites
+from omnigraph_ops.calibration.rewrites import (
+    Line,
+    Sample,
+    Table,
+    crossing,
+    environment,
+    line,
+    scratch_folder,
+    submitted,
+    write_table,
+)
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import reason
+
+MB = 1_000_000
+
+
+def test_the_line_through_two_samples() -> None:
+    found = line(Sample(size=MB, seconds=1.5), Sample(size=11 * MB, seconds=2.5))
+    assert found == Line(fixed_seconds=1.4, bytes_per_second=10 * MB)
+
+
+def test_a_start_is_part_of_what_is_fixed() -> None:
+    found = line(Sample(size=MB, seconds=1.5), Sample(size=11 * MB, seconds=2.5), 10.0)
+    assert found == Line(fixed_seconds=11.4, bytes_per_second=10 * MB)
+
+
+def test_noise_makes_no_line_fall_or_start_below_zero() -> None:
+    found = line(Sample(size=MB, seconds=3.0), Sample(size=11 * MB, seconds=2.0))
+    assert found.fixed_seconds >= 0
+    assert found.bytes_per_second > 0
+    assert line(Sample(size=MB, seconds=0.0), Sample(size=2 * MB, seconds=9.0)).fixed_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("in_process", "spark", "threshold"),
+    [
+        # 20 s behind, twice as fast per byte: 2 s per 100 MB are won
+        (Line(fixed_seconds=0, bytes_per_second=25 * MB), Line(fixed_seconds=20, bytes_per_second=50 * MB), 1000 * MB),
+        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=50 * MB), None),
+        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=25 * MB), None),
+        # Faster by less than two runs of the same differ.
+        (Line(fixed_seconds=0, bytes_per_second=50 * MB), Line(fixed_seconds=20, bytes_per_second=54 * MB), None),
+        (Line(fixed_seconds=9, bytes_per_second=25 * MB), Line(fixed_seconds=1, bytes_per_second=50 * MB), 0),
+    ],
+)
+def test_the_crossing(in_process: Line, spark: Line, threshold: int | None) -> None:
+    assert crossing(in_process, spark) == threshold
+
+
+def test_files_are_counted_the_same_way() -> None:
+    here = line(Sample(size=10_000, seconds=0.5), Sample(size=210_000, seconds=8.5), unit="files")
+    there = line(Sample(size=10_000, seconds=10.1), Sample(size=210_000, seconds=12.1), unit="files")
+    assert here == Line(fixed_seconds=0.1, files_per_second=25_000)
+    assert crossing(here, there) == pytest.approx(330_000, abs=1)
+
+
+@pytest.mark.parametrize("name", ["none", "", " "])
+def test_a_scratch_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a folder"), scratch_folder(name and str(tmp_path / name)):
+        pass
+
+
+def test_submits_know_credentials_and_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrites, "spark_environment", lambda: {"JAVA_HOME": "/java"})
+    monkeypatch.setenv("OMNIGRAPH_OPS_ENGINE_ROOT", "/elsewhere")
+    monkeypatch.setenv("AWS_REGION", "x")
+    found = environment(tmp_path)
+    assert "OMNIGRAPH_OPS_ENGINE_ROOT" not in found
+    assert (found["AWS_REGION"], found["JAVA_HOME"], found["SPARK_LOCAL_DIRS"]) == ("x", "/java", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +113,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
     submit.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     submit.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
-    monkeypatch.setattr(scratch, "spark_environment", dict)
+    monkeypatch.setattr(rewrites, "spark_environment", dict)
 
 
 def tables(folder: Path) -> tuple[Table, Table]:

@@ -8,8 +8,8 @@ import pytest
 
 from omnigraph_ops.config.graphs_file import load_graphs, read_graphs
 from omnigraph_ops.config.settings import Settings, settings_report
+from omnigraph_ops.config.spark_stages import SparkStage
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models.submits import SparkStage
 
 VARIABLE = "OMNIGRAPH_OPS_SPARK_STAGES"
 SAID = "repair=4GiB,orphans=2000000,expire-rows"

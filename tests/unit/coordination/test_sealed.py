@@ -11,7 +11,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import PLANS_DIR
 from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import now_us
-from omnigraph_ops.models import CleanupPlan, RetentionPolicy
+from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy
 from omnigraph_ops.storage.store import Storage
 
 HOUR_US = 3_600_000_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from omnigraph_ops.graph.lineage import GraphCommit, merge_bases
+from omnigraph_ops.graph.state import GraphCommit, merge_bases
 
 
 def commits(**parents: str) -> dict[str, GraphCommit]:

@@ -7,16 +7,9 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import Bounds, Decision
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import (
-    Classification,
-    CleanupPlan,
-    OrphansPlan,
-    RepairAction,
-    RepairPreview,
-    RepairRow,
-    RetentionPolicy,
-    TableCleanupPlan,
-)
+from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.models.orphans import OrphansPlan
+from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairRow
 from omnigraph_ops.stages.registry import planned
 
 DIGEST = "sha256:1"

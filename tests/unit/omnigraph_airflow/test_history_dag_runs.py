@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from omnigraph_airflow import notify
 from omnigraph_airflow.decisions import Decision
-from omnigraph_airflow.run_facts import Failure, RunFacts, decisions_of, header_of, results_of
-from omnigraph_airflow.run_report import build
+from omnigraph_airflow.run_report import Failure, RunFacts, build, decisions_of, header_of, results_of
 
-from omnigraph_ops.models import CleanupReport, CleanupStats, OptimizeReport, TableStats
+from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats
 from omnigraph_ops.models.history import Answer, Measured, RunOutcome, TableCounts, Work
+from omnigraph_ops.models.optimize import OptimizeReport, TableStats
 from omnigraph_ops.outcomes.record import record_of
 from tests.support.history import header, record
 

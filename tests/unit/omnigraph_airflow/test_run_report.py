@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import pytest
 from omnigraph_airflow.decisions import Decision
-from omnigraph_airflow.run_facts import Failure, RunFacts
-from omnigraph_airflow.run_report import build
+from omnigraph_airflow.run_report import Failure, RunFacts, build
 
-from omnigraph_ops.models import (
-    Classification,
-    CleanupReport,
-    CleanupStats,
-    DriftFinding,
+from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RowRetentionPlan
+from omnigraph_ops.models.health import DriftFinding
+from omnigraph_ops.models.optimize import (
     OptimizeDecision,
     OptimizePlan,
     OptimizeReport,
-    RepairAction,
-    RepairPreview,
-    RepairReport,
-    RepairRow,
     SkipReason,
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.models.retention import RowRetentionPlan
+from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
 
 DRIFTED = RepairRow(
     table_key="node:B",

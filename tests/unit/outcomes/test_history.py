@@ -10,33 +10,28 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.lance.history_table import SCHEMA, points_of, records_of, rows_of
-from omnigraph_ops.models import (
-    CheckStatus,
-    Classification,
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupStats,
+    OrphanedFork,
+    PlannedFile,
+    RetentionPolicy,
+    TableCleanupPlan,
+)
+from omnigraph_ops.models.health import CheckStatus, RecoverReport, RecoveryOutcome
+from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, RunRecord, TableRecord
+from omnigraph_ops.models.optimize import (
     Executor,
     OptimizePlan,
     OptimizeReport,
-    OrphanedFork,
-    OrphansReport,
-    PlannedFile,
-    RecoverReport,
-    RecoveryOutcome,
-    RepairAction,
-    RepairPreview,
-    RepairReport,
-    RepairRow,
-    RetentionPolicy,
     SkipReason,
-    SparedFile,
-    TableCleanupPlan,
     TablePlan,
     TableStats,
     UnitWindow,
 )
-from omnigraph_ops.models import OptimizeDecision as PlanDecision
-from omnigraph_ops.models.history import Answer, Measured, RunDecision, RunOutcome, RunRecord, TableRecord
+from omnigraph_ops.models.optimize import OptimizeDecision as PlanDecision
+from omnigraph_ops.models.orphans import OrphansReport, SparedFile
+from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairReport, RepairRow
 from omnigraph_ops.outcomes.record import record_of
 from omnigraph_ops.outcomes.results import Interruption, RunResults, Snapshot, StageFailure, redacted, redacted_record
 from tests.support.history import header, record, table

@@ -11,10 +11,10 @@ import pytest
 from omnigraph_ops.models.history import HistoryList, RunOutcome, TableTrend, TableTrendPoint
 from omnigraph_ops.outcomes import history_views
 from omnigraph_ops.outcomes.history_views import list_view, run_view, trend_view
-from omnigraph_ops.views.html import page as html
 from omnigraph_ops.views.markdown import document as markdown
 from omnigraph_ops.views.terminal import text
 from omnigraph_ops.views.view import View
+from omnigraph_ops.views.view import html_page as html
 from tests.support.history import record, table
 
 EVIL = '<script>alert(1)</script>|"><img src=x onerror=y>`**\x1b[31m'

@@ -6,22 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.models import (
-    Classification,
+from omnigraph_ops.models.cleanup import (
     CleanupReport,
     CleanupStats,
     OrphanedFork,
-    OrphansReport,
     PlannedFile,
-    QuarantineReport,
-    RepairAction,
-    RepairReport,
-    RepairRow,
     RetentionPolicy,
-    SparedFile,
+    RowRetentionReport,
+    TableRowStats,
 )
 from omnigraph_ops.models.history import Work
-from omnigraph_ops.models.retention import RowRetentionReport, TableRowStats
+from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport, SparedFile
+from omnigraph_ops.models.repair import Classification, RepairAction, RepairReport, RepairRow
 from omnigraph_ops.models.runs import Outcome, TableOutcome, Unit, UnitRecord, UnitResult
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.of_reports import of_cleanup

@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.errors import LeaseHeld, OpsError, UnknownTable
-from omnigraph_ops.models import TableStats
-from omnigraph_ops.models.submits import SubmitOutcome
+from omnigraph_ops.models.optimize import TableStats
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark import application
 
 

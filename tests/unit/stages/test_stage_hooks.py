@@ -6,25 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
     OrphanedFork,
-    OrphansPlan,
-    OrphansReport,
-    RepairPreview,
-    RepairReport,
     RetentionPolicy,
     TableCleanupPlan,
 )
-from omnigraph_ops.models.orphans import SkippedDataset, SparedFile, UnknownFile
+from omnigraph_ops.models.orphans import OrphansPlan, OrphansReport, SkippedDataset, SparedFile, UnknownFile
+from omnigraph_ops.models.repair import RepairPreview, RepairReport
 from omnigraph_ops.outcomes.results import RunResults
 from omnigraph_ops.requests import build
-from omnigraph_ops.stages.cleanup.request import CleanupRequest
-from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS, Cleanup
-from omnigraph_ops.stages.orphans.request import OrphansRequest
-from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.cleanup.stage import ORPHANED_FORKS, Cleanup, CleanupRequest
+from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
 from omnigraph_ops.stages.registry import BY_NAME, asked_by, tasks_by_stage
 from omnigraph_ops.stages.repair.stage import Repair
 

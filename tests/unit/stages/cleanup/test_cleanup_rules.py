@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnigraph_ops.config.terms import check_policy
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.lance.versions import VersionFacts
-from omnigraph_ops.models import ProtectedVersion, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.models.cleanup import ProtectedVersion, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.stages.cleanup.plan import removal_order
 from omnigraph_ops.stages.cleanup.policy import Protection, candidates, removable
-from omnigraph_ops.stages.cleanup.request import check_policy
 
 NOW = 1_000_000_000
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
@@ -17,10 +17,10 @@ from omnigraph_ops.models import (
     SnapshotExpiry,
     TableCleanupPlan,
 )
+from omnigraph_ops.outcomes.of_reports import engine_policy
 from omnigraph_ops.stages.cleanup.stage import Cleanup
 from omnigraph_ops.stages.cleanup.view import policy_text
-from omnigraph_ops.views import question
-from omnigraph_ops.views.details import engine_policy
+from omnigraph_ops.views import markdown
 from omnigraph_ops.views.terminal import text
 
 FILE = PlannedFile(path="nodes/p/data/a.lance", size=512, kind="data")
@@ -64,7 +64,7 @@ STAGE = Cleanup()
 
 
 def body(plan: CleanupPlan, **more: str) -> str:
-    return question.body(STAGE.view(plan), STAGE.question(plan), digest=plan.digest, **more)
+    return markdown.body(STAGE.view(plan), STAGE.question(plan), digest=plan.digest, **more)
 
 
 def cells(shown: str, start: str) -> list[str]:

@@ -6,10 +6,10 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.coordination.sealed import PlanRef, plan_path
-from omnigraph_ops.models import CleanupPlan, OrphanedFork
+from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork
 from omnigraph_ops.stages.cleanup.policy import Protection, removable
 from omnigraph_ops.stages.cleanup.stage import Cleanup
-from omnigraph_ops.views import question, terminal
+from omnigraph_ops.views import markdown, terminal
 from omnigraph_ops.views.markdown import MOST_RANGES, ranges
 from tests.support.large_plans import MANY, large_cleanup
 
@@ -25,7 +25,7 @@ def plan() -> CleanupPlan:
 
 def body_of(plan: CleanupPlan) -> str:
     stage = Cleanup()
-    return question.body(stage.view(plan), stage.question(plan), digest=plan.digest, full_plan="the kept plan")
+    return markdown.body(stage.view(plan), stage.question(plan), digest=plan.digest, full_plan="the kept plan")
 
 
 def test_an_approval_and_a_terminal_show_a_bounded_part(plan: CleanupPlan) -> None:

@@ -24,7 +24,7 @@ from omnigraph_ops.engine import (
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan, UnsupportedStamp
 from omnigraph_ops.graph.schema import Property, TableSpec, TypeFacts
 from omnigraph_ops.lance.rows import Clock
-from omnigraph_ops.models.retention import (
+from omnigraph_ops.models.cleanup import (
     EdgeRows,
     EpochUnit,
     RowBounds,
@@ -39,7 +39,7 @@ from omnigraph_ops.stages.expire_rows.plan import over_bounds
 from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest, check_bounds
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
-from omnigraph_ops.views import question, terminal
+from omnigraph_ops.views import markdown, terminal
 
 OLD, NEW = EngineRelease(version=(0, 7, 2), stamp=3), EngineRelease(version=(0, 9, 0), stamp=6)
 EVENTS = RowPolicy(table_key="node:Event", property="happened_at", older_than_secs=90 * 86_400)
@@ -290,7 +290,7 @@ class TestPlan:
     def test_an_approval_shows_the_same_and_trusts_no_key(self) -> None:
         plan = planned()
         asked = ExpireRows().question(plan)
-        body = question.body(VIEW(plan), asked, digest=plan.digest, answer_by="noon", full_plan="the log")
+        body = markdown.body(VIEW(plan), asked, digest=plan.digest, answer_by="noon", full_plan="the log")
         expected = ("20 rows", "30 edges", "| 20 | 200 | 10.0% |", "\\<b\\>", "by noon", "still stored", plan.digest)
         assert [words for words in expected if words not in body] == []
 

@@ -20,9 +20,9 @@ from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
 from omnigraph_ops.quantities import age
 from omnigraph_ops.stages.freeze.files import recorded_roots, rename_roots
 from omnigraph_ops.stages.freeze.observe import PinnedDataset, dataset_pins, fork_points
+from omnigraph_ops.stages.freeze.stage import files_view
 from omnigraph_ops.stages.freeze.take import LONGEST_TTL_SECONDS, check_ttl
-from omnigraph_ops.stages.freeze.view import files_view
-from omnigraph_ops.views import csv as view_csv
+from omnigraph_ops.views.view import csv_tables
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -116,9 +116,7 @@ def test_a_freeze_has_an_end_that_somebody_lives_to_see(seconds: float) -> None:
 
 def test_csv_of_a_file_list_survives_odd_names() -> None:
     row = FileRow(file='a,"b', normalized='/g/a,"b', size=3, kind=CutFileKind.DATA, records_root=True)
-    rows = list(
-        csv.DictReader(io.StringIO(view_csv.tables(files_view(CutFiles(uri="/g", freeze_id=ULID, files=(row,))))))
-    )
+    rows = list(csv.DictReader(io.StringIO(csv_tables(files_view(CutFiles(uri="/g", freeze_id=ULID, files=(row,)))))))
     expected = {
         "file": 'a,"b',
         "normalized": '/g/a,"b',

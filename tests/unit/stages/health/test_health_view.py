@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from omnigraph_ops.models import HealthPart, HealthReport, TableHealth, VectorHealth
-from omnigraph_ops.stages.health.view import health_view
+from omnigraph_ops.models.health import HealthPart, HealthReport, TableHealth, VectorHealth
+from omnigraph_ops.stages.health.stage import health_view
 
 
 def test_health_is_told_worst_first_with_its_reasons() -> None:

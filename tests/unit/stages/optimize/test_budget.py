@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models import (
+from omnigraph_ops.models.optimize import (
     PATIENCE,
     OptimizeDecision,
     OptimizePlan,

@@ -15,7 +15,7 @@ from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
-from omnigraph_ops.models import IndexBuild, IndexFold, PendingIndex, RewritePolicy
+from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
 from omnigraph_ops.stages.optimize.index_plan import (
     IndexWork,
     TextState,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
     OptimizePlan,
@@ -12,7 +12,7 @@ from omnigraph_ops.models import (
     TablePlan,
     TableStats,
 )
-from omnigraph_ops.stages.optimize.view import plan_view, report_view
+from omnigraph_ops.stages.optimize.stage import plan_view, report_view
 from omnigraph_ops.views import terminal
 
 PENDING = PendingIndex(column="embedding", reason="column has no non-null vectors to train on yet")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omnigraph_ops.graph.schema import Property, TableSpec
 from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts
-from omnigraph_ops.models import Executor, OptimizeDecision, PendingIndex, RewritePolicy, SkipReason, TablePlan
+from omnigraph_ops.models.optimize import Executor, OptimizeDecision, PendingIndex, RewritePolicy, SkipReason, TablePlan
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation, Thresholds, plan_table
 
 POLICY = OptimizePolicy(target_rows=1000, spark_threshold_bytes=10_000, compacts_blobs=True)

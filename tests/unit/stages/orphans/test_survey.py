@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omnigraph_ops.graph.references import DatasetReferences, Reference, References
 from omnigraph_ops.lance.gateway import BranchRef
-from omnigraph_ops.models import OrphanKind, SkippedDataset
+from omnigraph_ops.models.orphans import OrphanKind, SkippedDataset
 from omnigraph_ops.stages.orphans.survey import Judge, Standing
 
 LIVE, SKIPPED, DROPPED = "nodes/00000000000000aa", "nodes/00000000000000bb", "edges/00000000000000cc"

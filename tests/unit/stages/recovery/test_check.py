@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarPin
-from omnigraph_ops.models import SidecarClass
+from omnigraph_ops.models.health import SidecarClass
 from omnigraph_ops.stages.recovery.check import PinState, classify
 
 

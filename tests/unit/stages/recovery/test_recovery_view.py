@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.health import (
     CheckReport,
     CheckStatus,
     DriftFinding,
@@ -14,7 +14,7 @@ from omnigraph_ops.models import (
     SidecarFinding,
     UnlockReport,
 )
-from omnigraph_ops.stages.recovery.view import check_view, recover_view, unlock_view
+from omnigraph_ops.stages.recovery.stage import check_view, recover_view, unlock_view
 
 
 def test_check_lists_every_obstacle_and_what_to_do() -> None:

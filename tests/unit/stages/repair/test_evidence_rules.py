@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from omnigraph_ops.graph.lance_manifest import History, VersionRecord
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, FragmentPrint, RowVersions
-from omnigraph_ops.models import ColumnEvidence, Coverage, DriftEvidence, EvidenceTier, IndexEvidence
+from omnigraph_ops.models.repair import ColumnEvidence, Coverage, DriftEvidence, EvidenceTier, IndexEvidence
 from omnigraph_ops.stages.repair.compare import column_pairs, identical_fragments
 from omnigraph_ops.stages.repair.differences import (
     ColumnDiff,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.lance.evidence import hash_values
-from omnigraph_ops.views.readable import MAX_TEXT, readable, safe, short
+from omnigraph_ops.views.view import MAX_TEXT, readable, safe, short
 
 VALUES = {
     "bool": pa.array([True, False, None, True]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph_ops.graph.lance_manifest import OPERATIONS, History
-from omnigraph_ops.models import Classification, RepairAction, RepairRow
+from omnigraph_ops.models.repair import Classification, RepairAction, RepairRow
 from omnigraph_ops.stages.repair.run import classify, decide
 
 VERIFIED = {"Rewrite", "ReserveFragments"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from omnigraph_ops.models import (
+from omnigraph_ops.models.repair import (
     BranchEvidence,
     Classification,
     DriftEvidence,
@@ -20,8 +20,8 @@ from omnigraph_ops.models import (
     TierCost,
 )
 from omnigraph_ops.stages.repair.stage import Repair
-from omnigraph_ops.views import question
-from omnigraph_ops.views.question import MOST_CHARACTERS
+from omnigraph_ops.views import markdown
+from omnigraph_ops.views.markdown import MOST_CHARACTERS
 from omnigraph_ops.views.terminal import text
 
 HOSTILE = "a|b`c`\\|<img src=x>\n# *x* [y](http://z) www.z.org me@z.org"
@@ -79,7 +79,7 @@ def preview(*rows: RepairRow, **changes: object) -> RepairPreview:
 
 def body(preview: RepairPreview, *, force: bool = False, **more: str) -> str:
     asked = STAGE.question(preview, force=force)
-    return question.body(STAGE.view(preview), asked, digest=preview.digest, **more)
+    return markdown.body(STAGE.view(preview), asked, digest=preview.digest, **more)
 
 
 HEALABLE = row(

@@ -9,11 +9,10 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.models import OrphansPlan
+from omnigraph_ops.models.orphans import OrphansPlan
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.orphans.request import OrphansRequest
-from omnigraph_ops.stages.orphans.size import known_files
-from omnigraph_ops.stages.orphans.stage import Orphans
+from omnigraph_ops.stages.orphans.plan import known_files
+from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
 from tests.support.events import items

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv as reader
+import csv
 import io
 
-from omnigraph_ops.views import csv
-from omnigraph_ops.views.view import Section, View
+from omnigraph_ops.views.view import Section, View, csv_table, csv_tables
 
 
 def test_formulas_and_separators_are_only_text() -> None:
-    written = csv.table(("a", "b"), [("=cmd|x", 1.5), ('x,"y"\nz', None)])
-    assert list(reader.reader(io.StringIO(written))) == [["a", "b"], ["'=cmd|x", "1.5"], ['x,"y"\nz', ""]]
+    written = csv_table(("a", "b"), [("=cmd|x", 1.5), ('x,"y"\nz', None)])
+    assert list(csv.reader(io.StringIO(written))) == [["a", "b"], ["'=cmd|x", "1.5"], ['x,"y"\nz', ""]]
     assert not written.endswith("\n")
 
 
@@ -26,4 +25,4 @@ def test_a_view_is_its_tables_with_all_their_rows() -> None:
             Section(title="Two", header=("x", "y"), rows=()),
         ),
     )
-    assert csv.tables(view) == "n\n0\n1\n2\n\nx,y"
+    assert csv_tables(view) == "n\n0\n1\n2\n\nx,y"

@@ -1,20 +1,147 @@
-"""The verbs about holding still: freeze, unfreeze, files, holds, hold and release, and unlock."""
+"""The verbs that keep a graph: backup and what is done with backups, freezes, holds and the lock."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
-from omnigraph_ops.cli.call import Call
-from omnigraph_ops.cli.consent import require_consent
-from omnigraph_ops.cli.options import POSITIVE, SECONDS, YES, OneOf, flag, request_of
+from omnigraph_ops.cli.call import Call, require_consent
+from omnigraph_ops.cli.options import ADDRESS, POSITIVE, SECONDS, YES, OneOf, flag, request_of, request_options, spark
 from omnigraph_ops.cli.stages import declare_unasked
-from omnigraph_ops.errors import UsageError
-from omnigraph_ops.stages.freeze.request import FreezeRequest
+from omnigraph_ops.errors import InvalidInput, UsageError
+from omnigraph_ops.stages.backup.request import PaceRequest
+from omnigraph_ops.stages.freeze.stage import FreezeRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
+from omnigraph_ops.storage.location import locate
 
+if TYPE_CHECKING:
+    from omnigraph_ops.models.backup import RestoreReport, VerifyReport
+    from omnigraph_ops.spark.submit import Submitter
+
+_BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
+_PACE = request_options(PaceRequest)
 _PANEL = "Writers and readers"
+
+
+declare_unasked(UNASKED_BY_NAME["backup"])
+
+
+@verb(
+    "verify",
+    "Read a backup again, all of it. Exit 1 with every file that is not as backed up.",
+    _BACKUP,
+    click.option("--graph", type=ADDRESS, metavar="GRAPH", help="Also compare what this graph still has of its files."),
+    *_PACE,
+    spark("Read the files in tasks on this Spark master."),
+    panel="Backup",
+    graph=False,
+)
+def verify_verb(call: Call) -> int:
+    from omnigraph_ops.outcomes.backups import backup_of, uri_of
+    from omnigraph_ops.stages.backup.view import verify_view
+
+    pace = request_of(PaceRequest, call.options).max_bytes_per_second
+    backup = uri_of(*backup_of(call.options["backup"]))
+    call.echo(backup)
+    report = _verified(call, backup, pace) if call.options["spark"] is None else _verified_on_spark(call, backup, pace)
+    call.emit(report, verify_view(report))
+    return report.exit_code
+
+
+def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
+    """Verify in this process. Writes the outcome."""
+    from omnigraph_ops.graph.opening import open_graph
+    from omnigraph_ops.stages.backup.verify import verify_backup
+
+    graph = open_graph(call.options["graph"]) if call.options["graph"] is not None else None
+    return verify_backup(backup, graph=graph, bytes_per_second=pace, progress=call.progress)
+
+
+def _verified_on_spark(call: Call, backup: str, pace: int | None) -> VerifyReport:
+    """Verify by the job `verify`. Writes the outcome."""
+    from omnigraph_ops.models.backup import VerifyReport
+
+    words = ["--backup", backup]
+    words += ["--graph", locate(call.options["graph"]).root] if call.options["graph"] is not None else []
+    return _submitter(call)("verify", [*words, *_pace(pace)], VerifyReport, lambda: None)
+
+
+@verb(
+    "restore",
+    "Make a graph of a backup at an empty place, and check it. Never overwrites.",
+    _BACKUP,
+    click.argument("destination", type=ADDRESS, metavar="DEST"),
+    YES,
+    *_PACE,
+    spark("Restore the files in tasks on this Spark master."),
+    panel="Backup",
+    graph=False,
+)
+def restore_verb(call: Call) -> int:
+    from omnigraph_ops.stages.backup.view import restore_view
+
+    backup, destination, pace = (
+        call.options["backup"],
+        call.options["destination"],
+        request_of(PaceRequest, call.options),
+    )
+    require_consent(call, destination, does="makes a graph of a backup", untouched="nothing was written")
+    call.echo(destination)
+    restored = _restored if call.options["spark"] is None else _restored_on_spark
+    report = restored(call, backup, destination, pace.max_bytes_per_second)
+    call.emit(report, restore_view(report))
+    return report.exit_code
+
+
+def _restored(call: Call, backup: str, destination: str, pace: int | None) -> RestoreReport:
+    """Restore in this process. Writes."""
+    from omnigraph_ops.stages.backup.restore import restore_backup
+
+    return restore_backup(backup, destination, bytes_per_second=pace, progress=call.progress)
+
+
+def _restored_on_spark(call: Call, backup: str, destination: str, pace: int | None) -> RestoreReport:
+    """Restore by the job `restore`. Writes."""
+    from omnigraph_ops.models.backup import RestoreReport
+    from omnigraph_ops.outcomes.backups import backup_of, uri_of
+
+    words = ("--backup", uri_of(*backup_of(backup)), "--place", locate(destination).root)
+    return _submitter(call)("restore", [*words, *_pace(pace)], RestoreReport, lambda: None)
+
+
+def _submitter(call: Call) -> Submitter:
+    """What submits to the Spark that the options name. Pure."""
+    from omnigraph_ops.spark.submit import Submitter
+
+    return Submitter(master=call.options["spark"], progress=call.progress)
+
+
+def _pace(pace: int | None) -> list[str]:
+    """The pace as an argument of a job. Pure."""
+    return [] if pace is None else ["--max-bytes-per-second", str(pace)]
+
+
+@verb(
+    "backups",
+    "List the backups below a destination: age, size, base, finished or not.",
+    click.argument("destination", type=ADDRESS, metavar="DEST"),
+    panel="Backup",
+    graph=False,
+)
+def backups_verb(call: Call) -> int:
+    from omnigraph_ops.outcomes.backups import place_of
+    from omnigraph_ops.stages.backup.listing import list_backups
+    from omnigraph_ops.stages.backup.view import backups_view
+
+    destination = place_of(call.options["destination"])
+    if not destination.exists(""):
+        raise InvalidInput(f"there is nothing at {destination.root}, so there are no backups")
+    found = list_backups(call.options["destination"])
+    call.emit(found, backups_view(found))
+    return 0
 
 
 def _extended(call: Call) -> int | None:
@@ -48,7 +175,7 @@ declare_unasked(_FREEZE, _EXTEND, instead=_extended)
 def unfreeze_verb(call: Call) -> int:
     from omnigraph_ops.coordination.freezes import unfreeze, unfreeze_all
     from omnigraph_ops.outcomes import audit_log
-    from omnigraph_ops.stages.freeze.view import unfreeze_view
+    from omnigraph_ops.stages.freeze.stage import unfreeze_view
 
     hold_id = call.swap("hold_id")
     if (hold_id is None) is not bool(call.options["all_mine"]):
@@ -70,9 +197,9 @@ def unfreeze_verb(call: Call) -> int:
 )
 def files_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+    from omnigraph_ops.stages.freeze.stage import files_view
     from omnigraph_ops.stages.freeze.take import read_freeze
-    from omnigraph_ops.stages.freeze.view import files_view
-    from omnigraph_ops.views import csv
+    from omnigraph_ops.views.view import csv_tables
 
     form = call.options["format"]
     if call.json and form == "csv":
@@ -91,7 +218,7 @@ def files_verb(call: Call) -> int:
     if form == "table" or call.json:
         call.emit(found, files_view(found))
     else:
-        call.say(csv.tables(files_view(found)) if form == "csv" else serde.dumps(found))
+        call.say(csv_tables(files_view(found)) if form == "csv" else serde.dumps(found))
     return 0
 
 
@@ -101,8 +228,8 @@ def files_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def holds_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.stage import holds_view
     from omnigraph_ops.stages.freeze.take import list_holds
-    from omnigraph_ops.stages.freeze.view import holds_view
 
     found = list_holds(call.open())
     call.emit(found, holds_view(found))
@@ -122,8 +249,8 @@ def holds_verb(call: Call) -> int:
 )
 def hold_verb(call: Call) -> int:
     from omnigraph_ops.outcomes import audit_log
+    from omnigraph_ops.stages.freeze.stage import hold_view
     from omnigraph_ops.stages.freeze.take import hold_version
-    from omnigraph_ops.stages.freeze.view import hold_view
 
     said = call.options
     require_consent(call, call.target, does="keeps a version from every cleanup", untouched="nothing is held")
@@ -149,8 +276,8 @@ def hold_verb(call: Call) -> int:
     panel=_PANEL,
 )
 def release_verb(call: Call) -> int:
+    from omnigraph_ops.stages.freeze.stage import unfreeze_view
     from omnigraph_ops.stages.freeze.take import release
-    from omnigraph_ops.stages.freeze.view import unfreeze_view
 
     hold_id = call.swap("hold_id")
     if hold_id is None:
@@ -171,8 +298,8 @@ def release_verb(call: Call) -> int:
 )
 def unlock_verb(call: Call) -> int:
     from omnigraph_ops.coordination.fence import current_lock, unlock
-    from omnigraph_ops.models import UnlockReport
-    from omnigraph_ops.stages.recovery.view import unlock_view
+    from omnigraph_ops.models.health import UnlockReport
+    from omnigraph_ops.stages.recovery.stage import unlock_view
 
     confirm, force = call.options["confirm"], call.options["force"]
     if force and not confirm:
