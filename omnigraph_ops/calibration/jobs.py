@@ -33,6 +33,7 @@ from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import live_rows
 from omnigraph_ops.lance.rows import clock_of
+from omnigraph_ops.models.backup import BackupReport, RestoreReport, VerifyReport
 from omnigraph_ops.models.cleanup import EpochUnit
 from omnigraph_ops.models.repair import EvidenceTier
 from omnigraph_ops.models.runs import CalibratedJob
@@ -40,7 +41,9 @@ from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.spark.submit import Submitter, spark_submit
 from omnigraph_ops.stages.backup.request import BackupRequest
+from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.stage import Backup
+from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete
 from omnigraph_ops.stages.expire_rows.delete import Delete, delete_here
 from omnigraph_ops.stages.orphans.stage import Orphans, OrphansRequest
@@ -92,7 +95,7 @@ class MeasuredJob:
     """What is the same both ways, as in `rewrites`."""
     unit: Unit
     setting: str
-    """The variable up to the threshold."""
+    """The variable up to the threshold; or what a person does from there on, where there is no variable."""
     never: str
     """What to set where Spark pays at no size."""
     measure: Callable[[Bench], tuple[Line, Line]]
@@ -143,6 +146,33 @@ def _copies(bench: Bench, folder: Path, fragments: int) -> TimedWork:
         there=lambda submit: Backup().run_on_spark(graph, request, SILENT, submit),
         undo=lambda: shutil.rmtree(backups, ignore_errors=True),
     )
+
+
+def _verifications(bench: Bench, folder: Path, fragments: int) -> TimedWork:
+    """Verifications of the backup of a table. Writes both."""
+    made = _backup(bench, folder, fragments)
+    return TimedWork(
+        size=made.total.bytes,
+        here=lambda: verify_backup(made.backup),
+        there=lambda submit: submit("verify", ("--backup", made.backup), VerifyReport, lambda: None),
+    )
+
+
+def _restores(bench: Bench, folder: Path, fragments: int) -> TimedWork:
+    """Restores of the backup of a table. Writes both."""
+    made, place = _backup(bench, folder, fragments), folder.with_name(f"{folder.name}-restored")
+    words = ("--backup", made.backup, "--place", str(place))
+    return TimedWork(
+        size=made.total.bytes,
+        here=lambda: restore_backup(made.backup, str(place)),
+        there=lambda submit: submit("restore", words, RestoreReport, lambda: None),
+        undo=lambda: shutil.rmtree(place),
+    )
+
+
+def _backup(bench: Bench, folder: Path, fragments: int) -> BackupReport:
+    request = BackupRequest(destination=str(folder.with_name(f"{folder.name}-backups")))
+    return Backup().run(_wide(bench, folder, fragments), request, SILENT)
 
 
 def _comparisons(bench: Bench, folder: Path, fragments: int) -> TimedWork:
@@ -223,6 +253,20 @@ JOBS = {
         setting=f"{_COPY}=",
         never=f"nothing: leave {_COPY} unset",
         measure=partial(_whole_calls, _copies, _FRAGMENTS, "bytes"),
+    ),
+    CalibratedJob.VERIFY: MeasuredJob(
+        work="verifications",
+        unit="bytes",
+        setting=f"{_COPY}=",
+        never=f"nothing: leave {_COPY} unset",
+        measure=partial(_whole_calls, _verifications, _FRAGMENTS, "bytes"),
+    ),
+    CalibratedJob.RESTORE: MeasuredJob(
+        work="restores",
+        unit="bytes",
+        setting="nothing: give `restore` the option --spark from so many bytes on: ",
+        never="nothing: restore without --spark",
+        measure=partial(_whole_calls, _restores, _FRAGMENTS, "bytes"),
     ),
     CalibratedJob.EVIDENCE: MeasuredJob(
         work="comparisons",

@@ -221,6 +221,8 @@ class CalibratedJob(StrEnum):
 
     REWRITE = "rewrite"
     COPY = "copy"
+    VERIFY = "verify"
+    RESTORE = "restore"
     EVIDENCE = "evidence"
     ORPHANS = "orphans"
     EXPIRE = "expire"

@@ -43,6 +43,8 @@ def few_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each fragment is a task of its own, and these tests are not about how long that takes."""
     for job, make in (
         (CalibratedJob.COPY, jobs._copies),
+        (CalibratedJob.VERIFY, jobs._verifications),
+        (CalibratedJob.RESTORE, jobs._restores),
         (CalibratedJob.EVIDENCE, jobs._comparisons),
         (CalibratedJob.EXPIRE, jobs._expiries),
     ):

@@ -33,7 +33,7 @@ def facts(job: CalibratedJob, threshold: int | None) -> dict[str, str]:
     return dict(calibration_view(found).facts)
 
 
-@pytest.mark.parametrize("job", CalibratedJob)
+@pytest.mark.parametrize("job", [job for job in CalibratedJob if job is not CalibratedJob.RESTORE])
 @pytest.mark.parametrize("threshold", [0, 7, 5 * 1024**3])
 def test_what_is_printed_is_a_setting_with_that_threshold(job: CalibratedJob, threshold: int) -> None:
     name, _, value = facts(job, threshold)["Set"].partition("=")
@@ -41,11 +41,20 @@ def test_what_is_printed_is_a_setting_with_that_threshold(job: CalibratedJob, th
     found = {
         CalibratedJob.REWRITE: settings.spark_threshold_bytes,
         CalibratedJob.COPY: settings.spark_copy_threshold_bytes,
+        CalibratedJob.VERIFY: settings.spark_copy_threshold_bytes,
         CalibratedJob.EVIDENCE: settings.spark_from("repair"),
         CalibratedJob.ORPHANS: settings.spark_from("orphans"),
         CalibratedJob.EXPIRE: settings.spark_from("expire-rows"),
     }
     assert found[job] == threshold
+
+
+def test_a_restore_has_no_setting_and_a_person_is_told_what_to_do() -> None:
+    said = facts(CalibratedJob.RESTORE, 7)
+    assert said == {
+        "Spark pays": "from 7 B on",
+        "Set": "nothing: give `restore` the option --spark from so many bytes on: 7",
+    }
 
 
 def test_where_spark_never_pays_the_text_says_what_to_leave() -> None:
@@ -54,6 +63,8 @@ def test_where_spark_never_pays_the_text_says_what_to_leave() -> None:
         # Without a value the default would stay, and send tables to Spark.
         CalibratedJob.REWRITE: f"OMNIGRAPH_OPS_SPARK_THRESHOLD_BYTES={2**63 - 1}",
         CalibratedJob.COPY: "nothing: leave OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES unset",
+        CalibratedJob.VERIFY: "nothing: leave OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES unset",
+        CalibratedJob.RESTORE: "nothing: restore without --spark",
         CalibratedJob.EVIDENCE: "nothing: leave repair out of OMNIGRAPH_OPS_SPARK_STAGES",
         CalibratedJob.ORPHANS: "nothing: leave orphans out of OMNIGRAPH_OPS_SPARK_STAGES",
         CalibratedJob.EXPIRE: "nothing: leave expire-rows out of OMNIGRAPH_OPS_SPARK_STAGES",
