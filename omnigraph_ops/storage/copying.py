@@ -69,7 +69,7 @@ def copy_file(
     """
     storage, path = source
     found, size = hashlib.sha256(), 0
-    with translated("copy", path), _sink(*target, small=expected.size <= pacing.chunk) as write:
+    with translated("copy", _both(source, target)), _sink(*target, small=expected.size <= pacing.chunk) as write:
         for piece in _pieces(storage, path, expected.size, pacing):
             found.update(piece)
             write(piece)
@@ -86,7 +86,7 @@ def copy_within(source: tuple[Storage, str], target: tuple[Storage, str], size: 
     if source[0].is_local or source[0].filesystem is not target[0].filesystem:
         return False
     pacing.wait_for(size)
-    with translated("copy", source[1]):
+    with translated("copy", _both(source, target)):
         target[0].filesystem.cp_file(source[0].full(source[1]), target[0].full(target[1]))
     return True
 
@@ -96,7 +96,7 @@ def link_file(source: tuple[Storage, str], target: tuple[Storage, str]) -> bool:
     if not (source[0].is_local and target[0].is_local):
         return False
     place = target[0].full(target[1])
-    with translated("link", target[1]):
+    with target[0].translated("link", target[1]):
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place)
@@ -105,6 +105,11 @@ def link_file(source: tuple[Storage, str], target: tuple[Storage, str]) -> bool:
     except OSError:
         return False
     return True
+
+
+def _both(source: tuple[Storage, str], target: tuple[Storage, str]) -> str:
+    """Both ends of a copy, either of which may be what failed. Pure."""
+    return f"{source[0].uri(source[1])} to {target[0].uri(target[1])}"
 
 
 def _pieces(storage: Storage, path: str, size: int, pacing: Pacing) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.storage.store import Storage, reason_of, translated
+from omnigraph_ops.storage.store import Storage, reason_of
 
 WORKERS = 16
 BULK = 1000
@@ -157,7 +157,7 @@ def _children(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
 
 def _scan(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
     found, folders = [], []
-    with translated("list", folder or storage.root):
+    with storage.translated("list", folder):
         try:
             entries = list(os.scandir(storage.full(folder)))
         except FileNotFoundError:
@@ -203,7 +203,7 @@ def _pages(storage: Storage, folder: str, *, delimiter: bool) -> Iterator[tuple[
     prefix = posixpath.join(base, folder, "") if base or folder else ""
     request: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix} | ({"Delimiter": "/"} if delimiter else {})
     while True:
-        with translated("list", folder or storage.root):
+        with storage.translated("list", folder):
             page = storage.filesystem.call_s3("list_objects_v2", **request)
         yield (
             [_remote(o["Key"][start:], o["Size"], o["LastModified"]) for o in page.get("Contents", ())],
@@ -261,7 +261,7 @@ def _fault(path: str, action: Callable[[], None]) -> OpsFault | None:
 
 
 def _unlink(storage: Storage, path: str) -> None:
-    with translated("delete", path), contextlib.suppress(FileNotFoundError):
+    with storage.translated("delete", path), contextlib.suppress(FileNotFoundError):
         os.unlink(storage.full(path))
 
 
@@ -270,7 +270,7 @@ def _bulk(storage: Storage, paths: Sequence[str]) -> list[OpsFault]:
     keys = {storage.full(path).partition("/")[2]: path for path in paths}
     request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
     try:
-        with translated("delete from", storage.root):
+        with storage.translated("delete from", ""):
             answer = storage.filesystem.call_s3("delete_objects", Bucket=bucket, Delete=request)
     except (StorageError, FileNotFoundError) as error:
         return [OpsFault(path=path, reason=reason_of(error)) for path in paths]
@@ -281,13 +281,13 @@ def _bulk(storage: Storage, paths: Sequence[str]) -> list[OpsFault]:
 def _move(storage: Storage, source: str, target: str) -> None:
     """One file to a place where nothing is; a crash leaves it in one of the two or, on S3, in both. Writes."""
     if storage.is_local:
-        with translated("move", source):
+        with storage.translated("move", source):
             os.makedirs(os.path.dirname(storage.full(target)), exist_ok=True)
             # A link, unlike a rename, never replaces what is there.
             os.link(storage.full(source), storage.full(target), follow_symlinks=False)
             os.unlink(storage.full(source))
         return
-    with translated("move", source):
+    with storage.translated("move", source):
         if storage.exists(target):
             raise FileExistsError(f"{target} is there already")
         storage.filesystem.cp_file(storage.full(source), storage.full(target))

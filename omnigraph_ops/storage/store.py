@@ -120,26 +120,34 @@ class Storage:
             raise StorageError(f"{path} of {self.root} cannot be addressed: s3fs ends a key at {_VERSION_ID!r}")
         return posixpath.join(self._base, path) if path else self._base
 
+    def uri(self, path: str) -> str:
+        """The whole address of a path, as messages name it. Pure."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def translated(self, action: str, path: str) -> contextlib.AbstractContextManager[None]:
+        """Turn whatever the store raises about a path into `StorageError`, as `translated` does. Pure."""
+        return translated(action, self.uri(path))
+
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there. Reads."""
-        with translated("look at", path or self.root):
+        with self.translated("look at", path):
             return bool(self._fs.exists(self.full(path)))
 
     def read(self, path: str) -> bytes:
         """The whole object; `FileNotFoundError` when absent. Reads."""
-        with translated("read", path):
+        with self.translated("read", path):
             data: bytes = self._fs.cat_file(self.full(path))
             return data
 
     def chunks(self, path: str, size: int) -> Iterator[bytes]:
         """The content piece by piece; `FileNotFoundError` when absent. Reads."""
-        with translated("read", path), self._fs.open(self.full(path), "rb", block_size=size) as handle:
+        with self.translated("read", path), self._fs.open(self.full(path), "rb", block_size=size) as handle:
             while piece := handle.read(size):
                 yield piece
 
     def list(self, folder: str) -> tuple[str, ...]:
         """Sorted names of the files directly below `folder`, empty when it is absent. Reads."""
-        with translated("list", folder or self.root):
+        with self.translated("list", folder):
             try:
                 self._fs.invalidate_cache()
                 entries = self._fs.ls(self.full(folder), detail=True)
@@ -157,7 +165,7 @@ class Storage:
 
     def stat(self, path: str) -> FileInfo:
         """Size and e_tag of one object; `FileNotFoundError` when absent. Reads."""
-        with translated("stat", path):
+        with self.translated("stat", path):
             if self.is_local:
                 found = os.stat(self.full(path))
                 tag = f"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"
@@ -171,14 +179,14 @@ class Storage:
     def reply_headers(self, folder: str) -> dict[str, str]:
         """What an object store says beside a listing, by names in lower case. Reads."""
         bucket, _, key = self.full(folder).partition("/")
-        with translated("list", folder):
+        with self.translated("list", folder):
             reply = self._fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{key}/", MaxKeys=1)
         headers: dict[str, str] = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         return headers
 
     def write(self, path: str, data: bytes) -> None:
         """Put the object, replacing it atomically. Writes."""
-        with translated("write", path):
+        with self.translated("write", path):
             if self.is_local:
                 self._replace(self.full(path), self._temporary(path, data))
             else:
@@ -189,7 +197,7 @@ class Storage:
 
         `data` must not be empty: an empty exclusive create is a plain touch on S3.
         """
-        with translated("create", path):
+        with self.translated("create", path):
             if self.is_local:
                 return self._link(self._temporary(path, data), self.full(path))
             return self._create_remote(path, data)
@@ -206,7 +214,7 @@ class Storage:
         target = self.full(path)
         hidden = os.path.join(os.path.dirname(target), f"{HIDDEN_PREFIX}{uuid.uuid4().hex}")
         try:
-            with translated("write", path):
+            with self.translated("write", path):
                 _write_synced(hidden, data)
             yield lambda: self._link_hidden(hidden, path)
         finally:
@@ -214,7 +222,7 @@ class Storage:
                 os.unlink(hidden)
 
     def _link_hidden(self, hidden: str, path: str) -> bool:
-        with translated("create", path):
+        with self.translated("create", path):
             try:
                 os.link(hidden, self.full(path))
             except FileExistsError:
@@ -224,12 +232,12 @@ class Storage:
 
     def delete(self, path: str) -> None:
         """Remove the object; a missing one is success. Destroys."""
-        with translated("delete", path), contextlib.suppress(FileNotFoundError):
+        with self.translated("delete", path), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self.full(path))
 
     def delete_tree(self, folder: str) -> None:
         """Remove a folder and everything below it; a missing one is success. Destroys."""
-        with translated("delete", folder), contextlib.suppress(FileNotFoundError):
+        with self.translated("delete", folder), contextlib.suppress(FileNotFoundError):
             if self.is_local:
                 self._fs.rm(self.full(folder), recursive=True)
                 return
@@ -250,7 +258,7 @@ class Storage:
         if not self.is_local:
             return  # an object that is there lasts
         folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
-        with translated("sync the folders of", self.root):
+        with self.translated("sync the folders of", ""):
             for folder in sorted(folders):
                 _sync_folder(self.full("" if folder == "." else folder))
 

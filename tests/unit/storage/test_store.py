@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.lance.gateway import LanceFailure, lance_errors
-from omnigraph_ops.storage.store import first_line, reason_of, translated
+from omnigraph_ops.storage.store import Storage, first_line, reason_of, translated
 
 
 def failures(folder: Path) -> list[LanceFailure]:
@@ -105,3 +105,16 @@ def test_a_fault_of_the_store_says_what_to_do() -> None:
     words = r"^cannot write a\.json: No space left on device; free space there"
     with pytest.raises(StorageError, match=words), translated("write", "a.json"):
         raise of_the_system(errno.ENOSPC)
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/graph", "/graphs/people"])
+def test_an_error_names_the_whole_address(root: str) -> None:
+    """A run works on a graph, a backup and a place to restore to: a path below one of them does not say which."""
+    storage = Storage(root, {"anon": True} if root.startswith("s3") else None)
+    with (
+        pytest.raises(StorageError, match=f"^cannot write {root}/a/b: Permission denied"),
+        storage.translated("write", "a/b"),
+    ):
+        raise PermissionError(13, "Permission denied")
+    with pytest.raises(StorageError, match=f"^cannot list {root}: "), storage.translated("list", ""):
+        raise PermissionError(13, "Permission denied")
