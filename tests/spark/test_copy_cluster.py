@@ -16,11 +16,13 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.models.backup import BackupReport
 from omnigraph_ops.outcomes.backups import backup_of, read_record
 from omnigraph_ops.stages.backup.listing import list_backups
+from omnigraph_ops.stages.backup.parts import THREADS
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
+from tests.support.held import HELD_APPLICATION, Held
 from tests.support.rows import tree_of
 from tests.support.spark_cluster import Cluster, environment
 
@@ -29,15 +31,17 @@ SPEC: dict[str, Any] = {"node_types": 1, "loads": 6, "rows": 30, "written_branch
 _LONGEST_SECONDS = 300
 _SUBMITTER = """
 import sys
+from pathlib import Path
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.spark.submit import Submitter
+from omnigraph_ops.spark import submit
 from omnigraph_ops.stages.backup import parts, take
+from omnigraph_ops.stages.backup.parts import THREADS
 from omnigraph_ops.stages.backup.request import BackupOptions
 
-graph, place, freeze, master, rate = sys.argv[1:6]
-parts._PART_FILES = 5
-copier = parts.SubmittedCopy(submit=Submitter(master=master, progress=Lines(print)))
+graph, place, freeze, master, rate, application = sys.argv[1:7]
+parts._PART_FILES, submit.APPLICATION = 5, Path(application)
+copier = parts.SubmittedCopy(submit=submit.Submitter(master=master, progress=Lines(print)))
 options = BackupOptions(freeze_id=freeze, max_bytes_per_second=int(rate) or None)
 print(take.backup_graph(open_graph(graph), place, options, copier=copier).backup)
 """
@@ -59,29 +63,32 @@ def here(graph: Graph, freeze: str, tmp_path: Path) -> BackupReport:
     return backup_graph(graph, str(tmp_path / "here"), BackupOptions(freeze_id=freeze))
 
 
-def submitter(spark: Cluster, graph: Graph, place: Path, freeze: str, rate: int = 0) -> subprocess.Popen[str]:
-    """A process that backs up on the cluster, slowly where a rate is given."""
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    """Files stop when their bytes are due; not the first ones, so that something is there."""
+    return Held.at("copy", tmp_path / "marks", free=12)
+
+
+def submitter(spark: Cluster, here: BackupReport, place: Path, held: Held) -> subprocess.Popen[str]:
+    """A process that backs up on the cluster, with a bound that the tasks share."""
     return subprocess.Popen(
-        [sys.executable, "-c", _SUBMITTER, graph.uri, str(place), freeze, spark.master_url, str(rate)],
-        env=environment() | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+        [
+            *(sys.executable, "-c", _SUBMITTER, here.uri, str(place), here.freeze_id),
+            *(spark.master_url, str(here.total.bytes * 4), str(HELD_APPLICATION)),
+        ],
+        env=environment() | held.environment | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
 
-def slow(here: BackupReport) -> int:
-    """Bytes per second of a copy that takes a quarter of a minute."""
-    return here.total.bytes // 15
-
-
-def wait_for_files(place: Path, count: int, process: subprocess.Popen[str]) -> None:
-    """Until so many files are there under their final names. Reads."""
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while len([p for p in place.glob("*/files/**/*") if p.is_file() and p.suffix != ".part"]) < count:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def hold(spark: Cluster, here: BackupReport, place: Path, held: Held) -> subprocess.Popen[str]:
+    """Such a process whose workers have copied some files and are both at work on others. Starts a process."""
+    process = submitter(spark, here, place, held)
+    held.wait_for(THREADS + 1, lambda: process.poll() is not None, lambda: str(process.communicate()[0]))
+    assert len([p for p in place.glob("*/files/**/*") if p.is_file() and p.suffix != ".part"]) >= 4
+    return process
 
 
 def finished(process: subprocess.Popen[str]) -> str:
@@ -113,46 +120,43 @@ def drivers_of(process: subprocess.Popen[str]) -> list[int]:
     return found
 
 
-def test_a_lost_worker_costs_no_file(
-    spark: Cluster, graph: Graph, freeze: str, here: BackupReport, tmp_path: Path
-) -> None:
+def test_a_lost_worker_costs_no_file(spark: Cluster, here: BackupReport, held: Held, tmp_path: Path) -> None:
     place = tmp_path / "there"
-    process = submitter(spark, graph, place, freeze, slow(here))
-    wait_for_files(place, 4, process)
+    process = hold(spark, here, place, held)
     spark.kill("worker-2")
+    held.open()
     there = finished(process)
     spark.add_worker("worker-2")
     assert_same(here.backup, there)
 
 
 def test_a_lost_driver_is_resumed_by_the_next_backup(
-    spark: Cluster, graph: Graph, freeze: str, here: BackupReport, tmp_path: Path
+    spark: Cluster, here: BackupReport, held: Held, tmp_path: Path
 ) -> None:
     place = tmp_path / "there"
-    process = submitter(spark, graph, place, freeze, slow(here))
-    wait_for_files(place, 4, process)
+    process = hold(spark, here, place, held)
     (driver,) = drivers_of(process)
     os.killpg(driver, signal.SIGKILL)
     said = process.communicate(timeout=_LONGEST_SECONDS)[0]
     assert process.returncode == 1, said
     assert "no outcome" in said
     (left,) = list_backups(str(place)).backups
-    there = finished(submitter(spark, graph, place, freeze))
+    held.open()
+    there = finished(submitter(spark, here, place, held))
     assert there == left.backup
     assert_same(here.backup, there)
 
 
 def test_a_driver_without_its_submitter_stops_when_another_attempt_begins(
-    spark: Cluster, graph: Graph, freeze: str, here: BackupReport, tmp_path: Path
+    spark: Cluster, graph: Graph, here: BackupReport, held: Held, tmp_path: Path
 ) -> None:
     place = tmp_path / "there"
-    process = submitter(spark, graph, place, freeze, slow(here))
-    wait_for_files(place, 4, process)
+    process = hold(spark, here, place, held)
     (driver,) = drivers_of(process)
     try:
         process.kill()
         process.communicate()
-        report = backup_graph(graph, str(place), BackupOptions(freeze_id=freeze))
+        report = backup_graph(graph, str(place), BackupOptions(freeze_id=here.freeze_id))
         assert report.resumed
         deadline = time.monotonic() + _LONGEST_SECONDS
         while Path(f"/proc/{driver}").exists() and time.monotonic() < deadline:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from omnigraph_ops.spark.submit import APPLICATION
 from omnigraph_ops.stages.repair.comparison import Compared
 from omnigraph_ops.stages.repair.run import preview_repair
 from tests.conftest import DemoGraph
+from tests.support.held import HELD_APPLICATION, Held
 from tests.support.rows import tree_of
 from tests.support.spark_cluster import Cluster
 from tests.support.writers import copies, delete_first, drift, entry_of
@@ -25,7 +25,6 @@ from tests.support.writers import copies, delete_first, drift, entry_of
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
 PERSON = "node:Person"
 FRAGMENTS = 8
-SLOW = str(Path(__file__).parents[1] / "support" / "slow_evidence.py")
 _LONGEST_SECONDS = 300
 
 
@@ -39,12 +38,6 @@ def graph(demo_graph: DemoGraph) -> Graph:
     return made
 
 
-@pytest.fixture
-def marks(tmp_path: Path) -> Path:
-    (tmp_path / "marks").mkdir()
-    return tmp_path / "marks"
-
-
 def submit(
     spark: Cluster, graph: Graph, result: Path, application: str = str(APPLICATION), **settings: str
 ) -> subprocess.Popen[bytes]:
@@ -55,12 +48,12 @@ def submit(
     return spark.submit(application, *words, **settings)
 
 
-def wait_for_marks(marks: Path, count: int, process: subprocess.Popen[bytes], spark: Cluster) -> None:
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while len(list(marks.iterdir())) < count:
-        assert process.poll() is None, spark.log("driver")[-3000:]
-        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
-        time.sleep(0.05)
+def hold(spark: Cluster, graph: Graph, result: Path, marks: Path) -> tuple[Held, subprocess.Popen[bytes]]:
+    """A submit of which one task is done and another is at work in each worker. Starts a process."""
+    held = Held.at("read", marks, free=1)
+    process = submit(spark, graph, result, str(HELD_APPLICATION), **held.environment)
+    spark.wait_for_held(held, 2, process)
+    return held, process
 
 
 def assert_found(graph: Graph, result: Path) -> None:
@@ -77,23 +70,20 @@ def assert_found(graph: Graph, result: Path) -> None:
     assert digests == [(c.digest_before, c.digest_after, c.rows_changed) for c in row.evidence.columns]
 
 
-def test_a_lost_worker_costs_no_row(spark: Cluster, graph: Graph, marks: Path, tmp_path: Path) -> None:
+def test_a_lost_worker_costs_no_row(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
     before = tree_of(graph.uri)
-    process = submit(spark, graph, tmp_path / "result.json", SLOW, MARKS=str(marks))
-    wait_for_marks(marks, 3, process, spark)
+    held, process = hold(spark, graph, tmp_path / "result.json", tmp_path / "marks")
     spark.kill("worker-2")
+    held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
     assert_found(graph, tmp_path / "result.json")
     assert tree_of(graph.uri) == before
 
 
-def test_a_lost_driver_leaves_nothing_and_is_submitted_again(
-    spark: Cluster, graph: Graph, marks: Path, tmp_path: Path
-) -> None:
+def test_a_lost_driver_leaves_nothing_and_is_submitted_again(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
     before = tree_of(graph.uri)
-    process = submit(spark, graph, tmp_path / "result.json", SLOW, MARKS=str(marks))
-    wait_for_marks(marks, 2, process, spark)
+    _, process = hold(spark, graph, tmp_path / "result.json", tmp_path / "marks")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert tree_of(graph.uri) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
 from tests.spark.test_expire_job import assert_no_litter, expired, look
 from tests.support.events import ids, items
+from tests.support.held import HELD_APPLICATION, Held
 from tests.support.spark_cluster import Cluster, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
@@ -21,14 +21,13 @@ _LONGEST_SECONDS = 300
 
 
 @pytest.fixture
-def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the slow application leaves marks, which is the one that is submitted."""
-    for name, value in environment().items():
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Held:
+    """Tasks stop when they have deleted, before they do it again and say so."""
+    made = Held.at("delete", tmp_path / "marks")
+    for name, value in (environment() | made.environment).items():
         monkeypatch.setenv(name, value)
-    (tmp_path / "marks").mkdir()
-    monkeypatch.setenv("MARKS", str(tmp_path / "marks"))
-    monkeypatch.setattr(submit, "APPLICATION", Path(__file__).parents[1] / "support" / "slow_expire.py")
-    return tmp_path / "marks"
+    monkeypatch.setattr(submit, "APPLICATION", HELD_APPLICATION)
+    return made
 
 
 @pytest.fixture
@@ -38,27 +37,25 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_lost_worker_and_tasks_done_twice_cost_no_row_and_leave_nothing(
-    spark: Cluster, root: Path, marks: Path
+    spark: Cluster, root: Path, held: Held
 ) -> None:
     with ThreadPoolExecutor() as pool:
         work = pool.submit(expired, root, Submitter(master=spark.master_url))
-        deadline = time.monotonic() + _LONGEST_SECONDS
-        while len(list(marks.iterdir())) < 2 and not work.done():
-            assert time.monotonic() < deadline, spark.log("master")[-3000:]
-            time.sleep(0.05)
+        held.wait_for(2, work.done, lambda: spark.log("master")[-3000:])
         spark.kill("worker-2")
+        held.open()
         stats = work.result(_LONGEST_SECONDS)
     spark.add_worker("worker-2")
     assert (stats.rows_removed, stats.rows_left, stats.attempts, stats.error) == (8, 0, 1, None)
     assert ids(root) == KEPT
     touched = sum(1 for start in range(0, len(AGES), 4) if any((age or 0) > 30 for age in AGES[start : start + 4]))
-    assert len(list(marks.iterdir())) >= touched
+    assert held.came() >= touched
     # One of the worker that was killed may be left, between its file and its note; orphans finds it.
     assert_no_litter(root, touched, more=1)
 
 
 def test_a_lost_driver_deletes_nothing_and_is_submitted_again(
-    spark: Cluster, root: Path, marks: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Cluster, root: Path, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = look(root)
     monkeypatch.setenv("DRIVER_DIES", "1")
@@ -66,5 +63,6 @@ def test_a_lost_driver_deletes_nothing_and_is_submitted_again(
     assert error is not None and "code 137 and no outcome" in error
     assert look(root) == before
     monkeypatch.delenv("DRIVER_DIES")
+    held.open()
     assert expired(root, Submitter(master=spark.master_url)).rows_removed == 8
     assert ids(root) == KEPT

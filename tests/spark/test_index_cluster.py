@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,13 @@ from omnigraph_ops.stages.optimize.run import plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.held import HELD_APPLICATION, Held
 from tests.support.rewrites import unreferenced_files
 from tests.support.spark_cluster import Cluster
 from tests.support.tables import PERSON, rows_by_id
 from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
-APPLICATION = str(Path(__file__).parents[1] / "support" / "slow_index.py")
 _LONGEST_SECONDS = 300
 
 
@@ -36,31 +35,22 @@ def graph(demo_graph: DemoGraph) -> Graph:
 
 
 @pytest.fixture
-def marks(tmp_path: Path) -> Path:
-    (tmp_path / "marks").mkdir()
-    return tmp_path / "marks"
+def held(tmp_path: Path) -> Held:
+    """Tasks stop when they have committed an index to the clone, before they look again and say so."""
+    return Held.at("index", tmp_path / "marks")
 
 
-def submit(spark: Cluster, graph: Graph, marks: Path) -> subprocess.Popen[bytes]:
+def submit(spark: Cluster, graph: Graph, held: Held, result: Path) -> subprocess.Popen[bytes]:
     return spark.submit(
-        APPLICATION,
-        *("rewrite", "--graph", graph.uri, "--table", PERSON, "--result-uri", str(marks.parent / "result.json")),
+        str(HELD_APPLICATION),
+        *("rewrite", "--graph", graph.uri, "--table", PERSON, "--result-uri", str(result)),
         OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
-        MARKS=str(marks),
+        **held.environment,
     )
 
 
-def wait_for_one(marks: Path, process: subprocess.Popen[bytes], spark: Cluster) -> None:
-    """Until a worker has committed an index to the clone. Reads."""
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while not any(marks.iterdir()):
-        assert process.poll() is None, spark.log("driver")[-3000:]
-        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
-        time.sleep(0.02)
-
-
-def assert_done(graph: Graph, marks: Path, before: object) -> None:
-    left = serde.from_json(SubmitOutcome[OptimizeReport], (marks.parent / "result.json").read_bytes())
+def assert_done(graph: Graph, result: Path, before: object) -> None:
+    left = serde.from_json(SubmitOutcome[OptimizeReport], result.read_bytes())
     assert left.value is not None, left.error
     assert [row.error for row in left.value.tables] == [None]
     assert {i.segments for i in index_facts(graph.open_pinned(entry_of(graph, PERSON)))} == {1}
@@ -69,32 +59,36 @@ def assert_done(graph: Graph, marks: Path, before: object) -> None:
     assert_pins_are_heads(graph)
 
 
-def test_a_lost_worker_costs_no_index_and_leaves_nothing(spark: Cluster, graph: Graph, marks: Path) -> None:
-    before = rows_by_id(graph)
-    process = submit(spark, graph, marks)
-    wait_for_one(marks, process, spark)
+def test_a_lost_worker_costs_no_index_and_leaves_nothing(
+    spark: Cluster, graph: Graph, held: Held, tmp_path: Path
+) -> None:
+    before, result = rows_by_id(graph), tmp_path / "result.json"
+    process = submit(spark, graph, held, result)
+    spark.wait_for_held(held, 2, process)
     spark.kill("worker-2")
+    held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
-    assert_done(graph, marks, before)
+    assert_done(graph, result, before)
     assert not graph.storage.list(CLONES_DIR)
     assert not unreferenced_files(graph, entry_of(graph, PERSON))
     assert_no_leftovers(graph)
 
 
 def test_a_lost_driver_published_nothing_and_its_clone_goes_with_the_next_recovery(
-    spark: Cluster, graph: Graph, marks: Path
+    spark: Cluster, graph: Graph, held: Held, tmp_path: Path
 ) -> None:
-    before, first = rows_by_id(graph), entry_of(graph, PERSON)
-    process = submit(spark, graph, marks)
-    wait_for_one(marks, process, spark)
+    before, first, result = rows_by_id(graph), entry_of(graph, PERSON), tmp_path / "result.json"
+    process = submit(spark, graph, held, result)
+    spark.wait_for_held(held, 2, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert entry_of(graph, PERSON) == first
     assert not unreferenced_files(graph, first), "what workers wrote is in the clone"
-    again = submit(spark, graph, marks)
+    held.open()
+    again = submit(spark, graph, held, result)
     assert again.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
-    assert_done(graph, marks, before)
+    assert_done(graph, result, before)
     recover(open_graph(graph.uri), grace_seconds=0)
     assert not graph.storage.list(CLONES_DIR)
     assert_no_leftovers(graph)

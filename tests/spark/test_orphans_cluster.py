@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,13 +20,15 @@ from omnigraph_ops.stages.orphans.parts import folder_of
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.storage.inventory import walk
 from tests.conftest import DemoGraph
+from tests.support.held import HELD_APPLICATION, Held
 from tests.support.orphans import PERSON, age, assert_same_plan, plant
 from tests.support.rows import tree_of
 from tests.support.spark_cluster import Cluster
 from tests.support.writers import entry_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
-SLOW = str(Path(__file__).parents[1] / "support" / "slow_orphans.py")
+_TOGETHER = {"source": 2, "judge": 1}
+"""How many tasks are at work at that moment: Spark judges so few files in one."""
 _LONGEST_SECONDS = 300
 
 
@@ -42,12 +43,6 @@ def graph(demo_graph: DemoGraph) -> Graph:
     return made
 
 
-@pytest.fixture
-def marks(tmp_path: Path) -> Path:
-    (tmp_path / "marks").mkdir()
-    return tmp_path / "marks"
-
-
 def submit(
     spark: Cluster, graph: Graph, result: Path, plan_id: str, application: str = str(APPLICATION), **settings: str
 ) -> subprocess.Popen[bytes]:
@@ -55,12 +50,11 @@ def submit(
     return spark.submit(application, *words, **settings)
 
 
-def wait_for_marks(marks: Path, name: str, count: int, process: subprocess.Popen[bytes], spark: Cluster) -> None:
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while len(list(marks.glob(name))) < count:
-        assert process.poll() is None, spark.log("driver")[-3000:]
-        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
-        time.sleep(0.05)
+def hold(spark: Cluster, graph: Graph, result: Path, plan_id: str, held: Held) -> subprocess.Popen[bytes]:
+    """A submit with tasks in the middle of their work. Starts a process."""
+    process = submit(spark, graph, result, plan_id, str(HELD_APPLICATION), **held.environment)
+    spark.wait_for_held(held, _TOGETHER[held.moment], process)
+    return process
 
 
 def assert_planned(graph: Graph, result: Path, plan_id: str) -> None:
@@ -85,26 +79,24 @@ def outside_of_plans(graph: Graph) -> dict[str, str]:
     return {path: what for path, what in tree_of(graph.uri).items() if "__maintenance/plans" not in path}
 
 
-@pytest.mark.parametrize("moment", ["*", "judge-*"])
+@pytest.mark.parametrize(("moment", "free"), [("source", 1), ("judge", 0)])
 def test_a_lost_worker_and_tasks_done_twice_cost_no_file_and_leave_none(
-    spark: Cluster, graph: Graph, marks: Path, tmp_path: Path, moment: str
+    spark: Cluster, graph: Graph, tmp_path: Path, moment: str, free: int
 ) -> None:
     before, plan_id, result = outside_of_plans(graph), new_ulid(), tmp_path / "result.json"
-    process = submit(spark, graph, result, plan_id, SLOW, MARKS=str(marks))
-    wait_for_marks(marks, moment, 3 if moment == "*" else 1, process, spark)
+    held = Held.at(moment, tmp_path / "marks", free=free)
+    process = hold(spark, graph, result, plan_id, held)
     spark.kill("worker-2")
+    held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
     assert_planned(graph, result, plan_id)
     assert outside_of_plans(graph) == before
 
 
-def test_a_lost_driver_changes_nothing_and_is_submitted_again(
-    spark: Cluster, graph: Graph, marks: Path, tmp_path: Path
-) -> None:
+def test_a_lost_driver_changes_nothing_and_is_submitted_again(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
     before, plan_id, result = outside_of_plans(graph), new_ulid(), tmp_path / "result.json"
-    process = submit(spark, graph, result, plan_id, SLOW, MARKS=str(marks))
-    wait_for_marks(marks, "judge-*", 1, process, spark)
+    process = hold(spark, graph, result, plan_id, Held.at("judge", tmp_path / "marks"))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert outside_of_plans(graph) == before

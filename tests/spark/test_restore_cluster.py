@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,16 @@ from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.backup import BackupReport, RestoreReport
 from omnigraph_ops.models.runs import SubmitOutcome
+from omnigraph_ops.stages.backup.parts import THREADS
 from omnigraph_ops.stages.backup.take import backup_graph
 from tests.conftest import DemoGraph
+from tests.support.held import HELD_APPLICATION, Held
 from tests.support.rows import rows_everywhere
 from tests.support.spark_cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
-APPLICATION = str(Path(__file__).parents[1] / "support" / "slow_restore.py")
+BOTH_WORKERS = THREADS + 1
+"""Files at work at once; one worker alone has fewer."""
 _LONGEST_SECONDS = 300
 
 
@@ -35,19 +37,22 @@ def backup(graph: Graph, tmp_path: Path) -> BackupReport:
     return backup_graph(graph, str(tmp_path / "backups"))
 
 
-def submit(spark: Cluster, backup: BackupReport, place: Path, *, slow: bool) -> subprocess.Popen[bytes]:
-    """A restore, of a quarter of a minute where it is slow; its outcome goes beside the place."""
-    pace = ("--max-bytes-per-second", str(backup.total.bytes // 15)) if slow else ()
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    """Files stop when their bytes are due; not the first ones, so that something is there."""
+    return Held.at("restore", tmp_path / "marks", free=12)
+
+
+def submit(spark: Cluster, backup: BackupReport, place: Path, held: Held) -> subprocess.Popen[bytes]:
+    """A restore with a bound, so that tasks share it; its outcome goes beside the place."""
+    pace = ("--max-bytes-per-second", str(backup.total.bytes * 4))
     where = ("--backup", backup.backup, "--place", str(place), "--result-uri", f"{place}.json")
-    return spark.submit(APPLICATION, "restore", *where, *pace)
+    return spark.submit(str(HELD_APPLICATION), "restore", *where, *pace, **held.environment)
 
 
-def wait_for_files(place: Path, count: int, process: subprocess.Popen[bytes], spark: Cluster) -> None:
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while len(list(place.rglob("data/*.lance"))) < count:
-        assert process.poll() is None, spark.log("driver")[-3000:]
-        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
-        time.sleep(0.05)
+def restored(place: Path) -> dict[Path, int]:
+    """The files of tables that are there, and what tells them from others of the same name. Reads."""
+    return {p: p.stat().st_ino for p in place.rglob("data/*.lance")}
 
 
 def assert_restored(graph: Graph, place: Path) -> None:
@@ -58,26 +63,31 @@ def assert_restored(graph: Graph, place: Path) -> None:
     assert not list(place.rglob("*.part"))
 
 
-def test_a_lost_worker_costs_no_file(spark: Cluster, graph: Graph, backup: BackupReport, tmp_path: Path) -> None:
-    process = submit(spark, backup, tmp_path / "there", slow=True)
-    wait_for_files(tmp_path / "there", 2, process, spark)
+def test_a_lost_worker_costs_no_file(
+    spark: Cluster, graph: Graph, backup: BackupReport, held: Held, tmp_path: Path
+) -> None:
+    process = submit(spark, backup, tmp_path / "there", held)
+    spark.wait_for_held(held, BOTH_WORKERS, process)
     spark.kill("worker-2")
+    held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
     assert_restored(graph, tmp_path / "there")
 
 
 def test_a_lost_driver_leaves_no_graph_and_is_resumed(
-    spark: Cluster, graph: Graph, backup: BackupReport, tmp_path: Path
+    spark: Cluster, graph: Graph, backup: BackupReport, held: Held, tmp_path: Path
 ) -> None:
     place = tmp_path / "there"
-    process = submit(spark, backup, place, slow=True)
-    wait_for_files(place, 2, process, spark)
+    process = submit(spark, backup, place, held)
+    spark.wait_for_held(held, BOTH_WORKERS, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     with pytest.raises(NotAGraph):
         open_graph(str(place))
-    there = {p: p.stat().st_ino for p in place.rglob("data/*.lance")}
-    assert submit(spark, backup, place, slow=False).wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    there = restored(place)
+    assert len(there) >= 2
+    held.open()
+    assert submit(spark, backup, place, held).wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     assert {p: p.stat().st_ino for p in there} == there, "what was there was not copied again"
     assert_restored(graph, place)

@@ -20,8 +20,9 @@ from omnigraph_ops.stages.optimize.run import plan_optimize
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.held import HELD_APPLICATION, Held
 from tests.support.rewrites import TABLE, unreferenced
-from tests.support.spark_cluster import APPLICATION, SLOW_APPLICATION, Cluster
+from tests.support.spark_cluster import APPLICATION, Cluster
 from tests.support.tables import rows_by_id
 from tests.support.writers import entry_of
 
@@ -38,23 +39,26 @@ def graph(demo_graph: DemoGraph) -> Graph:
     return demo_graph(stamp=6, **SPEC, settings=SETTINGS)
 
 
-def submit(spark: Cluster, graph: Graph, result: Path, application: str = APPLICATION) -> subprocess.Popen[bytes]:
+def submit(
+    spark: Cluster, graph: Graph, result: Path, application: str = APPLICATION, **settings: str
+) -> subprocess.Popen[bytes]:
     return spark.submit(
         application,
         *("rewrite", "--graph", graph.uri, "--table", TABLE, "--result-uri", str(result)),
         OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT=str(TARGET),
         OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
+        **settings,
     )
 
 
-def wait_for_results(count: int, graph: Graph, process: subprocess.Popen[bytes], spark: Cluster) -> None:
-    """Until the workers have journalled so many results. Reads."""
+def hold(spark: Cluster, graph: Graph, result: Path, marks: Path) -> tuple[Held, subprocess.Popen[bytes]]:
+    """A submit whose workers have journalled two results and are both at work on another one. Starts a process."""
+    held = Held.at("rewrite", marks, free=2)
+    process = submit(spark, graph, result, str(HELD_APPLICATION), **held.environment)
+    spark.wait_for_held(held, 2, process)
     folder = Path(graph.uri) / table_folder(entry_of(graph, TABLE).path)
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while len(list(folder.glob("*/task-*.json"))) < count:
-        assert process.poll() is None, spark.log("driver")[-3000:]
-        assert time.monotonic() < deadline, spark.log("driver")[-3000:]
-        time.sleep(0.05)
+    assert len(list(folder.glob("*/task-*.json"))) == 2
+    return held, process
 
 
 def outcome(result: Path) -> TableStats:
@@ -67,9 +71,9 @@ def outcome(result: Path) -> TableStats:
 
 def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
     before, result = rows_by_id(graph), tmp_path / "result.json"
-    process = submit(spark, graph, result, SLOW_APPLICATION)
-    wait_for_results(2, graph, process, spark)
+    held, process = hold(spark, graph, result, tmp_path / "marks")
     spark.kill("worker-2")
+    held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
     stats = outcome(result)
@@ -83,8 +87,7 @@ def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_
 
 def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
     before, result = rows_by_id(graph), tmp_path / "result.json"
-    process = submit(spark, graph, result, SLOW_APPLICATION)
-    wait_for_results(2, graph, process, spark)
+    _, process = hold(spark, graph, result, tmp_path / "marks")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     (rewrite_id,) = open_journals(graph.storage, entry_of(graph, TABLE).path)

@@ -17,11 +17,10 @@ import pyspark
 
 from omnigraph_ops.spark import application
 from omnigraph_ops.spark.java import spark_environment
+from tests.support.held import Held
 
 SPARK_HOME = Path(pyspark.__file__).parent
 APPLICATION = str(application.__file__)
-SLOW_APPLICATION = str(Path(__file__).with_name("slow_rewrite.py"))
-"""The same with a pause in every task, so that there is a middle to be killed in, on a busy machine too."""
 _READY_SECONDS = 300
 # Five JVMs on two cores: what compiles less starts sooner.
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -63,6 +62,10 @@ class Cluster:
         """Kill everything. Kills processes."""
         for name in list(self.processes):
             self.kill(name)
+
+    def wait_for_held(self, held: Held, waiting: int, process: subprocess.Popen[bytes]) -> None:
+        """Until so many tasks of the submitted application wait at the gate. Sleeps."""
+        held.wait_for(waiting, lambda: process.poll() is not None, lambda: self.log("driver")[-3000:])
 
     def submit(self, application: str, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         """Submit an application by plain spark-submit. Starts a process."""
