@@ -16,6 +16,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import pace
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
+from tests.support.quick_java import java_options, learn_in_background
 from tests.support.scratch import write_to_memory
 from tests.support.shell import Cli, runner
 from tests.support.templates import Templates
@@ -38,8 +39,7 @@ os.environ.update(
     # The servers of the tests are on this machine, and no proxy stands between.
     NO_PROXY="127.0.0.1,localhost",
     no_proxy="127.0.0.1,localhost",
-    # JVMs of seconds on two cores: what compiles less is done sooner.
-    JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JDK_JAVA_OPTIONS=java_options(),
 )
 # How long an example takes is a matter of what else this machine does.
 settings.register_profile("omnigraph", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -49,6 +49,12 @@ settings.load_profile("omnigraph")
 pace._ACTIVE_SECONDS = 0.0
 
 DemoGraph = Callable[..., Graph]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where Spark is started many times, let it start sooner."""
+    if any(item.get_closest_marker("spark") for item in session.items):
+        learn_in_background()
 
 
 @pytest.fixture(scope="session")
