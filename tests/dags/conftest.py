@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -110,3 +112,34 @@ def answer_hitl(api: Any) -> Iterator[Callable[..., list[dict[str, Any]]]]:
     yield add
     stop.set()
     thread.join(5)
+
+
+@pytest.fixture(scope="session")
+def unanswered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], None]]:
+    """Makes a `spark-submit` that says and returns what Spark does where no master answers.
+
+    Spark asks for a whole minute, and no setting makes that shorter: it does so beside the tests that come before.
+    """
+    from omnigraph_ops.spark.submit import APPLICATION, spark_submit
+    from tests.support.spark_cluster import environment
+
+    log = tmp_path_factory.mktemp("unanswered") / "log"
+    words = ("orphans", "--graph", str(log.with_name("nothing")), "--plan-id", "1")
+    with log.open("wb") as output:
+        asking = subprocess.Popen(
+            [spark_submit("the test"), "--master", "spark://127.0.0.1:1", str(APPLICATION), *words],
+            env=environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def replay(binary: Path) -> None:
+        code = asking.wait(600)
+        binary.write_text(f"#!/bin/sh\ncat '{log}'\nexit {code}\n")
+        binary.chmod(0o755)
+
+    yield replay
+    if asking.poll() is None:
+        os.killpg(asking.pid, signal.SIGKILL)
+        asking.wait()

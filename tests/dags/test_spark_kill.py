@@ -16,7 +16,10 @@ from tests.conftest import DemoGraph
 from tests.support.operators import Outcome, Run
 from tests.support.spark_cluster import environment
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("airflow")]
+pytestmark = [
+    *(pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("airflow")),
+    pytest.mark.usefixtures("unanswered"),  # of the tests after these, which need not wait for it
+]
 _DRIVER = """\
 import pathlib, sys, time
 from pyspark.sql import SparkSession

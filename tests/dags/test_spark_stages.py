@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,10 @@ from tests.support.runs import Finished
 from tests.support.spark_cluster import environment
 from tests.support.writers import delete_first, drift
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("airflow")]
+pytestmark = [
+    *(pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("airflow")),
+    pytest.mark.usefixtures("unanswered"),
+]
 PERSON, COMPANY = "node:Person", "node:Company"
 
 
@@ -204,18 +209,16 @@ def test_what_has_no_job_is_refused(demo_graph: DemoGraph, monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("submitted")
 @pytest.mark.parametrize(
-    ("connection", "state", "words"),
+    ("connection", "words"),
     [
-        ('{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}', "retry", "All masters are unresponsive"),
-        ('{"conn_type": "spark", "host": "local[1]", "extra": {"spark-binary": "spark3-submit"}}', "failed", "No such"),
-        ('{"conn_type": "spark", "host": "local[1]", "extra": {"spark-binary": "mine"}}', "failed", "it was `mine`"),
+        ('{"conn_type": "spark", "host": "local[1]", "extra": {"spark-binary": "spark3-submit"}}', "No such"),
+        ('{"conn_type": "spark", "host": "local[1]", "extra": {"spark-binary": "mine"}}', "it was `mine`"),
     ],
 )
 def test_what_is_wrong_with_the_connection_is_said(
     demo_graph: DemoGraph,
     monkeypatch: pytest.MonkeyPatch,
     connection: str,
-    state: str,
     words: str,
 ) -> None:
     from omnigraph_airflow.operators.stages import PlanStageOperator
@@ -223,6 +226,22 @@ def test_what_is_wrong_with_the_connection_is_said(
     graph = demo_graph(node_types=1, loads=1, rows=5)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
     done = Run(graph).execute(PlanStageOperator(task_id="plan", stage="orphans", graph=graph.uri))
-    assert done.state == state
+    assert done.state == "failed"
     assert words in done.sentence
+    assert "unexpected" not in done.sentence
+
+
+@pytest.mark.usefixtures("submitted")
+def test_a_master_that_does_not_answer_is_said(
+    unanswered: Callable[[Path], None], demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
+    graph = demo_graph(node_types=1, loads=1, rows=5)
+    unanswered(tmp_path / "spark-submit")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}')
+    done = Run(graph).execute(PlanStageOperator(task_id="plan", stage="orphans", graph=graph.uri))
+    assert done.state == "retry"
+    assert "All masters are unresponsive" in done.sentence
     assert "unexpected" not in done.sentence
