@@ -22,8 +22,8 @@ from pyspark import Accumulator
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.lance.rewrites import TaskLimits
-from omnigraph_ops.models import TablePlan
 from omnigraph_ops.models.backup import CopyDone, CopyOrder
+from omnigraph_ops.models.optimize import TablePlan
 from omnigraph_ops.spark import application, backup_jobs, evidence_job, expire_job, orphans_job, rewrite_job
 from omnigraph_ops.spark.backup_jobs import RestoreFailure, Restoring, copy_on_worker, restore_on_worker
 from omnigraph_ops.spark.expire_job import delete_on_worker
