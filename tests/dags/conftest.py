@@ -59,6 +59,14 @@ def _no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(0.1 if seconds == 1 else seconds))
 
 
+@pytest.fixture(autouse=True)
+def _java_of_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment names its Java; these tests need none of the machine's."""
+    from omnigraph_ops.spark.java import java_home
+
+    monkeypatch.setenv("JAVA_HOME", java_home())
+
+
 def _parsed() -> Any:
     """Every DAG by its id, parsed the way the DAG processor does it."""
     from airflow.dag_processing.dagbag import DagBag
