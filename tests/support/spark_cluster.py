@@ -65,7 +65,8 @@ class Cluster:
 
     def wait_for_held(self, held: Held, waiting: int, process: subprocess.Popen[bytes]) -> None:
         """Until so many tasks of the submitted application wait at the gate. Sleeps."""
-        held.wait_for(waiting, lambda: process.poll() is not None, lambda: self.log("driver")[-3000:])
+        said = lambda: f"exit code {process.poll()}: {self.log('driver')[-3000:]}"  # noqa: E731
+        held.wait_for(waiting, lambda: process.poll() is not None, said)
 
     def submit(self, application: str, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         """Submit an application by plain spark-submit. Starts a process."""
