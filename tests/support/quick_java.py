@@ -62,7 +62,7 @@ def _learn() -> None:
             application, made = Path(folder, "application.py"), Path(folder, "made.aot")
             application.write_text(_SPARK)
             submit = str(Path(sys.executable).with_name("spark-submit"))
-            # Only what is loaded, not how it is linked: a Java that cannot take over that part gives up, and says nothing.
+            # Only what is loaded, not how it is linked: a Java that cannot take over that part gives up in silence.
             noting = f"-XX:AOTCacheOutput={made} -XX:-AOTClassLinking"
             options = {"JDK_JAVA_OPTIONS": _SHORT_LIVED, "SPARK_SUBMIT_OPTS": noting}
             subprocess.run(
