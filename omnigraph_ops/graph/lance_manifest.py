@@ -43,13 +43,14 @@ _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
         "transaction_section": (21, NUMBER),
     },
     "WriterVersion": {"library": (1, BYTES), "version": (2, BYTES)},
-    "BasePath": {"path": (4, TEXT)},
+    "BasePath": {"id": (1, NUMBER), "path": (4, TEXT)},
     "IndexSection": {"indices": (1, "IndexMetadata", MANY)},
     "IndexMetadata": {
         "uuid": (1, "UUID"),
         "name": (3, TEXT),
         "fragment_bitmap": (5, BYTES),
         "index_details": (6, "google.protobuf.Any"),
+        "base_id": (9, NUMBER),
         "files": (10, "IndexFile", MANY),
     },
     "UUID": {"uuid": (1, BYTES)},
@@ -199,6 +200,8 @@ class StoredIndex:
     """What it consists of, below its folder; empty where Lance did not record that."""
     covers_rows: bool
     """One that covers none may have no file."""
+    base: str | None = None
+    """The recorded root below which it lies; None for the chain of the manifest."""
 
     def missing(self, stored: Collection[str]) -> frozenset[str]:
         """What of it is not among these files of its folder. Pure."""
@@ -211,12 +214,14 @@ def stored_indexes(raw: bytes, name: str) -> tuple[StoredIndex, ...]:
     """The index segments of a manifest file, with what each has to consist of. Raises `CorruptGraph`. Pure."""
     segments = index_segments(raw, name)
     with legible(name):
+        bases = {base.id: base.path for base in manifest_message(raw).base_paths}
         return tuple(
             StoredIndex(
                 uuid=str(uuid.UUID(bytes=segment.uuid.uuid)),
                 name=segment.name,
                 files=frozenset(file.path for file in segment.files),
                 covers_rows=len(segment.fragment_bitmap) > _EMPTY_BITMAP,
+                base=bases.get(segment.base_id) if segment.HasField("base_id") else None,
             )
             for segment in segments
         )

@@ -85,7 +85,7 @@ class Keys:
 def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
     """The clock that a column is; `InvalidInput` when it is none, or its unit is missing. Reads."""
     schema = dataset.schema
-    if "`" in column or schema.get_field_index(column) < 0:
+    if not column or "`" in column or schema.get_field_index(column) < 0:
         raise InvalidInput(f"there is no column {column!r} in {dataset.uri}; nothing was deleted")
     kind = schema.field(column).type
     if pa.types.is_integer(kind):

@@ -67,6 +67,31 @@ def files_of_versions(dataset: Dataset, versions: Collection[int]) -> frozenset[
     return frozenset(found)
 
 
+_EXTERNAL = 3
+"""The kind of a blob that is a file of its own somewhere, in its description."""
+
+
+def blobs_in_bases(dataset: Dataset) -> frozenset[tuple[str, str]]:
+    """The files in registered bases that blobs of the open version are, as (base, path). Reads their descriptions.
+
+    Lance lists such a file nowhere. One outside of every base is recorded by its URI, and is not here.
+    """
+    columns = [f.name for f in dataset.schema if getattr(f.type, "extension_name", "") == "lance.blob.v2"]
+    found: set[tuple[str, str]] = set()
+    with lance_errors(f"read where the blobs of {dataset.uri} are"):
+        bases = {base.id: str(base.path) for base in dataset.base_paths().values() if not base.is_dataset_root}
+        if columns and bases:
+            for batch in dataset.scanner(columns=columns).to_batches():
+                for blobs in batch.columns:
+                    kind, base, path = (pc.struct_field(blobs, name) for name in ("kind", "blob_id", "blob_uri"))
+                    external = pc.and_(pc.equal(kind, _EXTERNAL), pc.not_equal(base, 0))
+                    pairs = zip(
+                        pc.filter(base, external).to_pylist(), pc.filter(path, external).to_pylist(), strict=True
+                    )
+                    found |= {(bases[number], name) for number, name in pairs}
+    return frozenset(found)
+
+
 def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int) -> None:
     """Tag a version of the main chain or of a branch; `DatasetMissing` when that version is gone. Writes."""
     with lance_errors(f"tag version {version} of {dataset.uri}"):

@@ -27,7 +27,8 @@ class RecordedRoot:
     """A root that files of the backup record, and which place of the graph that is."""
 
     recorded: str
-    place: str
+    place: str | None
+    """None: outside of the graph, where nothing of the backup was; it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

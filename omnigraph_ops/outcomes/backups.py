@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -161,8 +162,13 @@ def read_verification(destination: Storage, backup_id: str) -> Verification | No
 
     Raises:
         InvalidInput: its record was damaged, or a later release wrote it.
+        StorageError: the store does not give it.
     """
-    return _VERIFIED.read(destination, f"{backup_id}/{VERIFIED}")
+    path = f"{backup_id}/{VERIFIED}"
+    found = _VERIFIED.read(destination, path)
+    if found is not None and not math.isfinite(found.verified_at):
+        raise InvalidInput(f"{path} cannot be read (its time is no number); verify the backup again")
+    return found
 
 
 def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:
@@ -186,7 +192,7 @@ def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:
 def _paths(record: BackupRecord) -> Iterator[str]:
     """Every path that a restore would write or record. Pure."""
     yield from (f.file for f in record.files)
-    yield from (r.place for r in record.roots)
+    yield from (r.place for r in record.roots if r.place)  # the root itself, or a place that stays as it is
 
 
 def _why_none(destination: Storage, backup_id: str) -> str:

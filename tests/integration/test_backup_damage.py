@@ -139,7 +139,11 @@ def test_a_backup_that_is_deleted_during_its_verify_does_not_come_back(demo_grap
     assert not Path(report.backup).exists()
 
 
-@pytest.mark.parametrize("text", ["{", json.dumps({"schema_version": 2})], ids=["damaged", "later"])
+@pytest.mark.parametrize(
+    "text",
+    ["{", json.dumps({"schema_version": 2}), '{"schema_version": 1, "verified_at": NaN, "problems": []}'],
+    ids=["damaged", "later", "no time"],
+)
 def test_an_outcome_that_cannot_be_read_counts_as_no_success(demo_graph: DemoGraph, tmp_path: Path, text: str) -> None:
     graph, target = demo_graph(**SMALL), tmp_path / "backups"
     first, second = nightly(graph, target), nightly(graph, target)
@@ -151,3 +155,10 @@ def test_an_outcome_that_cannot_be_read_counts_as_no_success(demo_graph: DemoGra
     assert verify_backup(second.backup).problems == ()
     write(graph, "node:Person", copies("later-"))
     assert nightly(graph, target).linked.files > 0
+
+
+def test_an_outcome_that_the_store_does_not_give_takes_no_backup_away(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, target = demo_graph(**SMALL), tmp_path / "backups"
+    Path(nightly(graph, target).backup, "verified.json").mkdir()
+    second = nightly(graph, target)
+    assert (second.linked.files, verify_backup(second.backup).problems) == (0, ())

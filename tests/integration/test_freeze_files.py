@@ -16,6 +16,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.progress import Lines
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
@@ -25,10 +26,11 @@ from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
 from tests.conftest import DemoGraph
 from tests.integration.test_freeze import collect_like_an_engine
+from tests.support.backups import restored
 from tests.support.converged import assert_converged
 from tests.support.freezes import copy_cut, freeze_tags
 from tests.support.orphans import KNOWS, PERSON, WEEK, age
-from tests.support.plain import answers, append, content, indexed, opened
+from tests.support.plain import answers, append, content, indexed, opened, rows
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
@@ -227,6 +229,51 @@ def test_blobs_and_indexes_are_listed_wherever_they_lie(tmp_path: Path, place: s
     assert seen(tmp_path / "copy" / ("c.lance" if place == "clone" else "b.lance")) == values
 
 
+def test_blobs_that_are_files_of_a_base_are_listed(tmp_path: Path) -> None:
+    """Lance lists them nowhere; of a blob outside of every base the dataset has only the URI."""
+    home, files = tmp_path / "db", {"ext/a.bin": b"a", "ext/b c/d.bin": b"b", "elsewhere.bin": b"c"}
+    for name, data in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(data)
+    blobs = [*(lance.Blob.from_uri((home / name).as_uri().replace("%20", " ")) for name in files), b"inline", None]
+    schema = pa.schema([pa.field("id", pa.int64()), lance.blob_field("payload")])
+    lance.write_dataset(
+        pa.table([pa.array(range(5)), lance.blob_array(blobs)], schema=schema),
+        str(home / "items.lance"),
+        data_storage_version="2.2",
+        initial_bases=[lance.DatasetBasePath(str(home / "ext"), name="x", is_dataset_root=False)],
+        allow_external_blob_outside_bases=True,
+    )
+    graph = opened(home)
+    freeze = freeze_graph(graph)
+    assert {f.file for f in cut_files(graph, freeze) if f.file.endswith(".bin")} == {"ext/a.bin", "ext/b c/d.bin"}
+    copy_cut(graph, freeze, tmp_path / "copy")
+    (home / "ext").rename(tmp_path / "gone")
+    read = lance.dataset(str(tmp_path / "copy" / "items.lance")).take_blobs("payload", indices=[0, 1, 2, 3])
+    assert [blob.readall() for blob in read] == [b"a", b"b", b"c", b"inline"]
+    with pytest.raises(
+        CorruptGraph, match=r"ext/a.bin and 1 more of the cut is gone; .*; version 1 of items.lance needs"
+    ):
+        cut_files(graph, freeze)
+
+
+@pytest.mark.parametrize("base", ["the folder", "a URI", "outside"])
+def test_a_base_that_nothing_or_the_folder_itself_is_in_is_no_obstacle(tmp_path: Path, base: str) -> None:
+    home = tmp_path / "db"
+    (home / "there").mkdir(parents=True)
+    place = {"the folder": str(home), "a URI": (home / "there").as_uri(), "outside": str(tmp_path / "outside")}[base]
+    used = {} if base == "outside" else {"target_bases": ["x"]}
+    bases = [lance.DatasetBasePath(place, name="x", is_dataset_root=False)]
+    lance.write_dataset(rows(0, 9), str(home / "items.lance"), initial_bases=bases, **used)
+    before = content(home / "items.lance")
+    report = backup_graph(opened(home), str(tmp_path / "backups"))
+    restored(report.backup, tmp_path / "restored")
+    copy_cut(opened(home), freeze_graph(opened(home)), tmp_path / "copy")
+    home.rename(tmp_path / "gone")
+    assert content(tmp_path / "copy" / "items.lance") == before
+    assert content(tmp_path / "restored" / "items.lance") == before
+
+
 @pytest.mark.parametrize("lost", ["page_lookup.lance", "all of its files"])
 def test_an_index_that_is_not_all_there_is_no_cut(tmp_path: Path, lost: str) -> None:
     home = tmp_path / "db"
@@ -241,8 +288,9 @@ def test_an_index_that_is_not_all_there_is_no_cut(tmp_path: Path, lost: str) -> 
         (folder / lost).unlink()
     else:
         shutil.rmtree(folder)
+    first = "page_lookup" if "." in lost else "page_data"
     with pytest.raises(
-        CorruptGraph, match=f"{'page_lookup' if '.' in lost else 'page_data'}.* of the index id_idx of c.lance"
+        CorruptGraph, match=rf"id_idx of version \d of c.lance lacks {first}.*; build that index anew, or"
     ):
         cut_files(graph, freeze)
 
@@ -285,7 +333,7 @@ def test_a_branch_that_lance_stores_outside_of_its_dataset_is_refused_and_named(
     copy_cut(graph, freeze_graph(graph), tmp_path / "copy")
     assert content(tmp_path / "copy" / "a?b.lance") == content(tmp_path / "db" / "a?b.lance")
     lance.dataset(str(tmp_path / "db" / "a?b.lance")).create_branch("work")
-    with pytest.raises(InvalidInput, match=r"a\?b.lance has a branch and a '\?' in its name"):
+    with pytest.raises(InvalidInput, match=r"a\?b.lance has a branch and a '\?' in its path"):
         freeze_graph(graph)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
-from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
+from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import is_ulid, new_ulid
 from omnigraph_ops.models.backup import BackupList, BackupStart, BackupState, ListedBackup
 from omnigraph_ops.outcomes.backups import (
@@ -191,7 +191,7 @@ def damaged_files(destination: Storage, files: Collection[str]) -> frozenset[str
     for backup_id in backup_ids(destination):
         try:
             last = read_verification(destination, backup_id)
-        except InvalidInput:
+        except OpsError:
             return frozenset(files)
         if last is not None:
             named.update(problem.file for problem in last.problems)

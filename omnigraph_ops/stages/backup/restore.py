@@ -228,10 +228,10 @@ class FileRestorer:
         self._prove(file, _sum(moved))
 
     def _new_root(self, recorded: str) -> str:
-        place = next((r.place for r in self.roots if r.recorded == recorded), None)
-        if place is None:
+        places = [root.place for root in self.roots if root.recorded == recorded]
+        if not places:
             raise CorruptGraph(f"the backup says nothing about the root {recorded!r} that one of its files records")
-        return f"{self.destination.root}/{place}"
+        return recorded if places[0] is None else self.destination.uri(places[0])
 
     def _prove(self, file: BackedFile, checksum: str) -> None:
         """Read again what was written. Reads."""

@@ -52,7 +52,7 @@ from omnigraph_ops.stages.backup.transfer import (
     tally,
 )
 from omnigraph_ops.stages.backup.verify import rows_of_cut
-from omnigraph_ops.stages.freeze.files import below_root, cut_files, recorded_roots
+from omnigraph_ops.stages.freeze.files import cut_files, place_of_root, recorded_roots
 from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph
 from omnigraph_ops.storage.store import Storage
@@ -349,7 +349,7 @@ class _Attempt:
     def _roots(self, files: tuple[CutFile, ...]) -> tuple[RecordedRoot, ...]:
         """Every root that a file records, and its place: only here the graph can tell. Reads."""
         found = {root for f in files if f.records_root for root in recorded_roots(self.graph.storage.read(f.source))}
-        return tuple(RecordedRoot(recorded=r, place=below_root(self.graph, r)) for r in sorted(found))
+        return tuple(RecordedRoot(recorded=r, place=place_of_root(self.graph, r)) for r in sorted(found))
 
     def _prove(self, record: BackupRecord) -> None:
         """All of the cut is still there, and all of it is in the backup. Reads."""

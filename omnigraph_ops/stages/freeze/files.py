@@ -15,6 +15,7 @@ marks a copy (ADR 0007).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -25,12 +26,12 @@ from dataclasses import dataclass, replace
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag
-from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import legible, manifest_message, stored_indexes, with_message
+from omnigraph_ops.graph.lance_manifest import StoredIndex, legible, manifest_message, stored_indexes, with_message
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.lance.versions import TrackedFile, files_of_versions
+from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions
 from omnigraph_ops.models.freeze import (
     CutFile,
     CutFileKind,
@@ -52,12 +53,20 @@ from omnigraph_ops.storage.store import Storage
 Rename = Callable[[str], str]
 
 
-def below_root(graph: Graph, recorded: str) -> str:
-    """A recorded root relative to the graph; `CorruptGraph` when it is not in this graph. Reads links."""
+def place_of_root(graph: Graph, recorded: str) -> str | None:
+    """A recorded root relative to the graph, empty for that itself; None when it is not in this graph. Reads links."""
     plain = recorded.rstrip("/")
-    if plain.startswith(f"{graph.uri}/"):
+    if "://" in recorded:
+        with contextlib.suppress(InvalidInput):
+            plain = locate(recorded).root
+    if f"{plain}/".startswith(f"{graph.uri}/"):
         return plain[len(graph.uri) + 1 :]
-    found = _same_directory(graph, plain)
+    return _same_directory(graph, plain)
+
+
+def below_root(graph: Graph, recorded: str) -> str:
+    """As `place_of_root`; `CorruptGraph` when the root is not in this graph. Reads links."""
+    found = place_of_root(graph, recorded)
     if found is None:
         raise CorruptGraph(
             f"files are recorded at {recorded!r}, which is not in {graph.uri}: they belong to another graph or to an "
@@ -88,7 +97,7 @@ def _same_directory(graph: Graph, recorded: str) -> str | None:
     if not graph.context.location.is_local or not os.path.isabs(recorded):
         return None
     real, root = os.path.realpath(recorded), os.path.realpath(graph.uri)
-    return real[len(root) + 1 :] if real.startswith(f"{root}/") else None
+    return real[len(root) + 1 :] if f"{real}/".startswith(f"{root}/") else None
 
 
 def relocation(graph: Graph, files: Iterable[CutFile], new_root: str) -> Iterator[RelocatedFile]:
@@ -100,13 +109,18 @@ def relocation(graph: Graph, files: Iterable[CutFile], new_root: str) -> Iterato
 
     Raises:
         InvalidInput: readers would not all take `new_root` for the same place.
-        CorruptGraph: a branch records a place outside of this graph.
+        CorruptGraph: a manifest cannot be read.
     """
     root = locate(new_root).root
+
+    def renamed(old: str) -> str:
+        place = place_of_root(graph, old)
+        # Nothing of the cut is outside: `cut_files` refuses that.
+        return old if place is None else f"{root}/{place}".rstrip("/")
+
     for file in files:
         if file.records_root:
-            data = rename_roots(graph.storage.read(file.source), lambda old: f"{root}/{below_root(graph, old)}")
-            yield RelocatedFile(file=file.file, data=data)
+            yield RelocatedFile(file=file.file, data=rename_roots(graph.storage.read(file.source), renamed))
 
 
 _CHUNK = 4 * 1024 * 1024
@@ -203,7 +217,7 @@ def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
 def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
     folder = contract_folder(freeze.freeze_id)
     kept = [f"{folder}/{name}" for name in freeze.cut.contract]
-    sizes = _sizes(graph.storage, kept, needed=kept)
+    sizes = _sizes(graph.storage, kept, needed=dict.fromkeys(kept, "the freeze"))
     return [
         CutFile(file=name, source=f"{folder}/{name}", size=sizes[f"{folder}/{name}"], kind=CutFileKind.CONTRACT)
         for name in freeze.cut.contract
@@ -223,17 +237,22 @@ class _Dataset:
         manifests = {pin: self._manifest(pin) for pin in self.pins}
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         kinds, needed = self._tracked_kinds()
-        read = {path for pin, path in manifests.items() if pin.role is not PinRole.FORK}
-        kinds |= dict.fromkeys(self._indexes(raw, read), CutFileKind.INDEX)
+        needed |= {path: _said(pin) for pin in self._read() for path in self._blobs_in_bases(pin)}
+        kinds |= dict.fromkeys(needed.keys() - kinds.keys(), CutFileKind.DATA)
+        kinds |= dict.fromkeys(self._indexes(manifests, raw), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)
         kinds |= own
-        sizes = _sizes(self.graph.storage, kinds, needed={*needed, *own})
+        sizes = _sizes(self.graph.storage, kinds, needed=dict.fromkeys(own, "the freeze") | needed)
         rooted = {path for path, data in raw.items() if recorded_roots(data)}
         return [
             CutFile(file=path, source=path, size=size, kind=kinds[path], records_root=path in rooted)
             for path, size in sizes.items()
         ]
+
+    def _read(self) -> list[FrozenPin]:
+        """The versions that readers of the cut open. Pure."""
+        return [pin for pin in self.pins if pin.role is not PinRole.FORK]
 
     def _manifest(self, pin: FrozenPin) -> str:
         found = stored_manifest(self.graph, pin.path, pin.branch, pin.version)
@@ -242,21 +261,21 @@ class _Dataset:
             raise CorruptGraph(f"version {pin.version}{where} of {pin.table_key} is gone although it was frozen")
         return found
 
-    def _tracked_kinds(self) -> tuple[dict[str, CutFileKind], set[str]]:
-        """What the pinned versions refer to as Lance lists it, and which of it a reader of the cut needs. Reads."""
+    def _tracked_kinds(self) -> tuple[dict[str, CutFileKind], dict[str, str]]:
+        """What the pinned versions refer to as Lance lists it, and which of it a version needs that is read. Reads."""
         kinds: dict[str, CutFileKind] = {}
-        needed: set[str] = set()
+        needed: dict[str, str] = {}
         for branch in {pin.branch for pin in self.pins}:
             pins = [pin for pin in self.pins if pin.branch == branch]
-            read = {pin.version for pin in pins if pin.role is not PinRole.FORK}
+            read = {pin.version: _said(pin) for pin in pins if pin.role is not PinRole.FORK}
             tracked = self._tracked(branch, {pin.version for pin in pins})
             places = {base: below_root(self.graph, base) for base in {f.base for f in tracked}}
             for file in tracked:
                 if file.kind in _KINDS:
-                    path = f"{places[file.base]}/{file.path}"
+                    path = _joined(places[file.base], file.path)
                     kinds[path] = _KINDS[file.kind]
                     if file.version in read and kinds[path] is not CutFileKind.TRANSACTION:
-                        needed.add(path)
+                        needed[path] = read[file.version]
         return kinds, needed
 
     def _tracked(self, branch: str | None, versions: Collection[int]) -> frozenset[TrackedFile]:
@@ -264,28 +283,47 @@ class _Dataset:
         uri = self.graph.context.location.uri(self.path)
         return _again(lambda: files_of_versions(self.graph.lance.open(uri, branch=branch), versions))
 
-    def _indexes(self, manifests: Mapping[str, bytes], read: Collection[str]) -> list[str]:
+    def _blobs_in_bases(self, pin: FrozenPin) -> Iterator[str]:
+        """Blobs of a version that are files of a registered base. Reads."""
+        uri = self.graph.context.location.uri(self.path)
+        dataset = self.graph.lance.open(uri, branch=pin.branch, version=pin.version)
+        for base, path in blobs_in_bases(dataset):
+            yield _joined(below_root(self.graph, base), path)
+
+    def _indexes(self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes]) -> list[str]:
         """Files of every index that a manifest names, wherever it was made. Reads.
 
         Raises:
-            CorruptGraph: one of a manifest that is `read` is not all there.
+            CorruptGraph: one of a version that is read is not all there, or not in this graph.
         """
-        named = {path: stored_indexes(raw, path) for path, raw in manifests.items()}
-        uuids = {index.uuid for indexes in named.values() for index in indexes}
+        named = {path: stored_indexes(data, path) for path, data in raw.items()}
+        stored = self._stored_indexes({index for indexes in named.values() for index in indexes})
+        for pin in self._read():
+            for index in named[manifests[pin]]:
+                if index.base is not None:
+                    below_root(self.graph, index.base)
+                if gone := index.missing([p.partition(f"/{index.uuid}/")[2] for p in stored.get(index.uuid, ())]):
+                    raise CorruptGraph(
+                        f"the index {index.name} of {_said(pin)} lacks {', '.join(sorted(gone))} ({index.uuid}); the "
+                        "freeze cannot be copied; build that index anew, or remove the tag that keeps that version"
+                    )
+        return [path for files in stored.values() for path in files]
+
+    def _stored_indexes(self, named: Collection[StoredIndex]) -> dict[str, list[str]]:
+        """The stored files of these indexes by uuid. Reads.
+
+        All chains are searched: Lance 9.0 takes what a branch of a branch inherited for its own.
+        """
+        uuids = {index.uuid for index in named}
+        chains = {self.path} | {chain_folder(self.path, pin.branch) for pin in self.pins}
+        places = {place_of_root(self.graph, index.base) for index in named if index.base is not None}
         stored: dict[str, list[str]] = {}
-        for place in self._places(manifests):
-            for folder in folders_in(self.graph.storage, f"{place}/_indices"):
+        for place in sorted(chains | {place for place in places if place is not None}):
+            for folder in folders_in(self.graph.storage, _joined(place, "_indices")):
                 if (uuid := folder.rpartition("/")[2]) in uuids:
                     files = [f.path for f in below_folder(self.graph.storage, folder) if not f.is_folder]
                     stored.setdefault(uuid, []).extend(files)
-        for index in {index for path in read for index in named[path]}:
-            of_it = stored.get(index.uuid, [])
-            if gone := index.missing([path.partition(f"/{index.uuid}/")[2] for path in of_it]):
-                raise CorruptGraph(
-                    f"{', '.join(sorted(gone))} of the index {index.name} of {self.path} ({index.uuid}) is gone; the "
-                    "freeze cannot be copied; build that index anew and freeze again"
-                )
-        return [path for files in stored.values() for path in files]
+        return stored
 
     def _blobs(self, kinds: Mapping[str, CutFileKind]) -> Iterator[str]:
         """Blob side files: each in a folder beside its data file, and named after it. Reads."""
@@ -305,11 +343,15 @@ class _Dataset:
             if name.endswith(".json") and freeze_of_tag(tag) is None and _tagged(self.graph.storage, path) in pinned:
                 yield path
 
-    def _places(self, manifests: Mapping[str, bytes]) -> list[str]:
-        """Its chains, and what else its manifests record: the original of a shallow clone, a registered base. Pure."""
-        chains = {self.path} | {chain_folder(self.path, pin.branch) for pin in self.pins}
-        roots = {root for raw in manifests.values() for root in recorded_roots(raw)}
-        return sorted(chains | {below_root(self.graph, root) for root in roots})
+
+def _said(pin: FrozenPin) -> str:
+    """A version as messages name it. Pure."""
+    return f"version {pin.version} of {chain_folder(pin.path, pin.branch)}"
+
+
+def _joined(place: str, path: str) -> str:
+    """A path below a place of the graph, which may be the graph itself. Pure."""
+    return f"{place}/{path}" if place else path
 
 
 def _tagged(storage: Storage, path: str) -> tuple[str | None, int] | None:
@@ -321,13 +363,23 @@ def _tagged(storage: Storage, path: str) -> tuple[str | None, int] | None:
         return None
 
 
-def _sizes(storage: Storage, paths: Collection[str], needed: Collection[str]) -> dict[str, int]:
-    """The size of each file that is there, by listing folders; `CorruptGraph` for a needed one that is not. Reads."""
+def _sizes(storage: Storage, paths: Collection[str], needed: Mapping[str, str]) -> dict[str, int]:
+    """The size of each file that is there, by listing folders. Reads.
+
+    Args:
+        needed: files that have to be there, with what needs them.
+
+    Raises:
+        CorruptGraph: one of those is not there.
+    """
     folders = sorted({path.rpartition("/")[0] for path in paths})
     found = in_parallel(lambda folder: files_in(storage, folder), folders, workers=8)
     sizes = {file.path: file.size for files in found for file in files if not file.is_special}
     missing = sorted(set(needed) - set(sizes))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise CorruptGraph(f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied")
+        raise CorruptGraph(
+            f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied; {needed[missing[0]]} needs it, which "
+            "may be there for a tag only: then remove the tag and freeze again"
+        )
     return {path: sizes[path] for path in paths if path in sizes}

@@ -273,9 +273,9 @@ def _plain_cut(graph: Graph, freeze_id: str, tables: Sequence[str]) -> FrozenCut
     def one(entry: TableEntry) -> tuple[FrozenPin, ...]:
         dataset = graph.open_pinned(entry)
         names = [ref.name for ref in graph.lance.branches(dataset)]
-        if names and "?" in entry.path:
+        if names and "?" in graph.table_uri(entry):
             raise InvalidInput(
-                f"{entry.path} has a branch and a '?' in its name, for which Lance stores the branch outside of the "
+                f"{entry.path} has a branch and a '?' in its path, for which Lance stores the branch outside of the "
                 "dataset; nothing was frozen; copy it under another name, or name the other tables"
             )
         heads: set[Chain] = {(name, _head(graph, entry.path, name)) for name in names}
