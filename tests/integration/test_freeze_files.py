@@ -19,7 +19,7 @@ from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+from omnigraph_ops.stages.freeze.files import cut_files, listed, rename_roots, with_checksums
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -161,6 +161,22 @@ def test_a_root_that_is_spelled_through_a_link_is_the_same_root(
     through = open_graph(str(tmp_path / "link" / Path(graph.uri).name), graph.settings)
     copy = copy_cut(through, freeze_graph(through), tmp_path / "copy.omni")
     Path(graph.uri).rename(tmp_path / "gone.omni")
+    assert rows_everywhere(copy) == rows
+
+
+def test_a_root_that_the_engine_was_given_as_a_relative_path_is_the_same_root(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **BRANCHED)
+    rows, home = rows_everywhere(graph), Path(graph.uri)
+    for manifest in home.rglob("tree/**/*.manifest"):
+        manifest.write_bytes(rename_roots(manifest.read_bytes(), lambda old: old.replace(graph.uri, home.name)))
+    monkeypatch.chdir(home.parent)
+    with pytest.raises(CorruptGraph, match=r"an engine was given a relative path; set OMNIGRAPH_OPS_ENGINE_ROOT"):
+        cut_files(opened(home), freeze_graph(opened(home)))
+    graph = opened(home, engine_root=home.name)
+    copy = copy_cut(graph, freeze_graph(graph), tmp_path / "copy.omni")
+    home.rename(tmp_path / "gone.omni")
     assert rows_everywhere(copy) == rows
 
 

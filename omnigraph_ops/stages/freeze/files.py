@@ -59,8 +59,9 @@ def place_of_root(graph: Graph, recorded: str) -> str | None:
     if "://" in recorded:
         with contextlib.suppress(InvalidInput):
             plain = locate(recorded).root
-    if f"{plain}/".startswith(f"{graph.uri}/"):
-        return plain[len(graph.uri) + 1 :]
+    for root in filter(None, (graph.uri, graph.settings.engine_root)):
+        if f"{plain}/".startswith(f"{root}/"):
+            return plain[len(root) + 1 :]
     return _same_directory(graph, plain)
 
 
@@ -68,10 +69,10 @@ def below_root(graph: Graph, recorded: str) -> str:
     """As `place_of_root`; `CorruptGraph` when the root is not in this graph. Reads links."""
     found = place_of_root(graph, recorded)
     if found is None:
-        raise CorruptGraph(
-            f"files are recorded at {recorded!r}, which is not in {graph.uri}: they belong to another graph or to an "
-            "unregistered place and are no part of a file list"
-        )
+        why = "they belong to another graph or to an unregistered place and are no part of a file list"
+        if "://" not in recorded and not os.path.isabs(recorded):
+            why = "an engine was given a relative path; set OMNIGRAPH_OPS_ENGINE_ROOT to that, and run where it ran"
+        raise CorruptGraph(f"files are recorded at {recorded!r}, which is not in {graph.uri}: {why}")
     return found
 
 
