@@ -201,6 +201,7 @@ class TestPlain:
         assert (stats.rows_removed, stats.attempts) == (1, 2)
         assert ids(root) == [0, 1, 2]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["BTREE", "BITMAP"])
     @pytest.mark.parametrize("nullable", [True, False])
     def test_old_entries_in_an_index_take_no_row_that_is_fresh(self, tmp_path: Path, kind: str, nullable: bool) -> None:
