@@ -40,11 +40,12 @@ declare_unasked(UNASKED_BY_NAME["backup"])
     graph=False,
 )
 def verify_verb(call: Call) -> int:
-    from omnigraph_ops.outcomes.backups import backup_of, uri_of
+    from omnigraph_ops.outcomes.backups import backup_of
     from omnigraph_ops.stages.backup.view import verify_view
 
     pace = request_of(PaceRequest, call.options).max_bytes_per_second
-    backup = uri_of(*backup_of(call.options["backup"]))
+    place, backup_id = backup_of(call.options["backup"])
+    backup = place.uri(backup_id)
     call.echo(backup)
     report = _verified(call, backup, pace) if call.options["spark"] is None else _verified_on_spark(call, backup, pace)
     call.emit(report, verify_view(report))
@@ -106,9 +107,10 @@ def _restored(call: Call, backup: str, destination: str, pace: int | None) -> Re
 def _restored_on_spark(call: Call, backup: str, destination: str, pace: int | None) -> RestoreReport:
     """Restore by the job `restore`. Writes."""
     from omnigraph_ops.models.backup import RestoreReport
-    from omnigraph_ops.outcomes.backups import backup_of, uri_of
+    from omnigraph_ops.outcomes.backups import backup_of
 
-    words = ("--backup", uri_of(*backup_of(backup)), "--place", locate(destination).root)
+    place, backup_id = backup_of(backup)
+    words = ("--backup", place.uri(backup_id), "--place", locate(destination).root)
     return _submitter(call)("restore", [*words, *_pace(pace)], RestoreReport, lambda: None)
 
 

@@ -43,7 +43,7 @@ _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
         "transaction_section": (21, NUMBER),
     },
     "WriterVersion": {"library": (1, BYTES), "version": (2, BYTES)},
-    "BasePath": {"id": (1, NUMBER), "path": (4, TEXT)},
+    "BasePath": {"id": (1, NUMBER), "is_dataset_root": (3, NUMBER), "path": (4, TEXT)},
     "IndexSection": {"indices": (1, "IndexMetadata", MANY)},
     "IndexMetadata": {
         "uuid": (1, "UUID"),
@@ -182,13 +182,6 @@ def index_segments(raw: bytes, name: str) -> tuple[Any, ...]:
         return tuple(_IndexSection.FromString(_message_at(raw, message.index_section)).indices)
 
 
-def index_uuids(raw: bytes, name: str) -> frozenset[str]:
-    """Which index segments a manifest file names, as their folders are called. Raises `CorruptGraph`. Pure."""
-    segments = index_segments(raw, name)
-    with legible(name):
-        return frozenset(str(uuid.UUID(bytes=segment.uuid.uuid)) for segment in segments)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredIndex:
     """An index segment as a manifest names it."""
@@ -225,6 +218,11 @@ def stored_indexes(raw: bytes, name: str) -> tuple[StoredIndex, ...]:
             )
             for segment in segments
         )
+
+
+def index_uuids(raw: bytes, name: str) -> frozenset[str]:
+    """Which index segments a manifest file names, as their folders are called. Raises `CorruptGraph`. Pure."""
+    return frozenset(index.uuid for index in stored_indexes(raw, name))
 
 
 def field_numbers(message: bytes) -> frozenset[int]:

@@ -9,7 +9,7 @@ run on the database know of each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -252,19 +252,22 @@ class PlainGraph(Graph):
 
     def cloned(self, table_path: str) -> str | None:
         """As far as neighbours in the folder go: clones elsewhere are not known to anybody. Reads."""
-        return self._reader_of(table_path, self._datasets())
+        return self._reader_of(table_path, besides=(table_path,))
 
     def read_from_outside(self, table_path: str) -> str | None:
         """By a neighbour in the folder that was not addressed, or whose name does not end in `.lance`. Reads."""
-        addressed = self._paths()
-        return self._reader_of(table_path, [path for path in self._datasets() if path not in addressed])
+        return self._reader_of(table_path, besides=self._paths())
 
-    def _reader_of(self, table_path: str, datasets: Iterable[str]) -> str | None:
+    def _reader_of(self, table_path: str, *, besides: Collection[str]) -> str | None:
+        """Why one of the other datasets of the folder, however it is called, reads files of this one. Reads."""
+        folders = [p for p in folders_in(self.storage, "") if p != MAINTENANCE_DIR and p not in besides]
         uri = self.context.location.uri(table_path)
-        others = [self.context.location.uri(path) for path in datasets if path != table_path]
-        found = in_parallel(
-            lambda other: reads_files_of(self.lance, other, uri), others, workers=self.settings.concurrency
-        )
+
+        def reads(path: str) -> str | None:
+            other = self.context.location.uri(path)
+            return reads_files_of(self.lance, other, uri) if is_dataset(self.storage, path) else None
+
+        found = in_parallel(reads, folders, workers=self.settings.concurrency)
         return next((reason for reason in found if reason is not None), None)
 
     def is_gone(self, table_path: str) -> bool:
@@ -276,12 +279,6 @@ class PlainGraph(Graph):
 
     def _folders(self) -> tuple[str, ...]:
         return tuple(p for p in folders_in(self.storage, "") if p.endswith(_SUFFIX))
-
-    def _datasets(self) -> list[str]:
-        """Every dataset of the folder, whichever was addressed and however it is called. Reads."""
-        folders = [p for p in folders_in(self.storage, "") if p != MAINTENANCE_DIR]
-        found = in_parallel(lambda p: is_dataset(self.storage, p), folders, workers=self.settings.concurrency)
-        return [p for p, is_one in zip(folders, found, strict=True) if is_one]
 
     def _entry(self, path: str) -> TableEntry | None:
         """The dataset there; None for a folder that holds none. Reads."""

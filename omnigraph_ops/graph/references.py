@@ -140,7 +140,7 @@ def read_branches(graph: Graph, path: str) -> tuple[BranchRef, ...]:
     """
     outside = graph.read_from_outside(path)
     if outside is not None:
-        raise OpsError(f"{outside}; give the folder of both, and datasets a name that ends in .lance")
+        raise OpsError(f"{outside}; run on the folder of both, where datasets are found by names that end in .lance")
     main = graph.lance.open(graph.context.location.uri(path))
     branches = graph.lance.branches(main)
     _check_refs(graph, path, {b.name for b in branches})

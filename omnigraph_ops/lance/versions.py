@@ -77,19 +77,21 @@ def blobs_in_bases(dataset: Dataset) -> frozenset[tuple[str, str]]:
     Lance lists such a file nowhere. One outside of every base is recorded by its URI, and is not here.
     """
     columns = [f.name for f in dataset.schema if getattr(f.type, "extension_name", "") == "lance.blob.v2"]
-    found: set[tuple[str, str]] = set()
+    if not columns:
+        return frozenset()
     with lance_errors(f"read where the blobs of {dataset.uri} are"):
-        bases = {base.id: str(base.path) for base in dataset.base_paths().values() if not base.is_dataset_root}
-        if columns and bases:
-            for batch in dataset.scanner(columns=columns).to_batches():
-                for blobs in batch.columns:
-                    kind, base, path = (pc.struct_field(blobs, name) for name in ("kind", "blob_id", "blob_uri"))
-                    external = pc.and_(pc.equal(kind, _EXTERNAL), pc.not_equal(base, 0))
-                    pairs = zip(
-                        pc.filter(base, external).to_pylist(), pc.filter(path, external).to_pylist(), strict=True
-                    )
-                    found |= {(bases[number], name) for number, name in pairs}
-    return frozenset(found)
+        bases = {base.id: str(base.path) for base in dataset.base_paths().values()}
+        batches = dataset.scanner(columns=columns).to_batches()
+        return frozenset(
+            (bases[base], path) for batch in batches for blobs in batch.columns for base, path in _outer(blobs)
+        )
+
+
+def _outer(blobs: Any) -> Iterator[tuple[int, str]]:
+    """(Base, path) of the described blobs that are files of a base. Pure."""
+    kind, base, path = (pc.struct_field(blobs, name) for name in ("kind", "blob_id", "blob_uri"))
+    external = pc.and_(pc.equal(kind, _EXTERNAL), pc.not_equal(base, 0))
+    yield from zip(pc.filter(base, external).to_pylist(), pc.filter(path, external).to_pylist(), strict=True)
 
 
 def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int) -> None:

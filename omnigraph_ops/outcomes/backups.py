@@ -78,11 +78,6 @@ def stored_at(backup_id: str, file: str) -> str:
     return f"{backup_id}/{FILES}/{file}"
 
 
-def uri_of(destination: Storage, backup_id: str) -> str:
-    """What `verify` and `restore` take. Pure."""
-    return f"{destination.root}/{backup_id}"
-
-
 def present_files(destination: Storage, backup_id: str) -> dict[str, int]:
     """Sizes of what a backup has, by the file of the graph. Reads."""
     folder = f"{backup_id}/{FILES}"
@@ -106,7 +101,7 @@ def read_record(destination: Storage, backup_id: str) -> BackupRecord:
         InvalidInput: there is no such backup, or it is not finished.
         CorruptGraph: its record was damaged or altered.
     """
-    where = uri_of(destination, backup_id)
+    where = destination.uri(backup_id)
 
     def damaged(_path: str, error: InvalidInput) -> None:
         raise CorruptGraph(f"{where}/{RECORD} is damaged ({error}); the backup cannot be trusted") from None
@@ -186,7 +181,7 @@ def left_of(destination: Storage, backup_id: str) -> BackupLeft | None:
     else:
         sizes = present_files(destination, backup_id).values()
         total = Tally(files=len(sizes), bytes=sum(sizes))
-    return BackupLeft(backup=uri_of(destination, backup_id), backup_id=backup_id, finished=finished, total=total)
+    return BackupLeft(backup=destination.uri(backup_id), backup_id=backup_id, finished=finished, total=total)
 
 
 def _paths(record: BackupRecord) -> Iterator[str]:
@@ -196,7 +191,7 @@ def _paths(record: BackupRecord) -> Iterator[str]:
 
 
 def _why_none(destination: Storage, backup_id: str) -> str:
-    where, start = uri_of(destination, backup_id), read_start(destination, backup_id)
+    where, start = destination.uri(backup_id), read_start(destination, backup_id)
     if start is None:
         return f"there is no backup at {where}"
     return (

@@ -19,7 +19,6 @@ from omnigraph_ops.outcomes.backups import (
     read_record,
     read_start,
     read_verification,
-    uri_of,
 )
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.stages.backup.transfer import tally
@@ -103,7 +102,7 @@ def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:
 
 
 def _listed(destination: Storage, backup_id: str) -> ListedBackup:
-    where = uri_of(destination, backup_id)
+    where = destination.uri(backup_id)
     if not is_finished(destination, backup_id):
         return _listed_unfinished(destination, backup_id, where)
     try:

@@ -28,7 +28,7 @@ from omnigraph_ops.models.backup import (
     Tally,
 )
 from omnigraph_ops.models.freeze import CutFile
-from omnigraph_ops.outcomes.backups import ORDERS, present_files, stored_at, uri_of
+from omnigraph_ops.outcomes.backups import ORDERS, present_files, stored_at
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.stages.backup.transfer import (
@@ -98,7 +98,7 @@ class SubmittedCopy:
         folder = f"{transfer.backup_id}/{ORDERS}"
         try:
             _write(transfer, plan)
-            where = uri_of(transfer.destination, transfer.backup_id)
+            where = transfer.destination.uri(transfer.backup_id)
             done = self.submit("copy", ("--backup", where), CopyDone, check)
         finally:
             transfer.destination.delete_tree(folder)
@@ -162,7 +162,7 @@ def read_order(destination: Storage, backup_id: str) -> CopyOrder:
     """
     order = _ORDERS.read(destination, f"{backup_id}/{ORDERS}/order.json")
     if order is None:
-        raise OpsError(f"the copy of {uri_of(destination, backup_id)} was given up; no file of it was changed")
+        raise OpsError(f"the copy of {destination.uri(backup_id)} was given up; no file of it was changed")
     return order
 
 
@@ -183,7 +183,7 @@ def copy_part(destination_root: str, order: CopyOrder, number: int, rate: int | 
     current = _Current(destination, order)
     current.check(at_once=True)
     if part is None:
-        raise StorageError(f"part {number} of the copy of {uri_of(destination, order.backup_id)} cannot be read")
+        raise StorageError(f"part {number} of the copy of {destination.uri(order.backup_id)} cannot be read")
     plan = CopyPlan(copy=part.copy, link=part.link, keep=(), unproven=part.unproven, remove=())
     if again:
         plan = _left(destination, order, plan)
@@ -262,7 +262,7 @@ class _Current:
             return
         self._looked = now
         if read_order(self.destination, self.order.backup_id).order_id != self.order.order_id:
-            raise OpsError(f"another attempt copies {uri_of(self.destination, self.order.backup_id)}")
+            raise OpsError(f"another attempt copies {self.destination.uri(self.order.backup_id)}")
 
 
 class _JournalOfPart(CopyJournal):

@@ -30,7 +30,6 @@ from omnigraph_ops.outcomes.backups import (
     present_files,
     read_record,
     stored_at,
-    uri_of,
 )
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
@@ -72,7 +71,7 @@ def restore_backup(
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
     destination = place_of(place, access)
-    if is_inside(destination, uri_of(storage, backup_id)):
+    if is_inside(destination, storage.uri(backup_id)):
         raise InvalidInput(f"{destination.root} is inside the backup; nothing was written; restore to another place")
     if (above := graph_around(destination, itself=False)) is not None:
         raise InvalidInput(f"{destination.root} is inside the graph {above}; nothing was written; restore elsewhere")
@@ -92,7 +91,7 @@ def restore_backup(
         _restore(mover or work, destination, record, present, keeper)
         destination.delete(RESTORING_PATH)
     moved = sum(f.records_root for f in record.files)
-    return _report(open_graph(destination.root, settings, access), record, moved, uri_of(storage, backup_id), began)
+    return _report(open_graph(destination.root, settings, access), record, moved, storage.uri(backup_id), began)
 
 
 def _turn(destination: Storage) -> contextlib.AbstractContextManager[LeaseKeeper]:
@@ -107,8 +106,7 @@ def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:
     if file is not None:
         what = f"has {present[file.file]} bytes instead of {file.size}" if file.file in present else "is missing"
         raise CorruptGraph(
-            f"{file.file} of the backup {uri_of(backup, record.backup_id)} {what}; nothing was written; "
-            "verify the backup"
+            f"{file.file} of the backup {backup.uri(record.backup_id)} {what}; nothing was written; verify the backup"
         )
 
 

@@ -32,7 +32,6 @@ from omnigraph_ops.outcomes.backups import (
     present_files,
     read_record,
     stored_at,
-    uri_of,
     write_record,
     write_start,
 )
@@ -158,7 +157,7 @@ def backup_graph(
         given_freeze(graph, options.freeze_id)
     earlier = _earlier(graph, options)
     with claimed(destination, graph.target) as claim:
-        where = uri_of(destination, claim.backup_id)
+        where = destination.uri(claim.backup_id)
         unit = Unit(name=f"the backup {where}", stage="backup", backup=where)
         graph.run.begins(unit)
         try:
@@ -277,7 +276,7 @@ class _Attempt:
             )
 
     def _unfinished(self) -> str:
-        return f"the backup {uri_of(self.destination, self._id)} stays unfinished; back up again"
+        return f"the backup {self.destination.uri(self._id)} stays unfinished; back up again"
 
     def _copy(self, files: tuple[CutFile, ...]) -> Transferred:
         resumed = self.claim.before is not None
@@ -362,7 +361,7 @@ class _Attempt:
     def _report(self, done: Transferred) -> BackupReport:
         return BackupReport(
             uri=self.graph.target,
-            backup=uri_of(self.destination, self._id),
+            backup=self.destination.uri(self._id),
             backup_id=self._id,
             freeze_id=self.freeze.freeze_id,
             incremental_from=self.earlier[1].record.backup_id if self.earlier is not None else None,

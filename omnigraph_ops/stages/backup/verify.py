@@ -18,7 +18,6 @@ from omnigraph_ops.outcomes.backups import (
     present_files,
     read_record,
     stored_at,
-    uri_of,
     write_verification,
 )
 from omnigraph_ops.parallel import in_parallel
@@ -148,7 +147,7 @@ def verify_backup(
     shared = _shared(graph, record) if graph is not None else ()
     if graph is not None and not shared and graph.target != record.uri:
         raise InvalidInput(
-            f"{graph.target} has none of the files of {uri_of(storage, backup_id)}, which is a backup of {record.uri}; "
+            f"{graph.target} has none of the files of {storage.uri(backup_id)}, which is a backup of {record.uri}; "
             "nothing was compared; leave the graph out to verify the backup alone"
         )
     work = tally((*record.files, *(look.file for look in shared)))
@@ -159,7 +158,7 @@ def verify_backup(
     not_recorded = write_verification(storage, backup_id, Verification(verified_at=began, problems=problems))
     in_graph = reader(graph.storage, shared, "in the graph it ") if graph is not None else ()
     return VerifyReport(
-        backup=uri_of(storage, backup_id),
+        backup=storage.uri(backup_id),
         uri=record.uri,
         total=tally(record.files),
         without_checksum=sum(f.checksum is None for f in record.files),

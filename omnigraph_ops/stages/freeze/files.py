@@ -93,6 +93,12 @@ def recorded_roots(manifest: bytes) -> tuple[str, ...]:
         return tuple(base.path for base in manifest_message(manifest).base_paths)
 
 
+def has_plain_base(manifest: bytes) -> bool:
+    """Whether a manifest file records a place that is no dataset. Raises as `rename_roots`. Pure."""
+    with legible("of a cut"):
+        return any(not base.is_dataset_root for base in manifest_message(manifest).base_paths)
+
+
 def _same_directory(graph: Graph, recorded: str) -> str | None:
     """The place below the graph, where the recorded root is this very directory spelled otherwise. Reads links."""
     if not graph.context.location.is_local or not os.path.isabs(recorded):
@@ -218,7 +224,7 @@ def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
 def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
     folder = contract_folder(freeze.freeze_id)
     kept = [f"{folder}/{name}" for name in freeze.cut.contract]
-    sizes = _sizes(graph.storage, kept, needed=dict.fromkeys(kept, "the freeze"))
+    sizes = _sizes(graph.storage, kept, needed=dict.fromkeys(kept, _NEEDS))
     return [
         CutFile(file=name, source=f"{folder}/{name}", size=sizes[f"{folder}/{name}"], kind=CutFileKind.CONTRACT)
         for name in freeze.cut.contract
@@ -238,13 +244,16 @@ class _Dataset:
         manifests = {pin: self._manifest(pin) for pin in self.pins}
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
         kinds, needed = self._tracked_kinds()
-        needed |= {path: _said(pin) for pin in self._read() for path in self._blobs_in_bases(pin)}
+        for pin in self._read():
+            # Only there blobs may be files of a base: nothing else is worth another open.
+            if has_plain_base(raw[manifests[pin]]):
+                needed |= dict.fromkeys(self._blobs_in_bases(pin), _needs(pin))
         kinds |= dict.fromkeys(needed.keys() - kinds.keys(), CutFileKind.DATA)
         kinds |= dict.fromkeys(self._indexes(manifests, raw), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)
         kinds |= own
-        sizes = _sizes(self.graph.storage, kinds, needed=dict.fromkeys(own, "the freeze") | needed)
+        sizes = _sizes(self.graph.storage, kinds, needed=dict.fromkeys(own, _NEEDS) | needed)
         rooted = {path for path, data in raw.items() if recorded_roots(data)}
         return [
             CutFile(file=path, source=path, size=size, kind=kinds[path], records_root=path in rooted)
@@ -268,7 +277,7 @@ class _Dataset:
         needed: dict[str, str] = {}
         for branch in {pin.branch for pin in self.pins}:
             pins = [pin for pin in self.pins if pin.branch == branch]
-            read = {pin.version: _said(pin) for pin in pins if pin.role is not PinRole.FORK}
+            read = {pin.version: _needs(pin) for pin in pins if pin.role is not PinRole.FORK}
             tracked = self._tracked(branch, {pin.version for pin in pins})
             places = {base: below_root(self.graph, base) for base in {f.base for f in tracked}}
             for file in tracked:
@@ -350,6 +359,14 @@ def _said(pin: FrozenPin) -> str:
     return f"version {pin.version} of {chain_folder(pin.path, pin.branch)}"
 
 
+_NEEDS = "the freeze needs it"
+
+
+def _needs(pin: FrozenPin) -> str:
+    """Why a file has to be there, and what a person can do if it is not. Pure."""
+    return f"{_said(pin)} needs it; if only a tag keeps that version, remove the tag and freeze again"
+
+
 def _joined(place: str, path: str) -> str:
     """A path below a place of the graph, which may be the graph itself. Pure."""
     return f"{place}/{path}" if place else path
@@ -368,7 +385,7 @@ def _sizes(storage: Storage, paths: Collection[str], needed: Mapping[str, str]) 
     """The size of each file that is there, by listing folders. Reads.
 
     Args:
-        needed: files that have to be there, with what needs them.
+        needed: files that have to be there, each with the reason as a sentence.
 
     Raises:
         CorruptGraph: one of those is not there.
@@ -379,8 +396,5 @@ def _sizes(storage: Storage, paths: Collection[str], needed: Mapping[str, str]) 
     missing = sorted(set(needed) - set(sizes))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise CorruptGraph(
-            f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied; {needed[missing[0]]} needs it, which "
-            "may be there for a tag only: then remove the tag and freeze again"
-        )
+        raise CorruptGraph(f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied; {needed[missing[0]]}")
     return {path: sizes[path] for path in paths if path in sizes}
