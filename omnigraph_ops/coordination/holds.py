@@ -301,8 +301,11 @@ class GraphView:
         ]
 
 
-def look(graph: Graph) -> GraphView:
+def look(graph: Graph, table_key: str | None = None) -> GraphView:
     """Read main, every live branch, what merges of them start from and every hold afresh. Reads.
+
+    Args:
+        table_key: the one table that it is about, None for all; plain Lance is read only as far as that.
 
     Raises:
         CorruptGraph, StorageError: a hold cannot be read, or a commit from which merges start.
@@ -316,7 +319,7 @@ def look(graph: Graph) -> GraphView:
             branches.append(graph.state(ref.name))
         except OpsError as error:
             unreadable.append((ref.name, str(error)))
-    main = graph.state()
+    main = graph.state() if table_key is None else graph.state_of(table_key)
     return GraphView(
         main=main,
         branches=tuple(branches),

@@ -18,6 +18,7 @@ from omnigraph_ops.errors import InvalidInput, StalePlan
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.quantities import moment
 from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.views.markdown import SealedPlan
 
 _MOST_AHEAD_US = int(MOST_SECONDS_APART * 1_000_000)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -25,17 +26,11 @@ KEPT_AFTER_EXPIRY_US = 7 * 86_400 * 1_000_000
 """A stored plan stays this long past its expiry, so that last week's decision can still be read."""
 
 
-class Sealable(Protocol):
-    """A frozen dataclass with these fields."""
+class Sealable(SealedPlan, Protocol):
+    """A frozen dataclass that says of which graph it is a plan."""
 
     @property
     def uri(self) -> str: ...
-    @property
-    def planned_at_us(self) -> int: ...
-    @property
-    def expires_at_us(self) -> int: ...
-    @property
-    def digest(self) -> str: ...
 
 
 P = TypeVar("P", bound=Sealable)

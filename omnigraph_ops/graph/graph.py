@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -162,9 +162,9 @@ class Graph:
         """Everything that is stored and may be judged. Reads."""
         return walk(self.storage, self.upper_levels())
 
-    def cloned(self, table_path: str) -> str | None:
-        """Why somebody else reads files of the versions of a dataset, None when nobody does. Reads."""
-        return None
+    def clones(self, table_paths: Collection[str]) -> Mapping[str, str]:
+        """The datasets of these whose versions somebody else reads files of, with who does. Reads."""
+        return {}
 
     def read_from_outside(self, table_path: str) -> str | None:
         """Why a dataset that is no part of this reads files of one that is, None when none does. Reads."""

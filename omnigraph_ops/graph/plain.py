@@ -9,7 +9,7 @@ run on the database know of each other.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -31,15 +31,15 @@ from omnigraph_ops.storage.location import is_elsewhere, locate
 from omnigraph_ops.storage.store import Storage
 
 
-def reads_files_of(lance: LanceGateway, uri: str, other: str) -> str | None:
-    """Why the dataset at `uri` must be taken for a reader of `other`'s files, None when it is none. Reads."""
+def reads_files_of(lance: LanceGateway, uri: str, others: Iterable[str]) -> dict[str, str]:
+    """Those of the other datasets whose files the one at `uri` must be taken to read, with the reason. Reads."""
     try:
         bases = base_roots(lance.open(uri))
     except LanceFailure as error:
-        return f"{uri} cannot be opened, so whether it is a shallow clone of this is unknown: {error}"
-    if any(_is_at(base, other) for base in bases):
-        return f"{uri} reads files of it, as a shallow clone or through a registered base"
-    return None
+        unknown = f"{uri} cannot be opened, so whether it is a shallow clone of this is unknown: {error}"
+        return dict.fromkeys(others, unknown)
+    reason = f"{uri} reads files of it, as a shallow clone or through a registered base"
+    return {other: reason for other in others if any(_is_at(base, other) for base in bases)}
 
 
 def _is_at(base: str, other: str) -> bool:
@@ -250,25 +250,27 @@ class PlainGraph(Graph):
     def upper_levels(self) -> Levels:
         return super().upper_levels() if self.only is None else Levels(found=(), deeper=(self.only,))
 
-    def cloned(self, table_path: str) -> str | None:
+    def clones(self, table_paths: Collection[str]) -> Mapping[str, str]:
         """As far as neighbours in the folder go: clones elsewhere are not known to anybody. Reads."""
-        return self._reader_of(table_path, besides=(table_path,))
+        return self._read_by(table_paths, folders_in(self.storage, ""))
 
     def read_from_outside(self, table_path: str) -> str | None:
         """By a neighbour in the folder that was not addressed, or whose name does not end in `.lance`. Reads."""
-        return self._reader_of(table_path, besides=self._paths())
+        ours = self._paths()
+        return self._read_by((table_path,), [p for p in folders_in(self.storage, "") if p not in ours]).get(table_path)
 
-    def _reader_of(self, table_path: str, *, besides: Collection[str]) -> str | None:
-        """Why one of the other datasets of the folder, however it is called, reads files of this one. Reads."""
-        folders = [p for p in folders_in(self.storage, "") if p != MAINTENANCE_DIR and p not in besides]
-        uri = self.context.location.uri(table_path)
+    def _read_by(self, table_paths: Collection[str], folders: Sequence[str]) -> dict[str, str]:
+        """Those of some datasets whose files a dataset in another of the folders reads, with who does. Reads."""
 
-        def reads(path: str) -> str | None:
-            other = self.context.location.uri(path)
-            return reads_files_of(self.lance, other, uri) if is_dataset(self.storage, path) else None
+        def read_here(folder: str) -> dict[str, str]:
+            if folder == MAINTENANCE_DIR or not is_dataset(self.storage, folder):
+                return {}
+            others = {self.context.location.uri(path): path for path in table_paths if path != folder}
+            read = reads_files_of(self.lance, self.context.location.uri(folder), others)
+            return {others[uri]: reason for uri, reason in read.items()}
 
-        found = in_parallel(reads, folders, workers=self.settings.concurrency)
-        return next((reason for reason in found if reason is not None), None)
+        found = in_parallel(read_here, folders, workers=self.settings.concurrency)
+        return {path: reason for read in reversed(found) for path, reason in read.items()}
 
     def is_gone(self, table_path: str) -> bool:
         # A run on one dataset cannot tell about its neighbours, which it does not look at.

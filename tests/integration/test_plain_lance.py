@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -14,6 +16,7 @@ from omnigraph_ops.coordination.guards import quiet_state
 from omnigraph_ops.coordination.holds import HeldVersion, plan_hold
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.plain import PlainGateway
 from omnigraph_ops.models.cleanup import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
@@ -166,6 +169,36 @@ def test_versions_that_a_shallow_clone_reads_are_not_cleaned_up(
     assert [t.table_key for t in cleanup_all(graph, plan).failed] == ["table:stable"]
     assert plan_orphans(graph).files == ()
     assert plain.content(folder / name) == rows
+
+
+def test_a_clone_that_is_made_after_the_plan_keeps_what_it_reads(folder: Path) -> None:
+    graph = plain.opened(folder)
+    plan = plan_cleanup(graph, KEEP_1)
+    lance.dataset(str(folder / "stable.lance")).shallow_clone(str(folder / "clone.lance"), 3)
+    (failed,) = cleanup_all(graph, plan).failed
+    assert (failed.table_key, "clone.lance reads files" in str(failed.error)) == ("table:stable", True)
+
+
+def test_a_plan_opens_every_dataset_of_a_folder_so_many_times_however_many_there_are(folder: Path) -> None:
+    opened: list[str] = []
+
+    class Counting(PlainGateway):
+        """Notes what it opens."""
+
+        def open(self, uri: str, *, branch: str | None = None, version: int | None = None) -> lance.LanceDataset:
+            opened.append(uri)
+            return super().open(uri, branch=branch, version=version)
+
+    def opens_of_each() -> int:
+        graph = plain.opened(folder)
+        opened.clear()
+        plan_cleanup(replace(graph, context=replace(graph.context, lance=Counting({}))), KEEP_1)
+        return max(Counter(opened).values())
+
+    of_three = opens_of_each()
+    for number in range(5):
+        shutil.copytree(folder / "stable.lance", folder / f"more{number}.lance")
+    assert opens_of_each() == of_three > 0
 
 
 @pytest.mark.parametrize("base", ["", "data", "more"])

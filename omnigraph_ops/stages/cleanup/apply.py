@@ -241,10 +241,10 @@ def _remove(
     graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
 ) -> tuple[CleanupStats, OpsError | None]:
     refuse_pending(graph, table_key=table.table_key)
-    view = look(graph)
+    view = look(graph, table.table_key)
     entry = _same_table(graph, view, table)
     internal = InternalTables(graph=graph, view=view) if entry.path in INTERNAL_DATASETS else None
-    refused = internal.refusal(entry) if internal else refusal(graph, entry, view, ignoring=set())
+    refused = internal.refusal(entry) if internal else refusal(graph, entry, view, clones=graph.clones((entry.path,)))
     if refused is not None:
         raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
     head = graph.open_head(entry)

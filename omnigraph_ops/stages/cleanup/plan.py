@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.terms import check_policy
@@ -150,7 +150,14 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     entries = select_entries(graph, view.main, tables)
     found = find_orphaned_forks(graph, entries, view)
     forks = tuple(f for f in found if f.error is None)
-    planner = _Planner(graph=graph, view=view, policy=policy, planned_at_us=now_us(), forks=forks)
+    planner = _Planner(
+        graph=graph,
+        view=view,
+        policy=policy,
+        planned_at_us=now_us(),
+        forks=forks,
+        clones=graph.clones([entry.path for entry in entries]),
+    )
     rows = tuple(in_parallel(planner.table, entries, workers=graph.settings.concurrency))
     # Their removal needs a fence or an exclusive run, so only such a run plans it.
     if graph.is_alone() and not tables:
@@ -181,6 +188,7 @@ class _Planner:
     policy: RetentionPolicy
     planned_at_us: int
     forks: tuple[OrphanedFork, ...]
+    clones: Mapping[str, str]
 
     def table(self, entry: TableEntry) -> TableCleanupPlan:
         """The plan of one table; what keeps it from being read becomes its refusal. Reads."""
@@ -200,7 +208,7 @@ class _Planner:
         head = self.graph.open_head(entry)
         plan = replace(plan, lance_head_version=int(head.version))
         orphaned = {f.branch for f in self.forks if f.table_path == entry.path}
-        refused = refusal(self.graph, entry, self.view, ignoring=orphaned)
+        refused = refusal(self.graph, entry, self.view, clones=self.clones, ignoring=orphaned)
         if refused is not None:
             return replace(plan, refused=refused)
         protection = protect(self.graph.lance, entry, head, self.view)
@@ -229,7 +237,14 @@ def _with_forks(entry: TableEntry, files: Sequence[PlannedFile], freed: Sequence
     return tuple(sorted((*files, *(f for f in more if f.path not in known)), key=lambda f: f.path))
 
 
-def refusal(graph: Graph, entry: TableEntry, view: GraphView, *, ignoring: set[str]) -> str | None:
+def refusal(
+    graph: Graph,
+    entry: TableEntry,
+    view: GraphView,
+    *,
+    clones: Mapping[str, str],
+    ignoring: Collection[str] = (),
+) -> str | None:
     """Why no version of this table may be collected right now, None when it may. Reads."""
     frozen = why_frozen(graph, view.holds, entry.table_key)
     if frozen is not None:
@@ -246,9 +261,8 @@ def refusal(graph: Graph, entry: TableEntry, view: GraphView, *, ignoring: set[s
     unopenable = _unopenable_pin(graph, entry, view)
     if unopenable is not None:
         return unopenable
-    cloned = graph.cloned(entry.path)
-    if cloned is not None:
-        return cloned
+    if entry.path in clones:
+        return clones[entry.path]
     forks = [b.name for b in graph.lance.branches(head) if b.name not in ignoring]
     return spelling_problem(head, forks, graph.table_uri(entry))
 
