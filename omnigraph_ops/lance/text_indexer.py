@@ -143,6 +143,7 @@ def _run(release: str, command: list[str]) -> None:
 
 _CHILD = Path(__file__).with_name("text_index_child.py")
 _START_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
 _SAY_SECONDS = 60.0
 _LONGEST_SECONDS = 86_400.0
 _processes: dict[tuple[int, Path], TextIndexProcess] = {}
@@ -222,10 +223,12 @@ class TextIndexProcess:
         try:
             while waited < seconds:
                 try:
-                    return self._answers[number].get(timeout=_SAY_SECONDS)
+                    # Not one long wait: a signal that the system gives to another thread does not end it.
+                    return self._answers[number].get(timeout=_LOOK_SECONDS)
                 except queue.Empty:
-                    waited += _SAY_SECONDS
-                    progress(f"at work for {waited:.0f} s")
+                    waited += _LOOK_SECONDS
+                    if waited % _SAY_SECONDS == 0:
+                        progress(f"at work for {waited:.0f} s")
             self.stop()
             return {"error": f"the text indexer {self.release} gave no answer for {seconds:.0f} s and was stopped"}
         finally:
