@@ -144,7 +144,7 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
 
 def current_lock(graph: Graph) -> BranchRef | None:
     """The schema-apply lock as it is now, anybody's. Reads."""
-    return next((b for b in graph.lance_branches() if b.name.lstrip("/") == SCHEMA_APPLY_LOCK), None)
+    return next(iter(graph.schema_apply_locks()), None)
 
 
 def read_note(graph: Graph) -> FenceNote | None:

@@ -7,10 +7,11 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
+from urllib.parse import unquote
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import CorruptGraph, UnknownTable, unknown_table
-from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK, version_path
+from omnigraph_ops.graph.layout import MANIFEST_DIR, is_schema_apply_lock, version_path
 from omnigraph_ops.graph.schema import Catalog, TableSpec
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
@@ -180,12 +181,22 @@ class Graph:
 
     def branches(self) -> tuple[str, ...]:
         """The names of the graph's own branches, without main and without internal ones. Reads."""
-        return tuple(b.name for b in self.lance_branches() if b.name.lstrip("/") != SCHEMA_APPLY_LOCK)
+        return tuple(b.name for b in self.lance_branches() if not is_schema_apply_lock(b.name))
+
+    def stored_branches(self, path: str) -> frozenset[str]:
+        """The Lance branches of a dataset by the files that make them: in one listing, names only. Reads."""
+        names = self.storage.list(f"{path}/_refs/branches")
+        return frozenset(unquote(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+
+    def schema_apply_locks(self) -> tuple[BranchRef, ...]:
+        """The schema-apply lock as it is now, anybody's, under every spelling of its name. Reads."""
+        if not any(is_schema_apply_lock(name) for name in self.stored_branches(MANIFEST_DIR)):
+            return ()  # this is asked many times per table, and Lance would open the manifest and every branch for it
+        return tuple(ref for ref in self.lance_branches() if is_schema_apply_lock(ref.name))
 
     def is_locked(self) -> bool:
         """Whether a schema apply, or somebody else's fence, keeps writers away. Reads."""
-        locks = (b for b in self.lance_branches() if b.name.lstrip("/") == SCHEMA_APPLY_LOCK)
-        return any(not self.is_own_fence(lock) for lock in locks)
+        return any(not self.is_own_fence(lock) for lock in self.schema_apply_locks())
 
     def is_own_fence(self, lock: BranchRef) -> bool:
         """Whether a schema-apply lock is the fence of this run, up or about to be removed. Pure."""

@@ -212,6 +212,11 @@ def chain_folder(dataset: str, branch: str | None) -> str:
     return dataset if branch is None else f"{dataset}/tree/{branch}"
 
 
+def is_schema_apply_lock(branch: str) -> bool:
+    """Whether a Lance branch is the engine's lock and no branch of a graph, in every spelling. Pure."""
+    return branch.lstrip("/") == SCHEMA_APPLY_LOCK
+
+
 def branch_reference(dataset: str, branch: str) -> str:
     """The file that makes a Lance branch of a dataset, relative to the graph. Pure."""
     return f"{dataset}/_refs/branches/{quote(branch, safe='')}.json"

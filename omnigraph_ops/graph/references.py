@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import is_
-from urllib.parse import unquote
 
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
@@ -167,16 +166,10 @@ def stream_references(graph: Graph, path: str, branches: tuple[BranchRef, ...]) 
 
 def _check_refs(graph: Graph, path: str, listed: set[str]) -> None:
     """Refuse a dataset whose stored branch references are not those that Lance lists. Reads."""
-    stored = branch_names(graph, path)
+    stored = graph.stored_branches(path)
     if stored != listed:
         name = min(stored ^ listed)
         raise CorruptGraph(f"the branch reference {name!r} of {path} is not what Lance lists")
-
-
-def branch_names(graph: Graph, path: str) -> frozenset[str]:
-    """Lance branches of a dataset by the files that make them. Reads."""
-    names = graph.storage.list(f"{path}/_refs/branches")
-    return frozenset(unquote(n.removesuffix(".json")) for n in names if n.endswith(".json"))
 
 
 def _chain(graph: Graph, path: str, branch: str | None) -> Iterator[tuple[Reference, set[str]]]:

@@ -110,6 +110,7 @@ def test_halves_of_files_do_not_stay_in_a_restored_graph(demo_graph: DemoGraph, 
     assert not any(half.exists() for half in halves)
 
 
+@pytest.mark.slow
 def test_the_freeze_of_a_killed_backup_is_not_ended_for_who_names_it(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SMALL)
     killed_backup(graph.uri, tmp_path / "backups", "copy_file", 5)

@@ -82,6 +82,7 @@ def test_the_record_of_a_backup_that_was_ended_agrees_with_what_is_there(demo_gr
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.slow
 def test_a_backup_that_waits_for_its_pace_stops_at_once_and_is_gone_on_with(
     cli: Cli, demo_graph: DemoGraph, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_check_names_who_froze_the_graph(demo_graph: DemoGraph, cli: Cli) -> Non
     assert f"{graph.uri} is frozen by" in looked.out
 
 
+@pytest.mark.slow
 def test_recover_tells_that_it_lifted_a_fence(demo_graph: DemoGraph, cli: Cli) -> None:
     graph = demo_graph(**SMALL)
     killed_behind_its_fence(graph.uri)

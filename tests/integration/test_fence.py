@@ -31,7 +31,7 @@ from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import write_sidecar
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.stages.optimize import run as optimize_run
@@ -78,6 +78,18 @@ def test_released_when_the_work_fails(graph: Graph) -> None:
     with pytest.raises(ZeroDivisionError), fenced(graph):
         raise ZeroDivisionError
     assert current_lock(graph) is None
+
+
+def test_a_lock_is_seen_among_branches_and_without_one_no_dataset_is_opened_to_look_for_it(graph: Graph) -> None:
+    class Closed(LanceGateway):
+        def open(self, uri: str, *, branch: str | None = None, version: int | None = None) -> Dataset:
+            raise AssertionError(f"{uri} was opened")
+
+    graph.manifest().create_branch("review/a")
+    unopened = replace(graph, context=replace(graph.context, lance=Closed(None)))
+    assert not unopened.is_locked()
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
+    assert graph.is_locked()
 
 
 def test_a_foreign_lock_is_neither_passed_nor_removed(graph: Graph) -> None:
@@ -196,6 +208,7 @@ def test_behind_its_fence_a_run_is_alone(graph: Graph) -> None:
     assert not graph.is_alone()
 
 
+@pytest.mark.slow
 def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Graph) -> None:
     killed_behind_its_fence(graph.uri)
     assert current_lock(graph) is not None
@@ -210,6 +223,7 @@ def test_the_fence_of_a_killed_process_is_removed_by_the_next_recover(graph: Gra
     assert not optimize_all(graph).failed
 
 
+@pytest.mark.slow
 def test_the_fence_of_a_killed_process_does_not_stop_the_next_fence(graph: Graph) -> None:
     killed_behind_its_fence(graph.uri)
     with fenced(graph) as behind_fence:

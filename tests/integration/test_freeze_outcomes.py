@@ -67,6 +67,7 @@ def test_a_freeze_whose_time_is_over_when_it_is_tagged_is_none(
     assert (freezes(graph.storage), freeze_tags(graph.uri)) == ((), set())
 
 
+@pytest.mark.slow
 def test_sigterm_gives_everything_back(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     command = [sys.executable, "-m", "omnigraph_ops", "freeze", graph.uri]

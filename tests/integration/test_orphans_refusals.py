@@ -12,7 +12,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, InvalidInput, RecoveryPending, StalePlan
-from omnigraph_ops.graph import references
+from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind
 from omnigraph_ops.stages.orphans.apply import apply_orphans
@@ -142,9 +142,9 @@ def test_a_branch_reference_that_lance_does_not_list_skips_its_dataset(
     graph = demo_graph(**SMALL)
     plant(graph)
     base = entry_of(graph, PERSON).path
-    real = references.branch_names
+    real = Graph.stored_branches
     monkeypatch.setattr(
-        references, "branch_names", lambda g, path: real(g, path) | ({"hidden"} if path == base else set())
+        Graph, "stored_branches", lambda g, path: real(g, path) | ({"hidden"} if path == base else set())
     )
     plan = plan_orphans(graph)
     assert (planned(plan), [s.path for s in plan.skipped]) == ({}, [base])

@@ -70,6 +70,7 @@ def test_credentials_are_no_arguments_of_the_process(tmp_path: Path) -> None:
     assert SECRET.encode() not in arguments.with_name("environ").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_fails_its_request_and_the_next_one_starts_another(tmp_path: Path) -> None:
     folder = home_of(None) / text_release(6)
     child = process_of(folder)

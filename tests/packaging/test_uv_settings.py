@@ -10,6 +10,8 @@ import pytest
 
 from tools.uv import pip_config, pip_options, uv_environment
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pip_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -14,7 +14,7 @@ from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, select_entries
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK, branch_reference, now_us
+from omnigraph_ops.graph.layout import branch_reference, is_schema_apply_lock, now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset
 from omnigraph_ops.lance.versions import FileToGo, existing_versions, files_of_branch, freed_with_forks
@@ -129,7 +129,7 @@ def _described(graph: Graph, dataset: Dataset, key: str, path: str, view: GraphV
 
 
 def _is_internal(branch: str) -> bool:
-    return branch == "main" or branch.lstrip("/") == SCHEMA_APPLY_LOCK
+    return branch == "main" or is_schema_apply_lock(branch)
 
 
 def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str] = ()) -> CleanupPlan:

@@ -11,6 +11,7 @@ from omnigraph_ops.graph.graph import Graph, select_entries, spec_of
 from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
@@ -104,7 +105,9 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0) -> Heal
 
     def one(entry: TableEntry) -> TableHealth:
         try:
-            return replace(_look(graph, entry, policy), vectors=vectors_of(graph, entry, recall))
+            head = graph.open_head(entry)
+            reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
+            return replace(_look(graph, entry, head, policy), vectors=_vectors_of(head, reopen, recall))
         except OpsError as error:
             return TableHealth(table_key=entry.table_key, error=str(error))
 
@@ -131,9 +134,8 @@ def _internal(graph: Graph) -> tuple[InternalHealth, ...]:
     return tuple(found)
 
 
-def _look(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> TableHealth:
+def _look(graph: Graph, entry: TableEntry, head: Dataset, policy: OptimizePolicy) -> TableHealth:
     spec = spec_of(graph, entry)
-    head = graph.open_head(entry)
     facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
     found = score_table(
         spec,
@@ -240,13 +242,11 @@ def _mean(shares: Iterable[tuple[float, int]]) -> float | None:
     return round(sum(share * weight for share, weight in told) / rows, 6) if rows else None
 
 
-def vectors_of(graph: Graph, entry: TableEntry, queries: int) -> tuple[VectorHealth, ...]:
+def _vectors_of(head: Dataset, reopen: Callable[[], Dataset], queries: int) -> tuple[VectorHealth, ...]:
     """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
-    head = graph.open_head(entry)
     found = vector_facts(head)
     if not found or not queries:
         return tuple(_health(facts, None) for facts in found)
-    reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
     return tuple(_health(facts, answers(reopen, facts, queries)) for facts in found)
 
 

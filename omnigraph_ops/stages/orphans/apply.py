@@ -15,7 +15,6 @@ from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.references import branch_names
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import OrphanFile, OrphanKind, OrphansPlan, OrphansReport, SparedFile
 from omnigraph_ops.models.runs import FilesDone, Unit
@@ -175,7 +174,7 @@ class _Run:
         refuse_pending(self.graph)
         refuse_any_freeze(self.graph)
         known = self.look.judge.references.datasets.get(self.look.judge.dataset_of(path) or "")
-        moved = known is not None and branch_names(self.graph, known.path) != known.branch_names
+        moved = known is not None and self.graph.stored_branches(known.path) != known.branch_names
         if moved or look(self.graph) != self.look.view:
             self.look = survey(self.graph, cutoff=self.plan.cutoff)
 
