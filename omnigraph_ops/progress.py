@@ -52,7 +52,8 @@ class Lines:
 
     def __call__(self, text: str, /) -> None:
         """Write the sentence."""
-        self._write(text)
+        with self._lock:  # a line of another thread must not begin in the middle of this one
+            self._write(text)
 
     def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
         """Write the figure if it is due."""
@@ -62,7 +63,7 @@ class Lines:
             if not (now - told >= _SECONDS_BETWEEN_LINES or done == total):
                 return
             self._pieces[what] = (began, now)
-        self._write(f"{what}: {figure(done, total, unit)}{_rate(done, total, unit, now - began)}")
+            self._write(f"{what}: {figure(done, total, unit)}{_rate(done, total, unit, now - began)}")
 
 
 def _rate(done: int, total: int | None, unit: Unit, seconds: float) -> str:

@@ -214,8 +214,8 @@ class BarProgress:
         with self._lock:
             if self._bars is not None:
                 self._bars.console.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
-                return
-        print(f"  {text}", file=sys.stderr, flush=True)
+            else:
+                print(f"  {text}", file=sys.stderr, flush=True)
 
     def at(self, what: str, done: int, total: int | None, unit: Unit) -> None:
         """Move the bar of a piece of work; one that is done goes. Writes to stderr."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -50,3 +51,26 @@ def test_a_figure_without_a_total_and_the_name_of_one_among_several(clock: list[
     assert said == ["node:Person: rewriting", "node:Person: listing: 1,000 files"]
     SILENT("nothing")
     SILENT.at("listing", 1, 1, "files")
+
+
+def test_a_line_of_one_thread_does_not_begin_in_the_middle_of_another() -> None:
+    said: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def write(text: str) -> None:
+        said.append(f"{text}(")
+        begun.set()
+        assert go_on.wait(10)
+        said.append(")")
+
+    lines = Lines(write)
+    threads = [threading.Thread(target=lines, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(10)
+    threads[1].join(0.05)
+    assert len(said) == 1
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert said[1::2] == [")", ")"]
