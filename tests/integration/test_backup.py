@@ -20,8 +20,9 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import RESTORING_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
 from omnigraph_ops.models.backup import BackupReport, BackupState
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.backup import take, transfer
@@ -127,6 +128,14 @@ def test_an_incremental_backup_reads_only_what_is_new(demo_graph: DemoGraph, tmp
     assert verify_backup(second.backup).problems == ()
     shutil.rmtree(first.backup)
     assert rows_everywhere(restored(second.backup, tmp_path / "restored")) == rows, "whole without the earlier one"
+
+
+def test_a_backup_that_could_not_begin_leaves_nothing(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    graph.manifest().create_branch(SCHEMA_APPLY_LOCK)
+    with pytest.raises(RecoveryPending):
+        backup_graph(graph, str(target))
+    assert (list_backups(str(target)).backups, list(target.rglob("*"))) == ((), [])
 
 
 @pytest.mark.parametrize(

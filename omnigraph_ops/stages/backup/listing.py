@@ -74,16 +74,28 @@ def _may_continue(destination: Storage, backup_id: str, uri: str) -> bool:
     start = read_start(destination, backup_id)
     if start is not None:
         return start.uri == uri
+    return _holds_only(destination, backup_id, LEASE, STARTED)
+
+
+def _holds_only(destination: Storage, backup_id: str, *names: str) -> bool:
+    """Whether all files of a backup begin with one of these names. Reads."""
     files = [s.path.rpartition("/")[2] for s in below_folder(destination, backup_id) if not s.is_folder]
-    return all(name.startswith((LEASE, STARTED)) for name in files)
+    return all(name.startswith(names) for name in files)
 
 
 def _new(stack: contextlib.ExitStack, destination: Storage) -> Claim:
     backup_id = new_ulid()
-    # One that ends before it begins leaves nothing behind.
     stack.callback(remove_folder, destination, backup_id)
     keeper = stack.enter_context(_lease(destination, backup_id))
+    stack.callback(_drop_unbegun, destination, backup_id)
     return Claim(backup_id=backup_id, before=None, keeper=keeper)
+
+
+def _drop_unbegun(destination: Storage, backup_id: str) -> None:
+    """Leave nothing of a backup that ended before it began: the graph could not be frozen, say. Destroys its lease."""
+    with contextlib.suppress(OpsError):
+        if _holds_only(destination, backup_id, LEASE):
+            destination.delete_tree(backup_id)
 
 
 def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextManager[LeaseKeeper]:
