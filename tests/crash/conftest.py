@@ -21,9 +21,6 @@ from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK, check_converged, check_readable, converge
 from tests.support.kills import BEFORE, CrashPoint, Killed, Killer, killing
 from tests.support.rows import Rows, rows_everywhere
-from tests.support.s3 import s3, s3_server
-
-__all__ = ["s3", "s3_server"]
 
 
 def forget_clocks() -> None:

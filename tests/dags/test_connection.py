@@ -18,10 +18,8 @@ from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.storage.location import StoreAccess
-from tests.support.s3 import s3, s3_graph, s3_server
 from tests.support.templates import Templates
 
-__all__ = ["s3", "s3_graph", "s3_server"]
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "canary-3f9a1c"

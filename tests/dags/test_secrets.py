@@ -12,9 +12,8 @@ import pytest
 
 from omnigraph_ops.demo import DemoSpec
 from tests.support.runs import Finished
-from tests.support.s3 import REAL_STORE, s3, s3_client, s3_graph, s3_server
+from tests.support.s3 import REAL_STORE, s3_client
 
-__all__ = ["s3", "s3_graph", "s3_server"]
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.s3,

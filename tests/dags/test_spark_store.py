@@ -13,10 +13,8 @@ import pytest
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import open_graph
 from tests.support.operators import Run
-from tests.support.s3 import s3, s3_graph, s3_server
 from tests.support.spark_cluster import environment
 
-__all__ = ["s3", "s3_graph", "s3_server"]
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("airflow")]
 _DRIVER = """\
 import json, os, pathlib, sys

@@ -31,11 +31,9 @@ from tests.property.judge import run_cleanup, run_orphans
 from tests.property.world import World
 from tests.support.orphans import PERSON, assert_same_plan, every_version
 from tests.support.rows import rows_everywhere
-from tests.support.s3 import s3, s3_graph, s3_server
 from tests.support.templates import Templates
 from tests.support.writers import entry_of
 
-__all__ = ["s3", "s3_graph", "s3_server"]
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
 HOUR = 3600
 EXAMPLES = 100 if os.environ.get("OMNIGRAPH_PROPERTY_PROFILE") == "nightly" else 8

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
@@ -85,6 +84,8 @@ def s3_client() -> Any:
 
 @functools.cache
 def _client(url: str) -> Any:
+    import boto3  # most runs need none, and all load this file
+
     return boto3.client("s3", endpoint_url=url, region_name="us-east-1")
 
 
