@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import pace
+from omnigraph_ops.coordination import guards, pace
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
 from tests.support.quick_java import java_options, learn_in_background
@@ -51,6 +51,8 @@ settings.load_profile("omnigraph")
 
 # What a test writes as another writer is no reason to give way to one: unit/coordination/test_pace.py is about that.
 pace._ACTIVE_SECONDS = 0.0
+# Nor is it over in a moment: integration/test_writers_at_work.py is about what is.
+guards._LOOK_SECONDS = 0.0
 
 DemoGraph = Callable[..., Graph]
 

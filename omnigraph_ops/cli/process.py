@@ -1,8 +1,8 @@
 """Signals, stdout and stderr of the process of a command.
 
-The first Ctrl-C or SIGTERM asks the run to stop, the second aborts it, the third ends the process at once. stderr may
-fail, on a full disk, a closed pipe or closed from the start: then it loses text instead of ending the run. A stdout
-that is closed from the start refuses text, so that the exit code tells.
+The first Ctrl-C, SIGTERM or SIGHUP (a terminal that was closed) asks the run to stop, the second aborts it, the third
+ends the process at once. stderr may fail, on a full disk, a closed pipe or closed from the start: then it loses text
+instead of ending the run. A stdout that is closed from the start refuses text, so that the exit code tells.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 if TYPE_CHECKING:
     from omnigraph_ops.outcomes.runs import RecordedRun
 
-_HANDLED: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_HANDLED: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""
 _SHOWN = 3
 _CLOSING = "The run is at its end and is being recorded; press Ctrl-C again to leave that to the next command."
@@ -93,6 +97,8 @@ class Signals:
         os._exit(code)
 
     def _on(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP and self._count:
+            return  # a terminal that is closed says so more than once
         self._count += 1
         self._first = self._first or number
         if self._importing:

@@ -8,7 +8,9 @@ their recovery by the grace period.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from omnigraph_ops.coordination.fence import stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -62,6 +64,62 @@ def sweep_operations(storage: Storage, pending: frozenset[str]) -> None:
 
 def _operation_path(operation_id: str) -> str:
     return f"{OPERATIONS_DIR}/{operation_id}.json"
+
+
+_LOOKS, _LOOK_SECONDS = 10, 0.3
+
+
+def looks(graph: Graph) -> Iterator[None]:
+    """A few looks within three seconds: what a writer at work leaves for a moment is not in all of them. Waits."""
+    for number in range(_LOOKS):
+        if number:
+            graph.run.pause(_LOOK_SECONDS)
+        yield
+
+
+class OfTable(Protocol):
+    """Something about one table."""
+
+    @property
+    def table_key(self) -> str: ...
+
+
+F = TypeVar("F", bound=OfTable)
+
+
+def settled(
+    graph: Graph, found: Iterable[F], moved: Callable[[F], bool], again: Callable[[Collection[str]], Iterable[F]]
+) -> list[F]:
+    """What was found about tables, less what a writer at work left for a moment. Waits, and does what `again` does.
+
+    Args:
+        moved: whether a table looks as if it were between the commit and the publish of a writer.
+        again: finds the same anew about the tables with these keys.
+    """
+    now = {one.table_key: one for one in found}
+    for number, _ in enumerate(looks(graph)):
+        keys = [key for key, one in now.items() if moved(one)]
+        if not keys:
+            break
+        if number:
+            now |= {one.table_key: one for one in again(keys)}
+    return list(now.values())
+
+
+def refuse_lasting(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
+    """`refuse_pending` about what is there in every one of a few looks: before anything was done, and waiting is free.
+
+    Raises:
+        As `refuse_pending`.
+    """
+    pending: RecoveryPending | None = None
+    for _ in looks(graph):
+        try:
+            return refuse_pending(graph, beside_siblings=beside_siblings, table_key=table_key)
+        except RecoveryPending as error:
+            pending = error
+    assert pending is not None
+    raise pending
 
 
 def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:

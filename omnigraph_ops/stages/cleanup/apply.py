@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import refuse_frozen, sweep_ended
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending
 from omnigraph_ops.coordination.holds import GraphView, announced, look
 from omnigraph_ops.coordination.landing import shared_turn
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
@@ -55,7 +55,7 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
     """
     _verify(graph, plan)
     sweep_ended(graph)
-    refuse_pending(graph)
+    refuse_lasting(graph)
     forks = _remove_forks(graph, plan)
     stats: list[CleanupStats] = []
     meter = Meter(progress, "removing", sum(t.estimated_bytes for t in plan.tables), "bytes")
@@ -126,7 +126,7 @@ def _remove_forks(graph: Graph, plan: CleanupPlan) -> tuple[OrphanedFork, ...]:
     with contextlib.suppress(Stopped):
         for fork in plan.orphaned_forks:
             graph.run.check()
-            refuse_pending(graph)
+            refuse_lasting(graph)
             try:
                 refuse_frozen(graph, fork.table_key)
                 removed = _remove_fork(graph, plan, fork)
@@ -240,13 +240,9 @@ def _turn(graph: Graph, table: TableCleanupPlan) -> AbstractContextManager[Lease
 def _remove(
     graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
 ) -> tuple[CleanupStats, OpsError | None]:
-    refuse_pending(graph, table_key=table.table_key)
-    view = look(graph, table.table_key)
-    entry = _same_table(graph, view, table)
+    refuse_lasting(graph, table_key=table.table_key)
+    view, entry = _removable_now(graph, table)
     internal = InternalTables(graph=graph, view=view) if entry.path in INTERNAL_DATASETS else None
-    refused = internal.refusal(entry) if internal else refusal(graph, entry, view, clones=graph.clones((entry.path,)))
-    if refused is not None:
-        raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
     head = graph.open_head(entry)
     protection = internal.protect(entry, head, table.versions) if internal else protect(graph.lance, entry, head, view)
     existing = stored_versions(graph.storage, entry.path)
@@ -277,6 +273,24 @@ def _remove(
     done, failure = _remove_versions(graph, unit, entry, keeper, prove)
     graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
     return replace(done, skipped_since_protected=spared), failure
+
+
+def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[GraphView, TableEntry]:
+    """A fresh look at a table whose versions may be collected right now; raises `StalePlan` otherwise. Reads."""
+    refused: str | None = None
+    for _ in looks(graph):
+        view = look(graph, table.table_key)
+        entry = _same_table(graph, view, table)
+        is_internal = entry.path in INTERNAL_DATASETS
+        if is_internal:
+            refused = InternalTables(graph=graph, view=view).refusal(entry)
+        else:
+            refused = refusal(graph, entry, view, clones=graph.clones((entry.path,)))
+        if refused is None:
+            return view, entry
+        if is_internal or graph.open_head(entry).version == entry.version:
+            break  # no writer between its commit and its publish is the reason
+    raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
 
 
 def _remove_versions(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.terms import check_policy
 from omnigraph_ops.coordination.freezes import why_frozen
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import refuse_lasting, settled
 from omnigraph_ops.coordination.holds import GraphView, look
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
@@ -144,7 +144,7 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
         ClockWrong: this host and the store disagree about the time.
     """
     check_policy(policy)
-    refuse_pending(graph)
+    refuse_lasting(graph)
     refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
     view = look(graph)
     entries = select_entries(graph, view.main, tables)
@@ -158,7 +158,12 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
         forks=forks,
         clones=graph.clones([entry.path for entry in entries]),
     )
-    rows = tuple(in_parallel(planner.table, entries, workers=graph.settings.concurrency))
+
+    def again(keys: Collection[str]) -> list[TableCleanupPlan]:
+        fresh = replace(planner, view=look(graph))
+        return fresh.tables([entry for entry in graph.maintained(fresh.view.main) if entry.table_key in keys])
+
+    rows = tuple(settled(graph, planner.tables(entries), _looks_drifted, again))
     # Their removal needs a fence or an exclusive run, so only such a run plans it.
     if graph.is_alone() and not tables:
         going = {row.table_path: row.versions for row in rows}
@@ -179,6 +184,10 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     )
 
 
+def _looks_drifted(row: TableCleanupPlan) -> bool:
+    return row.refused is not None and row.lance_head_version != row.pinned_version
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planner:
     """What every table of one plan is judged by."""
@@ -190,7 +199,11 @@ class _Planner:
     forks: tuple[OrphanedFork, ...]
     clones: Mapping[str, str]
 
-    def table(self, entry: TableEntry) -> TableCleanupPlan:
+    def tables(self, entries: Sequence[TableEntry]) -> list[TableCleanupPlan]:
+        """The plans of some tables, in their order. Reads."""
+        return in_parallel(self._table, entries, workers=self.graph.settings.concurrency)
+
+    def _table(self, entry: TableEntry) -> TableCleanupPlan:
         """The plan of one table; what keeps it from being read becomes its refusal. Reads."""
         plan = TableCleanupPlan(
             table_key=entry.table_key,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
+from omnigraph_ops.coordination.guards import looks
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
 from omnigraph_ops.engine import EngineCli
@@ -21,8 +22,6 @@ from omnigraph_ops.models.cleanup import EdgeRows, RowBounds, RowPolicy, RowRete
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.expire_rows.request import check_bounds, distinct
 from omnigraph_ops.stages.expire_rows.statements import deletion_of
-
-_LOOKS, _LOOK_SECONDS = 5, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,7 @@ class Aged:
 def lasting_drift(graph: Graph, table_key: str) -> str | None:
     """The drift of a table that a few looks agree on; a writer between commit and publish is none. Reads."""
     problem = None
-    for _ in range(_LOOKS):
+    for _ in looks(graph):
         entry = entry_in(graph, graph.state(), table_key)
         try:
             head = int(graph.open_head(entry).version)
@@ -130,7 +129,6 @@ def lasting_drift(graph: Graph, table_key: str) -> str | None:
         if head == entry.version:
             return None
         problem = f"{table_key} has drifted ({entry.version} → {head}); `omnigraph-ops check` says what settles that"
-        graph.run.pause(_LOOK_SECONDS)
     return problem
 
 

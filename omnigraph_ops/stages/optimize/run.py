@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import refuse_lasting, refuse_pending, settled
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import abandon, sweep_rewrites
 from omnigraph_ops.errors import DriftFound, GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
@@ -133,14 +133,23 @@ def plan_optimize(
         except OpsError as error:
             return _unplannable(entry, error)
 
-    plans = in_parallel(one, entries, workers=graph.settings.concurrency)
+    def planned(found: Sequence[TableEntry]) -> list[TablePlan]:
+        return in_parallel(one, found, workers=graph.settings.concurrency)
+
+    def again(keys: Collection[str]) -> list[TablePlan]:
+        return planned([entry for entry in graph.maintained(graph.state()) if entry.table_key in keys])
+
     plan = OptimizePlan(
         uri=graph.uri,
         stamp=graph.stamp,
         graph_version=state.manifest_version,
-        tables=tuple(plans),
+        tables=tuple(settled(graph, planned(entries), _is_drifted, again)),
     )
     return plan if budget is None else under_budget(graph, plan, budget)
+
+
+def _is_drifted(found: TablePlan) -> bool:
+    return found.skipped is SkipReason.DRIFT
 
 
 def optimize_all(
@@ -163,7 +172,7 @@ def optimize_all(
         UnknownTable: a named table is not live; nothing was written.
     """
     sweep_ended(graph)
-    refuse_pending(graph)
+    refuse_lasting(graph)
     sweep_rewrites(graph)
     plan = plan_optimize(graph, tables=tables, budget=budget)
     IndexWriter.of(graph).begin(plan.productive())
@@ -175,7 +184,8 @@ def optimize_all(
     def one(key: str, room: Room) -> TableStats:
         unit = Unit(name=key, stage="optimize", table_key=key, version=plans[key].read_version)
         elsewhere = heavy if plans[key].executor is Executor.SPARK else None
-        work = _Work(table_key=key, room=room, plan=plans[key], elsewhere=elsewhere)
+        drifted = _is_drifted(plans[key])
+        work = _Work(table_key=key, room=room, plan=plans[key], drifted=drifted, elsewhere=elsewhere)
         stats = _isolated(graph, unit, work, runs_on, About(progress, key))
         meter.add(costs.get(key, 0))
         return stats
@@ -242,6 +252,8 @@ class _Work:
     room: Room | None = None
     plan: TablePlan | None = None
     """Of the run; an attempt on another version of the table looks for itself."""
+    drifted: bool = False
+    """Whether a few looks agree that it has drifted: one may have met a writer between its commit and its publish."""
     effort: Effort = field(default_factory=Effort)
     windows: list[UnitWindow] = field(default_factory=list)
     planned: TableEntry | None = None
@@ -299,7 +311,7 @@ def _done(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor) -> Tabl
 
 
 def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
-    refuse_pending(graph, beside_siblings=True, table_key=work.table_key)
+    refuse_lasting(graph, beside_siblings=True, table_key=work.table_key)
     if work.elsewhere is not None:
         return work.elsewhere(work.table_key)
 
@@ -317,12 +329,22 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
         before_sleep=preempted,
         reraise=True,
     )
-    return looking(_attempt_table, graph, executor, work, progress)
+    try:
+        return looking(_attempt_table, graph, executor, work, progress)
+    except _LooksDrifted:
+        work.drifted = True
+        return _attempt_table(graph, executor, work, progress)
+
+
+class _LooksDrifted(DriftFound):
+    """The newest version is not the published one, which may be the commit of a writer at work."""
 
 
 def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
     policy = policy_of(graph)
     entry, plan = _planned(graph, work, policy)
+    if _is_drifted(plan) and not work.drifted:
+        raise _LooksDrifted(plan.reason)
     if plan.decision is OptimizeDecision.OPTIMIZE:
         work.planned, work.planned_bytes = entry, plan.cost_bytes
         run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)

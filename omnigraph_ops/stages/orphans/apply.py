@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.freezes import refuse_any_freeze, sweep_ended
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.holds import look
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
@@ -171,7 +171,7 @@ class _Run:
 
     def _look_again(self, path: str) -> None:
         """Right before a group goes: a dropped dataset or a branch may have come back under its old path. Reads."""
-        refuse_pending(self.graph)
+        refuse_lasting(self.graph)
         refuse_any_freeze(self.graph)
         known = self.look.judge.references.datasets.get(self.look.judge.dataset_of(path) or "")
         moved = known is not None and self.graph.stored_branches(known.path) != known.branch_names

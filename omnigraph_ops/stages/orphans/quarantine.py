@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import QUARANTINE_DIR, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
@@ -115,7 +115,7 @@ def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) ->
     """
     record = _record(graph, quarantine_id)
     with committer_turn(graph, f"restore {quarantine_id}") as keeper:
-        refuse_pending(graph)
+        refuse_lasting(graph)
         kept = _kept(graph, quarantine_id)
         files = [f for f in _files(graph, record) if f.path in kept] if kept else []
         _refuse_new_chains(graph, record, kept.keys())

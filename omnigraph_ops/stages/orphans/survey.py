@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.holds import GraphView, HoldKind, freezes, look
 from omnigraph_ops.coordination.rewrite_journal import named_files, table_path_of
 from omnigraph_ops.coordination.state import Found, Kept, is_unfinished, place_of
@@ -294,7 +294,7 @@ def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_refere
         GraphFrozen: something is frozen; files that only the frozen versions need are judged afterwards.
         CorruptGraph: a live branch or a hold cannot be read, so what it refers to is unknown.
     """
-    refuse_pending(graph)
+    refuse_lasting(graph)
     refuse_any_freeze(graph)
     view = look(graph)
     if view.unreadable:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import FenceNote, own_fence
 from omnigraph_ops.coordination.freezes import active_freezes, frozen_text
+from omnigraph_ops.coordination.guards import looks
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
@@ -123,29 +124,77 @@ def _review(detail: str) -> SidecarVerdict:
     return SidecarVerdict(classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=detail)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What one look finds that may be of a writer at work."""
+
+    sidecars: tuple[SidecarFinding, ...]
+    staged: tuple[str, ...]
+    locked: bool
+    drift: tuple[DriftFinding, ...]
+
+    @classmethod
+    def at(cls, graph: Graph) -> _Look:
+        """What there is now. Reads."""
+        files = list_sidecars(graph.storage, graph.format.sidecar_version)
+        sidecars = tuple(inspect_sidecar(graph, file) for file in files)
+        return cls(
+            sidecars=sidecars,
+            staged=staging_files(graph.storage),
+            locked=graph.is_locked(),
+            drift=_drift(graph, covered=_covered(sidecars)),
+        )
+
+    def lasting(self, later: _Look) -> _Look:
+        """What a later look has of this. Pure."""
+        known, drifted = {s.path for s in self.sidecars}, {d.table_key for d in self.drift}
+        sidecars = tuple(s for s in later.sidecars if s.path in known)
+        # What only the sidecar of a writer at work covers is that writer's.
+        passing = _covered(later.sidecars) - _covered(sidecars)
+        return _Look(
+            sidecars=sidecars,
+            staged=later.staged,
+            locked=later.locked,
+            drift=tuple(d for d in later.drift if d.table_key in drifted - passing),
+        )
+
+
+def _covered(sidecars: Iterable[SidecarFinding]) -> set[str]:
+    """Tables of main whose newest version a sidecar explains. Pure."""
+    return {key for sidecar in sidecars if sidecar.branch is None for key in sidecar.table_keys}
+
+
 def check(graph: Graph) -> CheckReport:
     """Sidecars with their classification, staging files, the schema-apply lock and drift. Reads.
 
-    Never raises for what it finds: an unreadable file is a finding that needs a person.
+    Never raises for what it finds: an unreadable file is a finding that needs a person. What is found is looked at
+    again for three seconds, and only what is always there is reported: the rest is of a writer at work.
     """
-    files = list_sidecars(graph.storage, graph.format.sidecar_version)
-    findings = tuple(inspect_sidecar(graph, file) for file in files)
-    staged = staging_files(graph.storage)
-    locked = graph.is_locked()
-    fence = own_fence(graph) if locked else None
+    found: _Look | None = None
+    for _ in looks(graph):
+        now = _Look.at(graph)
+        found = now if found is None else found.lasting(now)
+        if not (found.sidecars or found.staged or found.locked or found.drift):
+            break
+    assert found is not None
+    return _report(graph, found)
+
+
+def _report(graph: Graph, found: _Look) -> CheckReport:
+    fence = own_fence(graph) if found.locked else None
     abandoned = fence is not None and fence.is_abandoned
-    drift = _drift(graph, covered={key for f in findings if f.branch is None for key in f.table_keys})
+    blocked = bool(found.staged) or (found.locked and not abandoned)
     return CheckReport(
         uri=graph.uri,
         stamp=graph.stamp,
-        status=_status(findings, drift, blocked=bool(staged) or (locked and not abandoned), abandoned=abandoned),
-        sidecars=findings,
-        staging_files=staged,
-        schema_apply_lock=locked,
-        drift=drift,
+        status=_status(found.sidecars, found.drift, blocked=blocked, abandoned=abandoned),
+        sidecars=found.sidecars,
+        staging_files=found.staged,
+        schema_apply_lock=found.locked,
+        drift=found.drift,
         advice=(
-            *((_lock_advice(fence, abandoned),) if locked else ()),
-            *_advice(findings, bool(staged), drift),
+            *((_lock_advice(fence, abandoned),) if found.locked else ()),
+            *_advice(found.sidecars, bool(found.staged), found.drift),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),
     )

@@ -8,12 +8,12 @@ of the approved preview only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.guards import refuse_pending
+from omnigraph_ops.coordination.guards import refuse_lasting, settled
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph, select_entries
@@ -58,8 +58,8 @@ def preview_repair(
     Raises:
         RecoveryPending: something is pending; repair never decides beside a recovery.
     """
-    refuse_pending(graph)
-    rows = _rows(graph, select_entries(graph, graph.state(), tables), EvidenceCollector(graph, evidence, comparison))
+    refuse_lasting(graph)
+    rows = _rows(graph, _settled_entries(graph, tables), EvidenceCollector(graph, evidence, comparison))
     planned = now_us()
     return sealed.seal(
         RepairPreview(
@@ -72,6 +72,21 @@ def preview_repair(
             digest="",
         )
     )
+
+
+def _settled_entries(graph: Graph, tables: Sequence[str]) -> list[TableEntry]:
+    """The tables as they are published, when no writer is between its commit and its publish. Reads."""
+
+    def is_ahead(entry: TableEntry) -> bool:
+        try:
+            return bool(graph.open_head(entry).version != entry.version)
+        except OpsError:
+            return False
+
+    def again(keys: Collection[str]) -> list[TableEntry]:
+        return [entry for entry in graph.maintained(graph.state()) if entry.table_key in keys]
+
+    return settled(graph, select_entries(graph, graph.state(), tables), is_ahead, again)
 
 
 def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -> RepairReport:
@@ -87,7 +102,7 @@ def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -
     """
     sealed.verify(preview, uri=graph.uri, consequence=_NOTHING)
     with committer_turn(graph, "repair") as keeper:
-        refuse_pending(graph)
+        refuse_lasting(graph)
         decided = tuple(replace(row, action=decide(row, force=force)) for row in _unchanged(graph, preview))
         for row in decided:
             if row.action in _PUBLISHES:
