@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first stops at the next unit, the second aborts, none ends in a traceback."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first stops at the next unit, the second aborts, none ends in a traceback."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def stopped_at(graph: Graph, words: tuple[str, ...], scratch: Path, *signals: in
     )
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
     demo_graph: DemoGraph, tmp_path: Path, number: int, code: int
 ) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION
+from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, drop_stale_fence
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
 from omnigraph_ops.coordination.guards import refuse_lasting, refuse_pending, settled
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import abandon, sweep_rewrites
 from omnigraph_ops.errors import DriftFound, GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
 from omnigraph_ops.graph.graph import Graph, select_entries
+from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import CommitConflict, CommitContention
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
@@ -129,9 +130,12 @@ def plan_optimize(
         if frozen is not None:
             return _frozen(entry, frozen)
         try:
-            return plan_table(observe_table(graph, entry, policy), policy)
+            plan = plan_table(observe_table(graph, entry, policy), policy)
+            if plan.decision is OptimizeDecision.OPTIMIZE and graph.format.publishes:
+                engine_root(graph, entry)  # that none is known is found before hours of work, not after them
         except OpsError as error:
             return _unplannable(entry, error)
+        return plan
 
     def planned(found: Sequence[TableEntry]) -> list[TablePlan]:
         return in_parallel(one, found, workers=graph.settings.concurrency)
@@ -172,6 +176,7 @@ def optimize_all(
         UnknownTable: a named table is not live; nothing was written.
     """
     sweep_ended(graph)
+    drop_stale_fence(graph)
     refuse_lasting(graph)
     sweep_rewrites(graph)
     plan = plan_optimize(graph, tables=tables, budget=budget)
