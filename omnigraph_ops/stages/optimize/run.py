@@ -9,7 +9,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, drop_stale_fence
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
-from omnigraph_ops.coordination.guards import refuse_lasting, refuse_pending, settled
+from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending, settled
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import abandon, sweep_rewrites
 from omnigraph_ops.errors import DriftFound, GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
@@ -334,22 +334,12 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
         before_sleep=preempted,
         reraise=True,
     )
-    try:
-        return looking(_attempt_table, graph, executor, work, progress)
-    except _LooksDrifted:
-        work.drifted = True
-        return _attempt_table(graph, executor, work, progress)
-
-
-class _LooksDrifted(DriftFound):
-    """The newest version is not the published one, which may be the commit of a writer at work."""
+    return looking(_attempt_table, graph, executor, work, progress)
 
 
 def _attempt_table(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progress) -> TableStats:
     policy = policy_of(graph)
     entry, plan = _planned(graph, work, policy)
-    if _is_drifted(plan) and not work.drifted:
-        raise _LooksDrifted(plan.reason)
     if plan.decision is OptimizeDecision.OPTIMIZE:
         work.planned, work.planned_bytes = entry, plan.cost_bytes
         run = TableRun(graph, plan, policy, executor=executor, effort=work.effort, progress=progress, room=work.room)
@@ -376,8 +366,12 @@ def _planned(graph: Graph, work: _Work, policy: OptimizePolicy) -> tuple[TableEn
         entry = graph.published(work.table_key)
         if entry is not None and entry.version == plan.read_version:
             return entry, plan
-    (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
-    return entry, plan_table(observe_table(graph, entry, policy), policy)
+    for _ in looks(graph):
+        (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
+        plan = plan_table(observe_table(graph, entry, policy), policy)
+        if work.drifted or not _is_drifted(plan):
+            break
+    return entry, plan
 
 
 def _frozen(entry: TableEntry, why: str) -> TablePlan:
