@@ -367,11 +367,11 @@ def _planned(graph: Graph, work: _Work, policy: OptimizePolicy) -> tuple[TableEn
         if entry is not None and entry.version == plan.read_version:
             return entry, plan
     for _ in looks(graph):
-        (entry,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
-        plan = plan_table(observe_table(graph, entry, policy), policy)
-        if work.drifted or not _is_drifted(plan):
+        (found,) = select_entries(graph, graph.state_of(work.table_key), (work.table_key,))
+        fresh = plan_table(observe_table(graph, found, policy), policy)
+        if work.drifted or not _is_drifted(fresh):
             break
-    return entry, plan
+    return found, fresh
 
 
 def _frozen(entry: TableEntry, why: str) -> TablePlan:
