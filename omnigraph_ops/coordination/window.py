@@ -104,16 +104,19 @@ class ArmedWindow:
     @staticmethod
     def open(graph: Graph, planned: TableEntry, unit: str) -> ArmedWindow:
         """The table at its pin; `StalePlan` or `DriftFound` when it is not there. Reads."""
-        entry = graph.published(planned.table_key)
-        if entry is None or entry.path != planned.path:
-            raise StalePlan(f"{planned.table_key} was dropped or replaced while it was maintained; nothing was written")
-        dataset = graph.open_head(entry)
-        if dataset.version != entry.version:
-            raise DriftFound(
-                f"table '{entry.table_key}' has Lance HEAD version {dataset.version} ahead of manifest version "
-                f"{entry.version}; nothing was written; `omnigraph-ops check` says what settles it"
-            )
-        return ArmedWindow(graph=graph, entry=entry, dataset=dataset, unit=unit, operation_id=new_ulid())
+        for _ in guards.looks(graph):
+            entry = graph.published(planned.table_key)
+            if entry is None or entry.path != planned.path:
+                gone = f"{planned.table_key} was dropped or replaced while it was maintained"
+                raise StalePlan(f"{gone}; nothing was written")
+            dataset = graph.open_head(entry)
+            if dataset.version == entry.version:
+                return ArmedWindow(graph=graph, entry=entry, dataset=dataset, unit=unit, operation_id=new_ulid())
+        assert entry is not None
+        raise DriftFound(
+            f"table '{entry.table_key}' has Lance HEAD version {dataset.version} ahead of manifest version "
+            f"{entry.version}; nothing was written; `omnigraph-ops check` says what settles it"
+        )
 
     def draft(self, changes: Sequence[Change]) -> list[Draft]:
         """The commits of the changes, proven to leave every row as it is. Writes their transaction files."""
