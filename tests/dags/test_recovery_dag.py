@@ -25,7 +25,7 @@ from tests.support.leases import bury_runs
 from tests.support.operators import Run, disk_of
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
-from tests.support.sidecars import audit_rows
+from tests.support.sidecars import arm, audit_rows
 from tests.support.stages import operator
 from tests.support.tables import PERSON
 from tests.support.writers import entry_of
@@ -133,3 +133,14 @@ def test_a_run_of_the_shell_that_cannot_be_recorded_stops_no_check(
     monkeypatch.setattr("omnigraph_ops.outcomes.runs.settle", denied)
     run = Run(graph)
     assert run.execute(operator(run, "check_recovery")).state == "success"
+
+
+@pytest.mark.parametrize(("age", "state"), [(5.0, "retry"), (3600.0, "failed")])
+def test_a_load_that_may_still_be_at_work_is_asked_about_again_and_an_old_one_is_for_a_person(
+    demo_graph: DemoGraph, age: float, state: str
+) -> None:
+    graph = demo_graph(loads=2, rows=5, node_types=1)
+    arm(graph, age_seconds=age, change=lambda document: document.update(writer_kind="Load"))
+    run = Run(graph)
+    ended = run.execute(operator(run, "check_recovery"))
+    assert (ended.state, "open the graph read-write once with omnigraph" in ended.sentence) == (state, True)

@@ -313,6 +313,13 @@ def _status(
     return CheckStatus.DRIFTED if drift else CheckStatus.CLEAN
 
 
+def may_pass(report: CheckReport, *, grace_seconds: float, at_us: int) -> bool:
+    """Whether all that needs a person are sidecars so young that their writers may be at work. Pure."""
+    left = [s for s in report.sidecars if not s.recoverable]
+    young = [s for s in left if s.started_at_us is not None and at_us - s.started_at_us < grace_seconds * 1e6]
+    return left == young != [] and not report.staging_files and not report.schema_apply_lock
+
+
 def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[DriftFinding, ...]) -> Iterable[str]:
     if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"

@@ -39,7 +39,8 @@ class CheckRecoveryOperator(OmnigraphOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.fence import drop_stale_fence
-        from omnigraph_ops.stages.recovery.check import check
+        from omnigraph_ops.graph.layout import now_us
+        from omnigraph_ops.stages.recovery.check import check, may_pass
         from omnigraph_ops.stages.recovery.recover import recover
 
         self._record_cut_off(graph, context)
@@ -51,7 +52,8 @@ class CheckRecoveryOperator(OmnigraphOperator):
             for outcome in outcomes:
                 self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
             report = check(graph)
-        _refuse_unless_clean(report, outcomes)
+        passing = may_pass(report, grace_seconds=graph.settings.recovery_grace_seconds, at_us=now_us())
+        _refuse_unless_clean(report, outcomes, passing=passing)
         for line in report.advice:
             self.log.info(line)
         return to_xcom(report)
@@ -90,11 +92,11 @@ def _is_idle(context: Context, task: TaskAttempt) -> bool:
     return states.get(task.instance) not in _AT_WORK
 
 
-def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome]) -> None:
+def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome], *, passing: bool) -> None:
     """Raise the sentence of what is left, with the reason for which `recover` left it. Pure."""
     waits = [f"{o.table_key or o.operation_id}: {o.detail}" for o in outcomes if o.action == "deferred"]
     why = "; ".join((*waits, *report.advice)) or f"{report.uri}: recovery is pending"
+    if report.status is CheckStatus.PENDING or passing:
+        raise TransientError(why)
     if report.status is CheckStatus.NEEDS_PERSON:
         raise RecoveryPending(why)
-    if report.status is CheckStatus.PENDING:
-        raise TransientError(why)
