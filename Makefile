@@ -11,7 +11,8 @@ PYTHON ?= $(shell for p in python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= 2
+# Many tests wait for a process that they started, so this is one more than a small machine has cores.
+JOBS ?= 3
 # Where fast tests are; to import the others takes a tenth of the time.
 INNER := tests/contract tests/docs tests/integration tests/unit
 # In CI the demo stops by itself instead of leaving the UI running.
