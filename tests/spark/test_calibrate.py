@@ -15,7 +15,7 @@ from omnigraph_ops.progress import Lines
 from tests.support.spark_cluster import environment
 from tests.support.spark_session import submit_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.support.spark_session import submit_in
 from tests.support.templates import Templates
 from tests.support.writers import Change, copies, delete_first, drift
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 PERSON, DOC, PHOTO = "node:Person", "node:Doc", "node:Photo"
 SPEC = DemoSpec(node_types=3, loads=3, rows=15, blobs=True)
 SAMPLE, FULL = EvidenceTier.SAMPLE, EvidenceTier.FULL

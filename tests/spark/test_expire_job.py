@@ -29,7 +29,7 @@ from tests.support.shell import Cli
 from tests.support.spark_cluster import environment
 from tests.support.spark_session import submit_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-local")]
 POLICY = RowPolicy(table_key=ITEMS, property="at", older_than_secs=30 * 86_400)
 AGES: list[int | None] = [0, 10, 29, 31, 60, None, 61, 62, 5]
 EXAMPLES = 200 if os.environ.get("OMNIGRAPH_PROPERTY_PROFILE") == "nightly" else 12

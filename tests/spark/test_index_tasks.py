@@ -26,7 +26,7 @@ from tests.support.spark_session import submit_in
 from tests.support.tables import PERSON, rows_by_id
 from tests.support.writers import entry_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 SPEC = {"node_types": 2, "loads": 4, "rows": 20}
 
 

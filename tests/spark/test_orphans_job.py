@@ -30,7 +30,7 @@ from tests.support.spark_cluster import environment
 from tests.support.spark_session import submit_in
 from tests.support.writers import entry_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 MASTER = "local[2]"
 SPEC: dict[str, Any] = {"node_types": 2, "loads": 3, "rows": 20}
 

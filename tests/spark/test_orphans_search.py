@@ -34,7 +34,7 @@ from tests.support.rows import rows_everywhere
 from tests.support.templates import Templates
 from tests.support.writers import entry_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-local")]
 HOUR = 3600
 EXAMPLES = 100 if os.environ.get("OMNIGRAPH_PROPERTY_PROFILE") == "nightly" else 8
 

@@ -18,7 +18,7 @@ from tests.support.converged import assert_pins_are_heads
 from tests.support.spark_session import submit_in
 from tests.support.tables import rows_by_id
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 TABLES = ("node:Person", "node:Company", "edge:Knows")
 
 

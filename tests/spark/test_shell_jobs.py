@@ -29,7 +29,7 @@ from tests.support.shell import Cli, assert_refused
 from tests.support.spark_cluster import environment
 from tests.support.tables import rows_by_id
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 MASTER = "local[2]"
 SPEC: dict[str, Any] = {"node_types": 2, "loads": 3, "rows": 20}
 
