@@ -124,9 +124,17 @@ def stopped_at(graph: Graph, words: tuple[str, ...], scratch: Path, *signals: in
     )
 
 
+@pytest.fixture
+def hang_ups_count() -> Iterator[None]:
+    """Below `nohup`, in which these tests may run, SIGHUP is ignored, and that is inherited."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
-    demo_graph: DemoGraph, tmp_path: Path, number: int, code: int
+    demo_graph: DemoGraph, tmp_path: Path, number: int, code: int, hang_ups_count: None
 ) -> None:
     graph = demo_graph(**SMALL)
     before = {e.table_key: e.version for e in graph.state().entries}

@@ -171,6 +171,7 @@ def check(graph: Graph) -> CheckReport:
     again for three seconds, and only what is always there is reported: the rest is of a writer at work.
     """
     found: _Look | None = None
+    graph.lance_branches()  # one that cannot be read raises: neither the engine nor a cleanup goes on beside it
     for _ in looks(graph):
         now = _Look.at(graph)
         found = now if found is None else found.lasting(now)
