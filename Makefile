@@ -60,7 +60,7 @@ env: ## .env, with a random secret for everything that has none
 	@$(PYTHON) stack/fill_env.py
 
 ##@ Work on it
-check: lint types ## lint, types and the fast tests (under two minutes)
+check: lint types ## lint, types and the fast tests (two to three minutes)
 	@$(BIN)/python -m pytest $(INNER) -m "not spark and not airflow and not crash and not interop and not s3 and not packaging and not slow" -n $(JOBS)
 
 test: lint types ## lint, types and the whole test suite; what CI runs
