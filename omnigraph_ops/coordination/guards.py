@@ -8,9 +8,9 @@ their recovery by the grace period.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from omnigraph_ops.coordination.fence import stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -20,7 +20,9 @@ from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import QuietState
+from omnigraph_ops.models.runs import TableRow
 from omnigraph_ops.storage.store import Storage
 
 
@@ -69,57 +71,58 @@ def _operation_path(operation_id: str) -> str:
 _LOOKS, _LOOK_SECONDS = 10, 0.3
 
 
-def looks(graph: Graph) -> Iterator[None]:
-    """A few looks within three seconds: what a writer at work leaves for a moment is not in all of them. Waits."""
+def looks(graph: Graph) -> Iterator[int]:
+    """Count a few looks, with a pause before each but the first; together they take three seconds. Waits.
+
+    A writer publishes what it committed, and removes its sidecar, within that time. What every look finds is not of a
+    writer at work.
+    """
     for number in range(_LOOKS):
         if number:
             graph.run.pause(_LOOK_SECONDS)
-        yield
+        yield number
 
 
-class OfTable(Protocol):
-    """Something about one table."""
-
-    @property
-    def table_key(self) -> str: ...
+R = TypeVar("R", bound=TableRow)
 
 
-F = TypeVar("F", bound=OfTable)
-
-
-def settled(
-    graph: Graph, found: Iterable[F], moved: Callable[[F], bool], again: Callable[[Collection[str]], Iterable[F]]
-) -> list[F]:
-    """What was found about tables, less what a writer at work left for a moment. Waits, and does what `again` does.
+def look_again(
+    graph: Graph, rows: Iterable[R], moved: Callable[[R], bool], find: Callable[[Sequence[TableEntry]], Iterable[R]]
+) -> list[R]:
+    """Find rows anew while their tables seem to be between the commit and the publish of a writer. Waits.
 
     Args:
-        moved: whether a table looks as if it were between the commit and the publish of a writer.
-        again: finds the same anew about the tables with these keys.
+        rows: what the first look found.
+        moved: whether a table seems to be there by its row.
+        find: makes the rows of tables as they are published now.
     """
-    now = {one.table_key: one for one in found}
-    for number, _ in enumerate(looks(graph)):
-        keys = [key for key, one in now.items() if moved(one)]
+    found = {row.table_key: row for row in rows}
+    for number in looks(graph):
+        keys = {key for key, row in found.items() if moved(row)}
         if not keys:
             break
         if number:
-            now |= {one.table_key: one for one in again(keys)}
-    return list(now.values())
+            entries = [entry for entry in graph.maintained(graph.state()) if entry.table_key in keys]
+            found |= {row.table_key: row for row in find(entries)}
+    return list(found.values())
 
 
 def refuse_lasting(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
-    """`refuse_pending` about what is there in every one of a few looks: before anything was done, and waiting is free.
+    """Do as `refuse_pending`, but wait a few looks for what is pending to go. For before the first effect. Reads.
 
     Raises:
+        LanceFailure: a branch cannot be read. The engine does not write to such a graph either.
         As `refuse_pending`.
     """
-    pending: RecoveryPending | None = None
-    for _ in looks(graph):
+    graph.lance_branches()
+    for number in looks(graph):
         try:
-            return refuse_pending(graph, beside_siblings=beside_siblings, table_key=table_key)
-        except RecoveryPending as error:
-            pending = error
-    assert pending is not None
-    raise pending
+            refuse_pending(graph, beside_siblings=beside_siblings, table_key=table_key)
+        except RecoveryPending:
+            if number == _LOOKS - 1:
+                raise
+        else:
+            return
 
 
 def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:

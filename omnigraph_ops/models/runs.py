@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, PlannedFile, TableRowPlan, TableRowStats
@@ -13,6 +13,13 @@ from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.history import RunDecision, RunHeader, Work
 from omnigraph_ops.models.optimize import TableStats
 from omnigraph_ops.models.repair import RepairReport
+
+
+class TableRow(Protocol):
+    """A row of a plan or a report about one table."""
+
+    @property
+    def table_key(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

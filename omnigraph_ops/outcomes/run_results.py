@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from omnigraph_ops.models.backup import BackupReport, VerifyReport
 from omnigraph_ops.models.cleanup import (
@@ -20,7 +20,7 @@ from omnigraph_ops.models.health import CheckStatus, RecoverReport
 from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, TableStats, amplification
 from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport
 from omnigraph_ops.models.repair import RepairPreview, RepairReport
-from omnigraph_ops.models.runs import Outcome, TableOutcome, Unit, UnitRecord, UnitResult, by_stage
+from omnigraph_ops.models.runs import Outcome, TableOutcome, TableRow, Unit, UnitRecord, UnitResult, by_stage
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, reported
 
@@ -42,13 +42,6 @@ _FIELDS: dict[type, str] = {
 
 _PART_OF = {"forks": "cleanup"}
 """Units that have a name of their own, and the stage whose outcome tells of them."""
-
-
-class TableRow(Protocol):
-    """A row of a report about one table."""
-
-    @property
-    def table_key(self) -> str: ...
 
 
 R = TypeVar("R", bound=TableRow)

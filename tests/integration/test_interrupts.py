@@ -153,6 +153,17 @@ def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
     assert (open_journals(graph.storage), is_free(graph.storage)) == ((), True)
 
 
+def test_a_terminal_that_hangs_up_twice_does_not_abort_the_run(
+    demo_graph: DemoGraph, tmp_path: Path, hang_ups_count: None
+) -> None:
+    graph = demo_graph(**SMALL)
+    kill = Kill(moment=14, signals=(signal.SIGHUP, signal.SIGHUP))
+    words = ("cleanup", graph.uri, "--keep", "1", "--confirm")
+    ended = run_command(words, Path(graph.uri), tmp_path / "run", kill=kill, environment=ONE_BY_ONE)
+    assert (ended.code, ended.out.startswith("cleanup ")) == (129, True), ended.err
+    assert history.read_runs(graph)[0].errors == ("interrupted by SIGHUP",)
+
+
 def test_an_optimize_that_is_stopped_says_which_tables_it_left(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SMALL)
     kill = Kill(moment=5, signals=(signal.SIGINT,))

@@ -35,10 +35,9 @@ class Meanwhile(Run):
     """Lets something happen whenever it is waited."""
 
     def __init__(self, act: Callable[[], object]) -> None:
-        self.act, self.waits = act, 0
+        self.act = act
 
     def pause(self, seconds: float) -> None:
-        self.waits += 1
         self.act()
 
 

@@ -241,8 +241,7 @@ def _remove(
     graph: Graph, plan: CleanupPlan, table: TableCleanupPlan, keeper: LeaseKeeper
 ) -> tuple[CleanupStats, OpsError | None]:
     refuse_lasting(graph, table_key=table.table_key)
-    view, entry = _removable_now(graph, table)
-    internal = InternalTables(graph=graph, view=view) if entry.path in INTERNAL_DATASETS else None
+    view, entry, internal = _removable_now(graph, table)
     head = graph.open_head(entry)
     protection = internal.protect(entry, head, table.versions) if internal else protect(graph.lance, entry, head, view)
     existing = stored_versions(graph.storage, entry.path)
@@ -275,20 +274,20 @@ def _remove(
     return replace(done, skipped_since_protected=spared), failure
 
 
-def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[GraphView, TableEntry]:
+def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[GraphView, TableEntry, InternalTables | None]:
     """A fresh look at a table whose versions may be collected right now; raises `StalePlan` otherwise. Reads."""
     refused: str | None = None
     for _ in looks(graph):
         view = look(graph, table.table_key)
         entry = _same_table(graph, view, table)
-        is_internal = entry.path in INTERNAL_DATASETS
-        if is_internal:
-            refused = InternalTables(graph=graph, view=view).refusal(entry)
+        internal = InternalTables(graph=graph, view=view) if entry.path in INTERNAL_DATASETS else None
+        if internal is not None:
+            refused = internal.refusal(entry)
         else:
             refused = refusal(graph, entry, view, clones=graph.clones((entry.path,)))
         if refused is None:
-            return view, entry
-        if is_internal or graph.open_head(entry).version == entry.version:
+            return view, entry, internal
+        if internal is not None or graph.open_head(entry).version == entry.version:
             break  # no writer between its commit and its publish is the reason
     raise StalePlan(f"{table.table_key}: {refused}; nothing was deleted")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from omnigraph_ops.config.terms import check_policy
 from omnigraph_ops.coordination.freezes import why_frozen
-from omnigraph_ops.coordination.guards import refuse_lasting, settled
+from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.holds import GraphView, look
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
@@ -159,11 +159,10 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
         clones=graph.clones([entry.path for entry in entries]),
     )
 
-    def again(keys: Collection[str]) -> list[TableCleanupPlan]:
-        fresh = replace(planner, view=look(graph))
-        return fresh.tables([entry for entry in graph.maintained(fresh.view.main) if entry.table_key in keys])
+    def afresh(found: Sequence[TableEntry]) -> list[TableCleanupPlan]:
+        return replace(planner, view=look(graph)).tables(found)
 
-    rows = tuple(settled(graph, planner.tables(entries), _looks_drifted, again))
+    rows = tuple(look_again(graph, planner.tables(entries), _looks_drifted, afresh))
     # Their removal needs a fence or an exclusive run, so only such a run plans it.
     if graph.is_alone() and not tables:
         going = {row.table_path: row.versions for row in rows}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, drop_stale_fence
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
-from omnigraph_ops.coordination.guards import looks, refuse_lasting, refuse_pending, settled
+from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting, refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import abandon, sweep_rewrites
 from omnigraph_ops.errors import DriftFound, GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
@@ -132,7 +132,7 @@ def plan_optimize(
         try:
             plan = plan_table(observe_table(graph, entry, policy), policy)
             if plan.decision is OptimizeDecision.OPTIMIZE and graph.format.publishes:
-                engine_root(graph, entry)  # that none is known is found before hours of work, not after them
+                engine_root(graph, entry)  # raises before the work where only the commit would raise otherwise
         except OpsError as error:
             return _unplannable(entry, error)
         return plan
@@ -140,14 +140,11 @@ def plan_optimize(
     def planned(found: Sequence[TableEntry]) -> list[TablePlan]:
         return in_parallel(one, found, workers=graph.settings.concurrency)
 
-    def again(keys: Collection[str]) -> list[TablePlan]:
-        return planned([entry for entry in graph.maintained(graph.state()) if entry.table_key in keys])
-
     plan = OptimizePlan(
         uri=graph.uri,
         stamp=graph.stamp,
         graph_version=state.manifest_version,
-        tables=tuple(settled(graph, planned(entries), _is_drifted, again)),
+        tables=tuple(look_again(graph, planned(entries), _is_drifted, planned)),
     )
     return plan if budget is None else under_budget(graph, plan, budget)
 
@@ -178,7 +175,6 @@ def optimize_all(
     sweep_ended(graph)
     drop_stale_fence(graph)
     refuse_lasting(graph)
-    graph.lance_branches()  # one that cannot be read raises: the engine writes to no such graph either
     sweep_rewrites(graph)
     plan = plan_optimize(graph, tables=tables, budget=budget)
     IndexWriter.of(graph).begin(plan.productive())
@@ -259,7 +255,7 @@ class _Work:
     plan: TablePlan | None = None
     """Of the run; an attempt on another version of the table looks for itself."""
     drifted: bool = False
-    """Whether a few looks agree that it has drifted: one may have met a writer between its commit and its publish."""
+    """Whether the plan of the run found drift in every look: no attempt looks again."""
     effort: Effort = field(default_factory=Effort)
     windows: list[UnitWindow] = field(default_factory=list)
     planned: TableEntry | None = None

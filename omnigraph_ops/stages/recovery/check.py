@@ -167,17 +167,19 @@ def _covered(sidecars: Iterable[SidecarFinding]) -> set[str]:
 def check(graph: Graph) -> CheckReport:
     """Sidecars with their classification, staging files, the schema-apply lock and drift. Reads.
 
-    Never raises for what it finds: an unreadable file is a finding that needs a person. What is found is looked at
-    again for three seconds, and only what is always there is reported: the rest is of a writer at work.
+    An unreadable sidecar or table is a finding that needs a person. Only what every look finds within three seconds
+    is reported. The rest belongs to a writer at work.
+
+    Raises:
+        LanceFailure: a branch cannot be read.
     """
-    found: _Look | None = None
-    graph.lance_branches()  # one that cannot be read raises: neither the engine nor a cleanup goes on beside it
-    for _ in looks(graph):
-        now = _Look.at(graph)
-        found = now if found is None else found.lasting(now)
+    graph.lance_branches()
+    found = _Look.at(graph)
+    for number in looks(graph):
+        if number:
+            found = found.lasting(_Look.at(graph))
         if not (found.sidecars or found.staged or found.locked or found.drift):
             break
-    assert found is not None
     return _report(graph, found)
 
 
@@ -315,10 +317,12 @@ def _status(
 
 
 def may_pass(report: CheckReport, *, grace_seconds: float, at_us: int) -> bool:
-    """Whether all that needs a person are sidecars so young that their writers may be at work. Pure."""
-    left = [s for s in report.sidecars if not s.recoverable]
-    young = [s for s in left if s.started_at_us is not None and at_us - s.started_at_us < grace_seconds * 1e6]
-    return left == young != [] and not report.staging_files and not report.schema_apply_lock
+    """Whether nothing but sidecars needs a person, all younger than the grace period: writers may be at work. Pure."""
+    if report.staging_files or report.schema_apply_lock:
+        return False
+    oldest_us = at_us - grace_seconds * 1e6
+    started = [s.started_at_us for s in report.sidecars if not s.recoverable]
+    return bool(started) and all(at is not None and at > oldest_us for at in started)
 
 
 def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[DriftFinding, ...]) -> Iterable[str]:

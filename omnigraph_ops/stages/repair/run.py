@@ -8,12 +8,12 @@ of the approved preview only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.guards import refuse_lasting, settled
+from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import CorruptGraph, OpsError, StalePlan, UnknownTable
 from omnigraph_ops.graph.graph import Graph, select_entries
@@ -75,7 +75,7 @@ def preview_repair(
 
 
 def _settled_entries(graph: Graph, tables: Sequence[str]) -> list[TableEntry]:
-    """The tables as they are published, when no writer is between its commit and its publish. Reads."""
+    """The tables as they are published, looked at again where a writer seems to be about to publish. Reads."""
 
     def is_ahead(entry: TableEntry) -> bool:
         try:
@@ -83,10 +83,7 @@ def _settled_entries(graph: Graph, tables: Sequence[str]) -> list[TableEntry]:
         except OpsError:
             return False
 
-    def again(keys: Collection[str]) -> list[TableEntry]:
-        return [entry for entry in graph.maintained(graph.state()) if entry.table_key in keys]
-
-    return settled(graph, select_entries(graph, graph.state(), tables), is_ahead, again)
+    return look_again(graph, select_entries(graph, graph.state(), tables), is_ahead, list)
 
 
 def apply_repair(graph: Graph, preview: RepairPreview, *, force: bool = False) -> RepairReport:
