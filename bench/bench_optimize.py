@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPEATS = 3
+COMPARED = {"ours": ("engine", "bare pylance"), "ours, again": ("engine, again",), "bare pylance": ("engine",)}
 
 
 BARE = """
@@ -106,16 +107,16 @@ def measured(original: Path, paths: list[str]) -> dict[str, list[Run]]:
 
 
 def told(runs: dict[str, list[Run]]) -> None:
-    """The best run of every way, and ours over the others."""
+    """The best run of every way, ours over the others, and the floor: the calls of the library with nothing around."""
     best = {name: min(found, key=lambda r: r.seconds) for name, found in runs.items()}
     for name, run in best.items():
         print(f"  {name:<13} {run.seconds:6.2f} s, {run.cpu:6.2f} CPU s, {run.megabytes:6.0f} MB")
-    for ours, others in (("ours", ("engine", "bare pylance")), ("ours, again", ("engine, again",))):
+    for one, others in COMPARED.items():
         for name in filter(best.__contains__, others):
             time_, cpu, memory = (
-                getattr(best[ours], k) / getattr(best[name], k) for k in ("seconds", "cpu", "megabytes")
+                getattr(best[one], k) / getattr(best[name], k) for k in ("seconds", "cpu", "megabytes")
             )
-            print(f"  {ours} over {name}: {time_:.2f} of the time, {cpu:.2f} of the CPU, {memory:.2f} of the memory")
+            print(f"  {one} over {name}: {time_:.2f} of the time, {cpu:.2f} of the CPU, {memory:.2f} of the memory")
 
 
 def main(*names: str) -> None:

@@ -101,6 +101,9 @@ def _unknown(path: str, error: InvalidInput) -> None:
 _HOLDS = Records(Hold, unreadable=_unknown)
 _READABLE = Records(Hold)
 """For what protects nothing by it."""
+_NO_FREEZES = set[str]()
+"""Holds that are none and never will be. Each table of a run has one, and each asks for freezes under the lease."""
+_MOST_REMEMBERED = 10_000
 
 
 def place_hold(
@@ -171,8 +174,22 @@ def active_holds(storage: Storage) -> tuple[Hold, ...]:
 
 def freezes(storage: Storage) -> tuple[Hold, ...]:
     """Every freeze that has a record, ended or not, oldest first; damaged records are left out. Reads."""
-    found = [hold for _, hold in _READABLE.all(storage, HOLDS_DIR) if hold.freeze is not None]
+    found = list[Hold]()
+    for path in _READABLE.paths(storage, HOLDS_DIR):
+        if path in _NO_FREEZES:
+            continue
+        hold = _READABLE.read(storage, path)
+        if hold is not None and hold.freeze is not None:
+            found.append(hold)
+        elif hold is not None and hold_path(hold.hold_id) == path:
+            _remember(path)
     return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
+
+
+def _remember(path: str) -> None:
+    if len(_NO_FREEZES) >= _MOST_REMEMBERED:
+        _NO_FREEZES.clear()
+    _NO_FREEZES.add(path)
 
 
 def sweep_holds(storage: Storage) -> None:

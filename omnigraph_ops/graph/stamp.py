@@ -101,28 +101,6 @@ def analyser_of(details: bytes) -> Analyser:
     return Analyser.LANCE_10 if _SINCE_9 in numbers else Analyser.LANCE_8
 
 
-def certifying_engine(storage: Storage, table_path: str, version: int) -> str | None:
-    """The sign that an engine wrote here that certifies its text indexes; None when there is none. Reads."""
-    for path, newest in ((table_path, version), (MANIFEST_DIR, None)):
-        _, writer = newest_foreign(storage, path, newest)
-        if writer is not None and writer.startswith(_CERTIFYING_WRITER):
-            return f"{path} was written by {writer}"
-    return None
-
-
-def newest_foreign(storage: Storage, path: str, newest: int | None = None) -> tuple[int | None, str | None]:
-    """The newest version that is not ours and who wrote it, as `lance 9.0.0`; within a bound. Reads."""
-    numbers = sorted(stored_versions(storage, path), reverse=True)
-    for number in [n for n in numbers if newest is None or n <= newest][:_LOOK_BACK]:
-        try:
-            writer = writer_of(read_manifest(storage, path, number))
-        except CorruptGraph:
-            continue
-        if writer is not None and not writer.startswith(_OWN_WRITER):
-            return number, writer
-    return None, None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
     """The graph commit of one logical publish, minted once before its first attempt."""
@@ -147,6 +125,32 @@ class GraphContext:
     """Each branch as it was read last, with the rows that said so."""
     bases: list[tuple[tuple[BranchState, ...], tuple[BranchState, ...]]] = field(default_factory=list)
     """The branches whose merges were looked into last, and what those start from; at most one entry."""
+    writers: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    """Who wrote a version of a dataset: each table of a graph asks it of the same versions of the graph manifest."""
+
+
+def certifying_engine(context: GraphContext, table_path: str, version: int) -> str | None:
+    """The sign that an engine wrote here that certifies its text indexes; None when there is none. Reads."""
+    for path, newest in ((table_path, version), (MANIFEST_DIR, None)):
+        _, writer = newest_foreign(context, path, newest)
+        if writer is not None and writer.startswith(_CERTIFYING_WRITER):
+            return f"{path} was written by {writer}"
+    return None
+
+
+def newest_foreign(context: GraphContext, path: str, newest: int | None = None) -> tuple[int | None, str | None]:
+    """The newest version that is not ours and who wrote it, as `lance 9.0.0`; within a bound. Reads."""
+    numbers = sorted(stored_versions(context.storage, path), reverse=True)
+    for number in [n for n in numbers if newest is None or n <= newest][:_LOOK_BACK]:
+        if (path, number) not in context.writers:
+            try:
+                context.writers[path, number] = writer_of(read_manifest(context.storage, path, number))
+            except CorruptGraph:
+                continue
+        writer = context.writers[path, number]
+        if writer is not None and not writer.startswith(_OWN_WRITER):
+            return number, writer
+    return None, None
 
 
 class StampFormat(Protocol):

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.storage.store import Storage, reason_of
@@ -198,20 +197,13 @@ def _local(path: str, info: os.stat_result) -> Stored:
 
 def _pages(storage: Storage, folder: str, *, delimiter: bool) -> Iterator[tuple[list[Stored], list[str]]]:
     """Objects and, with a delimiter, folders, one page of S3's listing after the other. Reads."""
-    bucket, _, base = storage.full("").partition("/")
+    base = storage.full("").partition("/")[2]
     start = len(base) + 1 if base else 0
-    prefix = posixpath.join(base, folder, "") if base or folder else ""
-    request: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix} | ({"Delimiter": "/"} if delimiter else {})
-    while True:
-        with storage.translated("list", folder):
-            page = storage.filesystem.call_s3("list_objects_v2", **request)
+    for page in storage.pages(folder, delimiter=delimiter):
         yield (
             [_remote(o["Key"][start:], o["Size"], o["LastModified"]) for o in page.get("Contents", ())],
             [p["Prefix"][start:].rstrip("/") for p in page.get("CommonPrefixes", ())],
         )
-        if not page.get("IsTruncated"):
-            return
-        request["ContinuationToken"] = page["NextContinuationToken"]
 
 
 def _remote(path: str, size: int, modified: datetime) -> Stored:
@@ -288,7 +280,8 @@ def _move(storage: Storage, source: str, target: str) -> None:
             os.unlink(storage.full(source))
         return
     with storage.translated("move", source):
-        if storage.exists(target):
+        with contextlib.suppress(FileNotFoundError):
+            storage.stat(target)
             raise FileExistsError(f"{target} is there already")
         storage.filesystem.cp_file(storage.full(source), storage.full(target))
         if storage.stat(target).size != storage.stat(source).size:

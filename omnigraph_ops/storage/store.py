@@ -136,8 +136,7 @@ class Storage:
     def read(self, path: str) -> bytes:
         """The whole object; `FileNotFoundError` when absent. Reads."""
         with self.translated("read", path):
-            data: bytes = self._fs.cat_file(self.full(path))
-            return data
+            return self._content(path)
 
     def chunks(self, path: str, size: int) -> Iterator[bytes]:
         """The content piece by piece; `FileNotFoundError` when absent. Reads."""
@@ -149,13 +148,32 @@ class Storage:
         """Sorted names of the files directly below `folder`, empty when it is absent. Reads."""
         with self.translated("list", folder):
             try:
-                self._fs.invalidate_cache()
-                entries = self._fs.ls(self.full(folder), detail=True)
+                if self.is_local:
+                    names = [e.name for e in os.scandir(self.full(folder)) if e.is_file(follow_symlinks=False)]
+                else:
+                    keys = (o["Key"] for page in self.pages(folder, delimiter=True) for o in page.get("Contents", ()))
+                    names = [name for key in keys if (name := posixpath.basename(key))]
             except FileNotFoundError:
                 return ()
-            if self.is_local and [e["name"] for e in entries] == [self.full(folder)]:
-                raise NotADirectoryError(f"{self.full(folder)} is a file where a folder belongs")
-        return tuple(sorted(posixpath.basename(e["name"]) for e in entries if e["type"] == "file"))
+            except NotADirectoryError:
+                raise NotADirectoryError(f"{self.full(folder)} is a file where a folder belongs") from None
+        return tuple(sorted(names))
+
+    def pages(self, folder: str, *, delimiter: bool) -> Iterator[Mapping[str, Any]]:
+        """The replies of an object store to one listing, with a delimiter of what is directly in the folder. Reads.
+
+        Not s3fs' own `ls`, which lists the folder above, too, where there is nothing.
+        """
+        bucket, _, base = self.full(folder).partition("/")
+        request: dict[str, Any] = {"Bucket": bucket, "Prefix": f"{base}/" if base else ""}
+        request |= {"Delimiter": "/"} if delimiter else {}
+        while True:
+            with self.translated("list", folder):
+                page: Mapping[str, Any] = self._fs.call_s3("list_objects_v2", **request)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
 
     def is_blocked(self, folder: str) -> bool:
         """Whether something that is no folder, also a link that leads nowhere, stands in its place. Reads."""
@@ -170,11 +188,12 @@ class Storage:
                 found = os.stat(self.full(path))
                 tag = f"{found.st_ino:x}-{found.st_mtime_ns // 1000:x}-{found.st_size:x}"
                 return FileInfo(path=path, size=found.st_size, e_tag=tag, modified_at=found.st_mtime)
-            self._fs.invalidate_cache()
-            info = self._fs.info(self.full(path))
+            # Not s3fs' own `info`, which lists what is below the key, too, where there is nothing.
+            bucket, _, key = self.full(path).partition("/")
+            info = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
         modified = info.get("LastModified")
         stamp = modified.timestamp() if isinstance(modified, datetime) else None
-        return FileInfo(path=path, size=int(info["size"]), e_tag=info.get("ETag"), modified_at=stamp)
+        return FileInfo(path=path, size=int(info["ContentLength"]), e_tag=info.get("ETag"), modified_at=stamp)
 
     def reply_headers(self, folder: str) -> dict[str, str]:
         """What an object store says beside a listing, by names in lower case. Reads."""
@@ -286,6 +305,14 @@ class Storage:
         _sync_folder(os.path.dirname(target))
         return True
 
+    def _content(self, path: str) -> bytes:
+        if self.is_local:
+            with open(self.full(path), "rb") as handle:
+                return handle.read()
+        # In one request: with several, s3fs asks for the size before it.
+        data: bytes = self._fs.cat_file(self.full(path), max_concurrency=1)
+        return data
+
     def _create_remote(self, path: str, data: bytes) -> bool:
         # A lost reply is retried by the client and then meets our own object, and some servers
         # answer 412 in a form that is not FileExistsError: what is stored decides.
@@ -293,7 +320,7 @@ class Storage:
             self._fs.pipe_file(self.full(path), data, mode="create")
         except OSError as error:
             try:
-                return bool(self._fs.cat_file(self.full(path)) == data)
+                return self._content(path) == data
             except FileNotFoundError:
                 if _is_precondition_failure(error):
                     return False  # its holder gave it up in the meantime

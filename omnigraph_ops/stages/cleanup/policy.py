@@ -276,7 +276,7 @@ class InternalTables:
         for state in self.view.bases:
             if state.branch is None:
                 yield state.manifest_version, "merges start from it"
-        written, _ = newest_foreign(self.graph.storage, MANIFEST_DIR)
+        written, _ = newest_foreign(self.graph.context, MANIFEST_DIR)
         if written is not None:
             # Text indexes are written for the release that it names.
             yield written, "the newest version that the engine wrote"

@@ -55,7 +55,7 @@ def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFac
     # A look at who wrote the graph is needed only where an index would be written.
     if not behind or state.writer is None or not state.writer.certifies:
         return state
-    return replace(state, certified_by=certifying_engine(graph.storage, entry.path, facts.version))
+    return replace(state, certified_by=certifying_engine(graph.context, entry.path, facts.version))
 
 
 def policy_of(graph: Graph, spark_threshold_bytes: int | None = None) -> OptimizePolicy:
