@@ -19,7 +19,7 @@ from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.versions import delete_tag
 from omnigraph_ops.models.freeze import UnfreezeReport
 from omnigraph_ops.quantities import age, moment
-from omnigraph_ops.storage.inventory import folders_in
+from omnigraph_ops.storage.inventory import TABLE_FOLDERS, folders_in
 from omnigraph_ops.storage.store import Storage
 
 _PREFIX = "omnigraph-ops.freeze."
@@ -89,7 +89,6 @@ def frozen_text(target: str, hold: Hold) -> str:
 
 TagsByFreeze = dict[str, list[tuple[str, str]]]
 """Freeze to the (dataset path, tag name) of its tags."""
-_TABLE_FOLDERS = ("nodes", "edges")
 _LOG = logging.getLogger(__name__)
 
 
@@ -190,7 +189,7 @@ def _datasets(graph: Graph) -> list[str]:
     """Folders of datasets, of dropped types too. Reads."""
     if not graph.format.publishes:
         return [entry.path for entry in graph.state().entries]
-    return [*INTERNAL_DATASETS, *(path for f in _TABLE_FOLDERS for path in folders_in(graph.storage, f))]
+    return [*INTERNAL_DATASETS, *(path for f in TABLE_FOLDERS for path in folders_in(graph.storage, f))]
 
 
 def _remove_tags(graph: Graph, tags: Iterable[tuple[str, str]]) -> int:

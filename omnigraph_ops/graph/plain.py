@@ -98,6 +98,7 @@ class PlainFormat:
     leaves_stale_entries = False
     sidecar_version = 0
     compares_sidecar_paths = False
+    paths_by_name = False
     inline_deletes_by: str | None = None
 
     def __init__(self, catalog: PlainCatalog) -> None:

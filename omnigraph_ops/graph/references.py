@@ -8,7 +8,7 @@ are found by their uuid in the branch's manifests, and detached versions make th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,12 +25,13 @@ from omnigraph_ops.graph.layout import (
     chain_folder,
     data_file_of_blob,
     index_id,
+    version_of_manifest_file,
 )
 from omnigraph_ops.graph.state import BranchState, GraphCommit, merge_bases
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
 from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models.orphans import SkippedDataset
-from omnigraph_ops.storage.inventory import folders_in
+from omnigraph_ops.storage.inventory import TABLE_FOLDERS, files_in, folders_in
 
 _HALF_WRITTEN = re.compile(r"\.tmp.*|.*#\d+")
 
@@ -89,6 +90,26 @@ def read_references(graph: Graph, table_paths: Iterable[str]) -> References:
         loose=frozenset().union(*(d.loose for d in read.values())),
         indexes=frozenset().union(*(d.indexes for d in read.values())),
     )
+
+
+def name_marks(graph: Graph, live: Collection[str]) -> frozenset[str]:
+    """The newest manifest of each dataset that no branch publishes, where its path follows from a name. Reads.
+
+    Without it the engine begins to make a type of that name, and cannot finish: no table of the graph is usable then.
+    """
+    if not graph.format.paths_by_name:
+        return frozenset()
+    dropped = (p for folder in TABLE_FOLDERS for p in folders_in(graph.storage, folder) if p not in live)
+    found = (_newest_manifest(graph, path) for path in dropped)
+    return frozenset(path for path in found if path is not None)
+
+
+def _newest_manifest(graph: Graph, path: str) -> str | None:
+    """The path of the newest manifest of a main chain, None where there is none. Reads."""
+    files = (file.path for file in files_in(graph.storage, f"{path}/_versions"))
+    versions = {version_of_manifest_file(file.rpartition("/")[2]): file for file in files}
+    newest = max((version for version in versions if version is not None), default=None)
+    return versions[newest] if newest is not None else None
 
 
 def datasets_to_read(graph: Graph, table_paths: Iterable[str]) -> tuple[str, ...]:

@@ -169,6 +169,9 @@ class StampFormat(Protocol):
     """The newest sidecar schema version this generation reads."""
     compares_sidecar_paths: bool
     """Whether the engine refuses a sidecar whose table path is not spelled under its own root."""
+    paths_by_name: bool
+    """Whether the path of a table follows from its name. The engine then tells by the dataset of a dropped table that
+    the name was used, and refuses it for a new one before it writes anything."""
     inline_deletes_by: str | None
     """Writer of the manifests of an engine that deletes rows before it arms, as it begins; None where none does."""
 

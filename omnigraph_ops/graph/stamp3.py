@@ -118,6 +118,7 @@ class Stamp3:
     leaves_stale_entries = True
     sidecar_version = 2
     compares_sidecar_paths = False
+    paths_by_name = True
     inline_deletes_by: str | None = "lance 7."
 
     def read_catalog(self, storage: Storage) -> Catalog:

@@ -61,6 +61,7 @@ class Stamp6:
     leaves_stale_entries = False
     sidecar_version = 9
     compares_sidecar_paths = True
+    paths_by_name = False
     inline_deletes_by: str | None = None
 
     def read_catalog(self, storage: Storage) -> Catalog:

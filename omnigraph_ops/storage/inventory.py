@@ -22,7 +22,7 @@ from omnigraph_ops.storage.store import Storage, reason_of
 WORKERS = 16
 BULK = 1000
 """Keys per bulk delete: the most that S3 takes."""
-_TABLE_FOLDERS = ("nodes", "edges")
+TABLE_FOLDERS = ("nodes", "edges")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Levels:
 def upper_levels(storage: Storage, *, workers: int = WORKERS) -> Levels:
     """What lies directly below the root, the table folders and the folders of datasets. Reads."""
     found, folders = _children(storage, "")
-    for table_folder in [f for f in folders if f in _TABLE_FOLDERS]:
+    for table_folder in [f for f in folders if f in TABLE_FOLDERS]:
         folders.remove(table_folder)
         children, below = _children(storage, table_folder)
         found += children

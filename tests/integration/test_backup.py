@@ -38,6 +38,7 @@ from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.backups import hide, killed_backup, restored
 from tests.support.freezes import freeze_tags
+from tests.support.orphans import KNOWS, below, drop, name_mark
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.shell import Cli, assert_refused
 from tests.support.writers import Change, copies, delete_first, write
@@ -411,3 +412,15 @@ def test_the_destination_stands_alone_where_an_option_names_the_graph(
     assert cli("backup", str(tmp_path / "backups"), "--store", graph.uri).code == 0
     assert len(list((tmp_path / "backups").iterdir())) == 1
     assert_refused(cli("backup", "--store", graph.uri), "a graph and a destination; nothing was copied", code=2)
+
+
+def test_a_backup_has_what_tells_that_the_name_of_a_dropped_table_was_used(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph = demo_graph(stamp=3, node_types=1, loads=1, rows=4)
+    path = drop(graph, KNOWS)
+    mark = name_mark(graph, path)
+    report = backup_graph(graph, str(tmp_path / "backups"))
+    assert verify_backup(report.backup).problems == ()
+    assert len(mark) == 1
+    assert below(restored(report.backup, tmp_path / "again"), path) == mark

@@ -21,7 +21,19 @@ from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.conftest import DemoGraph
-from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, every_version, planned, put, run
+from tests.support.orphans import (
+    KNOWS,
+    PERSON,
+    age,
+    assert_nothing_left,
+    below,
+    drop,
+    every_version,
+    name_mark,
+    planned,
+    put,
+    run,
+)
 from tests.support.rows import rows_everywhere
 from tests.support.writers import copies, entry_of, write
 
@@ -35,17 +47,19 @@ def hold(graph: Graph, path: str, version: int) -> Hold:
     return place_hold(graph.storage, (held,), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=900)
 
 
-def test_a_dropped_dataset_goes_with_its_folder(demo_graph: DemoGraph, stamp: int) -> None:
+def test_a_dropped_dataset_goes_except_for_what_tells_that_its_name_was_used(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     path = drop(graph, KNOWS)
     age(graph.uri)
-    rows, versions, files = rows_everywhere(graph), every_version(graph), below(graph, path)
+    mark = name_mark(graph, path)
+    rows, versions, files = rows_everywhere(graph), every_version(graph), below(graph, path) - mark
     plan, report = run(graph)
     assert set(planned(plan)) == files
     assert set(planned(plan).values()) == {OrphanKind.DROPPED_TABLE}
     assert [(g.path, g.files, g.kept) for g in plan.groups] == [(path, len(files), None)]
     assert report.files_removed == len(files)
-    assert not Path(graph.uri, path).exists()
+    assert below(graph, path) == mark
+    assert Path(graph.uri, path).exists() is bool(mark)
     assert Path(graph.uri, "edges").is_dir()
     assert (rows_everywhere(graph), every_version(graph)) == (rows, versions)
     assert_nothing_left(graph)
@@ -69,7 +83,7 @@ def test_a_dataset_that_a_branch_still_publishes_stays(demo_graph: DemoGraph, st
     assert rows_everywhere(graph) == rows
     graph.manifest().branches.delete("lazy-1")
     age(graph.uri)
-    assert set(planned(plan_orphans(graph))) >= below(graph, path)
+    assert set(planned(plan_orphans(graph))) >= below(graph, path) - name_mark(graph, path)
 
 
 def tag_the_graph(graph: Graph, before: int) -> object:
@@ -155,7 +169,7 @@ def test_a_type_that_came_back_since_the_plan_is_spared(demo_graph: DemoGraph, s
     plan = plan_orphans(graph)
     graph.lance.open(f"{graph.uri}/__manifest", version=version).restore()
     report = apply_orphans(graph, plan)
-    assert (report.files_removed, len(report.spared)) == (0, len(below(graph, path)))
+    assert (report.files_removed, len(report.spared)) == (0, len(below(graph, path) - name_mark(graph, path)))
     assert rows_everywhere(graph) == rows
 
 

@@ -14,7 +14,7 @@ from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease
-from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, plant, run
+from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, name_mark, plant, run
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.writers import entry_of
 
@@ -35,12 +35,12 @@ def test_everything_goes_aside_and_comes_back(demo_graph: DemoGraph, stamp: int)
     graph.manifest().branches.delete("review/hires-1")
     path = drop(graph, KNOWS)
     age(graph.uri)
-    before, rows = files(graph.uri), rows_everywhere(graph)
+    before, rows, mark = files(graph.uri), rows_everywhere(graph), name_mark(graph, path)
     plan, report = run(graph, quarantine=True)
     assert report.quarantine_id is not None
     assert (report.files_removed, report.failed) == (len(plan.files), ())
     assert set(before) - set(files(graph.uri)) == {f.path for f in plan.files}
-    assert not Path(graph.uri, path).exists()
+    assert below(graph, path) == mark
     assert_nothing_left(graph)
     (listed,) = list_quarantines(graph).quarantines
     assert (listed.quarantine_id, listed.files, listed.bytes, listed.digest) == (

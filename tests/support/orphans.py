@@ -94,6 +94,12 @@ def every_version(graph: Graph) -> dict[tuple[str, str | None, int], int]:
     return found
 
 
+def name_mark(graph: Graph, path: str) -> set[str]:
+    """What stays of a dropped dataset: on stamp 3 its newest manifest, whose name sorts first. Reads."""
+    manifests = (p for p in below(graph, path) if p.endswith(".manifest"))
+    return {min(manifests)} if graph.stamp == 3 else set()
+
+
 def drop(graph: Graph, table_key: str, branch: str | None = None) -> str:
     """Publish a tombstone, as a schema apply does for a dropped type; the path of its dataset. Writes."""
     entry = entry_of(graph, table_key, branch)

@@ -30,6 +30,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import StoredIndex, legible, manifest_message, stored_indexes, with_message
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
+from omnigraph_ops.graph.references import name_marks
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions
 from omnigraph_ops.models.freeze import (
@@ -216,8 +217,9 @@ def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
         return _Dataset(graph=graph, path=path, pins=by_dataset[path]).files()
 
     found = in_parallel(one, sorted(by_dataset), workers=graph.settings.concurrency)
+    marks = [] if freeze.tables else _name_marks(graph, by_dataset)
     # A shallow clone and its original list the same files.
-    listed = {file.file: file for files in (_contract(graph, freeze), *found) for file in files}
+    listed = {file.file: file for files in (_contract(graph, freeze), marks, *found) for file in files}
     return tuple(sorted(listed.values(), key=lambda f: f.file))
 
 
@@ -228,6 +230,21 @@ def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
     return [
         CutFile(file=name, source=f"{folder}/{name}", size=sizes[f"{folder}/{name}"], kind=CutFileKind.CONTRACT)
         for name in freeze.cut.contract
+    ]
+
+
+def _name_marks(graph: Graph, live: Collection[str]) -> list[CutFile]:
+    paths = name_marks(graph, live)
+    sizes = _sizes(graph.storage, paths, needed=dict.fromkeys(paths, _NEEDS))
+    return [
+        CutFile(
+            file=path,
+            source=path,
+            size=size,
+            kind=CutFileKind.MANIFEST,
+            records_root=bool(recorded_roots(graph.storage.read(path))),
+        )
+        for path, size in sizes.items()
     ]
 
 

@@ -257,6 +257,8 @@ def _refuse_new_chains(graph: Graph, record: QuarantineRecord, kept: Collection[
             old = recorded.get(now.path)
             if now.path in kept:
                 same = _is_copy(graph, record.quarantine_id, now.path)
+            elif old is None and graph.format.paths_by_name:
+                same = now.modified_at < record.created_at_us / 1e6  # it stayed, as the mark of a used name
             else:
                 same = old is not None and (old.size, old.modified_at) == (now.size, now.modified_at)
             if not same:

@@ -29,7 +29,7 @@ from omnigraph_ops.graph.layout import (
     lance_file,
     version_of_manifest_file,
 )
-from omnigraph_ops.graph.references import Reference, References, read_references
+from omnigraph_ops.graph.references import Reference, References, name_marks, read_references
 from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.storage.inventory import files_in
 
@@ -78,6 +78,8 @@ class Judge:
     """Files that the journal of an unfinished rewrite of a live table names."""
     worked_on: frozenset[str] = frozenset()
     """Datasets of which a running optimize holds a version: what it wrote so far nothing refers to yet."""
+    name_marks: frozenset[str] = frozenset()
+    """Manifests of dropped datasets by which the engine knows that a name was used."""
     publishes: bool = True
     """Whether a graph manifest says which tables there are; without one nothing is called dropped."""
 
@@ -164,6 +166,8 @@ class Judge:
         file = lance_file(path, ())
         if file is None:
             return _UNKNOWN
+        if path in self.name_marks:
+            return _needed("the engine knows by it that the name of its table was used")
         if self.references.needs(file):
             return _needed("a version of another dataset refers to it", group=dataset)
         return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.DROPPED_TABLE, group=dataset)
@@ -312,6 +316,7 @@ def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_refere
         active_holds=frozenset(h.hold_id for h in (*view.holds, *freezes(graph.storage))),
         journalled=journalled,
         worked_on=frozenset(v.table_path for h in view.holds if h.kind is HoldKind.PLAN for v in h.versions),
+        name_marks=name_marks(graph, live),
         publishes=graph.format.publishes,
     )
     back = tuple(h.label() for h in view.holds if h.created_at < cutoff)
