@@ -295,11 +295,11 @@ def release_verb(call: Call) -> int:
     "Remove a schema-apply lock that a crash left behind. Preview without --confirm.",
     flag("confirm", "Remove it if it is ours."),
     YES,
-    flag("force", "With --confirm: remove it whoever raised it."),
+    flag("force", "With --confirm: remove it whoever raised it, also that of a run at work."),
     panel="Writers and readers",
 )
 def unlock_verb(call: Call) -> int:
-    from omnigraph_ops.coordination.fence import current_lock, unlock
+    from omnigraph_ops.coordination.fence import current_lock, own_fence, unlock
     from omnigraph_ops.models.health import UnlockReport
     from omnigraph_ops.stages.recovery.stage import unlock_view
 
@@ -309,7 +309,9 @@ def unlock_verb(call: Call) -> int:
     if confirm:
         require_consent(call, call.target, does="lets writers in again", untouched="the lock is where it was")
     graph = call.open()
+    fence = own_fence(graph)
     lock = unlock(graph, force=force) if confirm else current_lock(graph)
-    report = UnlockReport(uri=graph.uri, confirm=confirm, locked=lock is not None)
+    holder = fence.standing if fence is not None else None
+    report = UnlockReport(uri=graph.uri, confirm=confirm, locked=lock is not None, holder=holder)
     call.emit(report, unlock_view(report))
     return 0

@@ -56,6 +56,19 @@ class FenceNote:
         return overdue or not is_running(self.machine, self.pid)
 
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether its process is known to live, which only its own machine can tell. Reads."""
+        return self.machine == this_machine() and not self.is_abandoned
+
+    @property
+    def standing(self) -> str:
+        """Who keeps writers away, and whether that run is known to live or to be dead. Reads."""
+        if self.is_abandoned:
+            return f"a killed run of {self.owner} left it"
+        return f"{self.owner} keeps writers away with --fence" + (", and is at work" if self.is_at_work else "")
+
+
 _NOTES = Records(FenceNote)
 _RELEASING = threading.Lock()
 
@@ -125,7 +138,7 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
     """Remove a lock left by a crash: ours, or with `force` anybody's; None when there is none. Destroys the lock.
 
     Raises:
-        ApprovalMissing: the lock is not ours and `force` was not given; nothing was removed.
+        ApprovalMissing: the lock is not ours, or that of a run that is at work here, and `force` was not given.
     """
     lock = current_lock(graph)
     if lock is None:
@@ -136,6 +149,11 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
         raise ApprovalMissing(
             f"the schema-apply lock of {graph.uri} was not raised by this tool; a schema apply may be running; "
             "nothing was removed; when you know that none is, repeat with --force"
+        )
+    if not force and note is not None and note.is_at_work:
+        raise ApprovalMissing(
+            f"{note.owner} is at work on {graph.uri} and keeps writers away with --fence; nothing was removed; wait for "
+            "it, or stop it: its fence goes with it; --force removes the fence of a run that is at work"
         )
     graph.lance.delete_branch(graph.manifest(), lock.name)
     graph.storage.delete(FENCE_PATH)

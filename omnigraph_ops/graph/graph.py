@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +21,9 @@ from omnigraph_ops.storage.inventory import Levels, Stored, upper_levels, walk
 from omnigraph_ops.storage.location import is_table_path
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Run
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class HeldFence:
@@ -98,6 +102,10 @@ class Graph:
 
     def is_alone(self) -> bool:
         """Whether nobody else publishes right now; ask each time, a fence may be lifted meanwhile. Reads the fence."""
+        fence = self.run_context.fence
+        if fence is not None and fence.is_up and not any(map(self.is_own_fence, self.schema_apply_locks())):
+            fence.take_down()
+            _LOG.warning("somebody removed the fence of %s; the run goes on beside writers, no longer alone", self.uri)
         return self.run_context.exclusive
 
     @property

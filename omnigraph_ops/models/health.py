@@ -223,3 +223,5 @@ class UnlockReport:
     confirm: bool
     locked: bool
     """A schema-apply lock was there."""
+    holder: str | None = None
+    """Whose fence it is, as a sentence; None where a schema apply of an engine raised it."""

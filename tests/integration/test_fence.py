@@ -26,6 +26,7 @@ from omnigraph_ops.coordination.fence import (
     unlock,
 )
 from omnigraph_ops.coordination.lease import committer_turn, process_name
+from omnigraph_ops.coordination.state import FENCE_PATH
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
@@ -139,12 +140,32 @@ def test_unlock_from_the_shell(graph: Graph, capsys: pytest.CaptureFixture[str])
     assert current_lock(graph) is None
 
 
-def test_a_fence_left_by_a_crash_is_ours_to_unlock(graph: Graph) -> None:
+def test_a_fence_left_by_a_crash_elsewhere_is_ours_to_unlock(graph: Graph) -> None:
     left = fenced(graph)
     left.__enter__()
+    note = read_note(graph)
+    assert note is not None
+    graph.storage.write(FENCE_PATH, serde.dumps(replace(note, machine="elsewhere")).encode())
     crashed = open_graph(graph.uri)
     assert unlock(crashed, force=False) is not None
     assert current_lock(crashed) is None
+
+
+def test_the_fence_of_a_run_at_work_is_removed_by_force_alone_and_that_run_knows(
+    graph: Graph, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = graph.with_settings(Settings())
+    with fenced(graph) as behind_fence:
+        assert main(["unlock", graph.uri]) == 0
+        assert f"{process_name()} keeps writers away with --fence, and is at work" in capsys.readouterr().out
+        assert main(["unlock", graph.uri, "--confirm"]) == 1
+        assert "is at work on" in capsys.readouterr().err
+        assert behind_fence.is_alone()
+        assert main(["unlock", graph.uri, "--confirm", "--force"]) == 0
+        stats = {t.table_key: t for t in optimize_all(behind_fence).tables}
+    assert stats["node:Person"].committed
+    assert stats["__manifest"].skipped is SkipReason.NOT_EXCLUSIVE
+    assert "somebody removed the fence" in caplog.text
 
 
 def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(tmp_path: Path) -> None:

@@ -121,5 +121,8 @@ def recover_view(report: RecoverReport) -> View:
 
 def unlock_view(report: UnlockReport) -> View:
     """Whether there is a lock, or what became of it. Pure."""
+    if not report.locked:
+        return View(title=f"unlock {report.uri} — no schema-apply lock")
+    holder = report.holder or "a schema apply holds it, or left it: only --force removes it"
     done = "removed" if report.confirm else "held; rerun with --confirm to remove it"
-    return View(title=f"unlock {report.uri} — {done if report.locked else 'no schema-apply lock'}")
+    return View(title=f"unlock {report.uri} — {done}", sections=(Section(title="Lock", lines=(holder,)),))

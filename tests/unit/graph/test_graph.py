@@ -44,7 +44,13 @@ def test_a_derived_graph_shares_what_was_opened_and_leaves_the_first_as_it_was(g
 @pytest.mark.parametrize("said", [False, True])
 def test_a_fence_makes_a_run_alone_for_as_long_as_it_is_up(graph: Graph, said: bool) -> None:
     fence = HeldFence(((1, "a"),))
-    fenced = graph.under(RunContext(settings=Settings(exclusive=said), fence=fence))
-    assert fenced.is_alone()
+    context = RunContext(settings=Settings(exclusive=said), fence=fence)
+    assert context.exclusive
     fence.take_down()
-    assert fenced.is_alone() is said
+    assert graph.under(context).is_alone() is said
+
+
+def test_a_fence_whose_lock_is_gone_keeps_nobody_away(graph: Graph) -> None:
+    fence = HeldFence(((1, "a"),))
+    assert not graph.under(RunContext(settings=Settings(), fence=fence)).is_alone()
+    assert not fence.is_up
