@@ -55,7 +55,6 @@ class FenceNote:
         overdue = self.until is not None and time.time() > self.until + _OVERDUE_SECONDS
         return overdue or not is_running(self.machine, self.pid)
 
-
     @property
     def is_at_work(self) -> bool:
         """Whether its process is known to live, which only its own machine can tell. Reads."""
@@ -152,8 +151,8 @@ def unlock(graph: Graph, *, force: bool) -> BranchRef | None:
         )
     if not force and note is not None and note.is_at_work:
         raise ApprovalMissing(
-            f"{note.owner} is at work on {graph.uri} and keeps writers away with --fence; nothing was removed; wait for "
-            "it, or stop it: its fence goes with it; --force removes the fence of a run that is at work"
+            f"{note.owner} is at work on {graph.uri} and keeps writers away with --fence; nothing was removed; wait "
+            "for it, or stop it: its fence goes with it; --force removes the fence of a run that is at work"
         )
     graph.lance.delete_branch(graph.manifest(), lock.name)
     graph.storage.delete(FENCE_PATH)

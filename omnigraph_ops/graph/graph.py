@@ -22,7 +22,6 @@ from omnigraph_ops.storage.location import is_table_path
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Run
 
-
 _LOG = logging.getLogger(__name__)
 
 

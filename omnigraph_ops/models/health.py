@@ -179,6 +179,17 @@ class DriftFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BranchFinding:
+    """A table of a named branch that the engine cannot read or write there; main is not affected."""
+
+    branch: str
+    table_key: str
+    manifest_version: int
+    lance_head_version: int | None
+    """None where the published version is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
     """What stands between this graph and maintenance."""
 
@@ -190,6 +201,9 @@ class CheckReport:
     schema_apply_lock: bool
     drift: tuple[DriftFinding, ...]
     advice: tuple[str, ...]
+    branch_findings: tuple[BranchFinding, ...] = ()
+    schema_mismatch: tuple[str, ...] = ()
+    """Tables that either the accepted schema or the graph manifest does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

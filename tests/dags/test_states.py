@@ -300,7 +300,10 @@ def test_a_sidecar_that_only_the_engine_decides_stops_for_good(run: Run) -> None
     first = disk_of(run.graph.uri)
     outcome = run.execute(operator(run, "check_recovery"))
     assert outcome.state == "failed"
-    assert outcome.sentence.startswith("open the graph read-write once with omnigraph; it decides the other sidecars")
+    assert outcome.sentence.startswith("open the graph read-write once with omnigraph, for __recovery/")
+    assert f"({COMPANY}): a Mutation of the engine; its outcome is decided when omnigraph opens the graph" in (
+        outcome.sentence
+    )
     assert first.changed(disk_of(run.graph.uri)) == set()
 
 

@@ -36,7 +36,7 @@ from omnigraph_ops.coordination.holds import (
     write_hold,
 )
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.errors import InvalidInput, OpsError, PublishConflict, unknown_table
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, PublishConflict, unknown_table
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.versions import create_tag
@@ -190,7 +190,17 @@ def _tag_all(graph: Graph, cut: FrozenCut) -> None:
     in_parallel(one, cut.datasets, workers=graph.settings.concurrency)
 
 
-def _gone(graph: Graph, problem: CutProblem) -> PublishConflict:
+def _gone(graph: Graph, problem: CutProblem) -> OpsError:
+    """What to say of a version of the cut that is not there. Reads: a branch that still has it had it gone before."""
+    for branch in (None, *graph.branches()) if graph.format.publishes else ():
+        for entry in graph.state(branch).entries:
+            if (entry.path, entry.branch, entry.version) == (problem.path, problem.branch, problem.version):
+                where = f"branch {branch!r}" if branch is not None else "main"
+                cure = f"delete {where} with omnigraph" if branch is not None else "restore the graph from a backup"
+                return CorruptGraph(
+                    f"{where} publishes version {entry.version} of {entry.table_key}, which is gone: nobody can read "
+                    f"it there; nothing stays frozen; {cure}, and freeze again"
+                )
     return PublishConflict(
         f"version {problem.version} of {problem.path} went while {graph.target} was being frozen: {problem.reason}; "
         "nothing stays frozen; freeze again when nobody cleans up or deletes branches"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import FenceNote, own_fence
@@ -16,7 +16,15 @@ from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, chose
 from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import LanceFailure
-from omnigraph_ops.models.health import CheckReport, CheckStatus, DriftFinding, SidecarClass, SidecarFinding
+from omnigraph_ops.models.health import (
+    BranchFinding,
+    CheckReport,
+    CheckStatus,
+    DriftFinding,
+    SidecarClass,
+    SidecarFinding,
+)
+from omnigraph_ops.stages.recovery.unhealed import branch_advice, branch_findings, mismatch_advice, schema_mismatch
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, unpublished_deletes
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
@@ -132,6 +140,14 @@ class _Look:
     staged: tuple[str, ...]
     locked: bool
     drift: tuple[DriftFinding, ...]
+    on_branches: tuple[BranchFinding, ...]
+    mismatch: tuple[str, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing to report. Pure."""
+        what = (self.sidecars, self.staged, self.locked, self.drift, self.on_branches, self.mismatch)
+        return not any(what)
 
     @classmethod
     def at(cls, graph: Graph) -> _Look:
@@ -143,6 +159,8 @@ class _Look:
             staged=staging_files(graph.storage),
             locked=graph.is_locked(),
             drift=_drift(graph, covered=_covered(sidecars)),
+            on_branches=branch_findings(graph, covered=_covered_on_branches(sidecars)),
+            mismatch=schema_mismatch(graph),
         )
 
     def lasting(self, later: _Look) -> _Look:
@@ -151,12 +169,24 @@ class _Look:
         sidecars = tuple(s for s in later.sidecars if s.path in known)
         # What only the sidecar of a writer at work covers is that writer's.
         passing = _covered(later.sidecars) - _covered(sidecars)
+        passing_on_branches = _covered_on_branches(later.sidecars) - _covered_on_branches(sidecars)
         return _Look(
             sidecars=sidecars,
             staged=later.staged,
             locked=later.locked,
             drift=tuple(d for d in later.drift if d.table_key in drifted - passing),
+            on_branches=tuple(
+                f
+                for f in later.on_branches
+                if f in self.on_branches and (f.branch, f.table_key) not in passing_on_branches
+            ),
+            mismatch=tuple(key for key in later.mismatch if key in self.mismatch),
         )
+
+
+def _covered_on_branches(sidecars: Iterable[SidecarFinding]) -> set[tuple[str, str]]:
+    """Branches and tables whose newest version a sidecar explains. Pure."""
+    return {(s.branch, key) for s in sidecars if s.branch is not None for key in s.table_keys}
 
 
 def _covered(sidecars: Iterable[SidecarFinding]) -> set[str]:
@@ -178,7 +208,7 @@ def check(graph: Graph) -> CheckReport:
     for number in looks(graph):
         if number:
             found = found.lasting(_Look.at(graph))
-        if not (found.sidecars or found.staged or found.locked or found.drift):
+        if found.is_clean:
             break
     return _report(graph, found)
 
@@ -190,7 +220,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
     return CheckReport(
         uri=graph.uri,
         stamp=graph.stamp,
-        status=_status(found.sidecars, found.drift, blocked=blocked, abandoned=abandoned),
+        status=_status(found, blocked=blocked, abandoned=abandoned),
         sidecars=found.sidecars,
         staging_files=found.staged,
         schema_apply_lock=found.locked,
@@ -198,8 +228,12 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
         advice=(
             *((_lock_advice(fence, abandoned),) if found.locked else ()),
             *_advice(found.sidecars, bool(found.staged), found.drift),
+            *branch_advice(found.on_branches),
+            *mismatch_advice(found.mismatch),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),
+        branch_findings=found.on_branches,
+        schema_mismatch=found.mismatch,
     )
 
 
@@ -248,7 +282,10 @@ def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass)
         return ""
     root = chosen_root(graph) or graph.uri
     odd = [p.table_path for p in sidecar.tables if p.table_path.rpartition("/")[0].rpartition("/")[0] != root]
-    return f"; it spells a table {odd[0]!r}: an engine that opens the graph as {root!r} refuses it" if odd else ""
+    if not odd:
+        return ""
+    spelled = odd[0].rpartition("/")[0].rpartition("/")[0]
+    return f"; open it as {spelled!r}, as it spells a table: an engine that opens the graph as {root!r} refuses it"
 
 
 def pin_states(graph: Graph, sidecar: Sidecar) -> tuple[PinState, ...]:
@@ -306,14 +343,12 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
     return tuple(found)
 
 
-def _status(
-    findings: Sequence[SidecarFinding], drift: Sequence[DriftFinding], *, blocked: bool, abandoned: bool
-) -> CheckStatus:
-    if blocked or any(not f.recoverable for f in findings):
+def _status(found: _Look, *, blocked: bool, abandoned: bool) -> CheckStatus:
+    if blocked or any(not f.recoverable for f in found.sidecars):
         return CheckStatus.NEEDS_PERSON
-    if findings or abandoned or any(d.recoverable for d in drift):
+    if found.sidecars or abandoned or any(d.recoverable for d in found.drift):
         return CheckStatus.PENDING
-    return CheckStatus.DRIFTED if drift else CheckStatus.CLEAN
+    return CheckStatus.DRIFTED if found.drift or found.on_branches or found.mismatch else CheckStatus.CLEAN
 
 
 def may_pass(report: CheckReport, *, grace_seconds: float, at_us: int) -> bool:
@@ -328,8 +363,9 @@ def may_pass(report: CheckReport, *, grace_seconds: float, at_us: int) -> bool:
 def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[DriftFinding, ...]) -> Iterable[str]:
     if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
-    if any(not f.recoverable for f in findings):
-        yield "open the graph read-write once with omnigraph; it decides the other sidecars"
+    for left in [f for f in findings if not f.recoverable]:
+        tables = ", ".join(left.table_keys) or "tables unknown"
+        yield f"open the graph read-write once with omnigraph, for {left.path} ({tables}): {left.detail}"
     if staged:
         yield "a schema apply is in flight or crashed: wait for it, or open the graph read-write with omnigraph"
     if any(not d.covered and not d.recoverable and d.problem is None for d in drift):

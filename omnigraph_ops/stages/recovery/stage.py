@@ -85,7 +85,12 @@ def check_view(report: CheckReport) -> View:
         )
         for d in report.drift
     )
+    branches = tuple(
+        (f.branch, f.table_key, f"{f.manifest_version} → {f.lance_head_version or 'gone'}")
+        for f in report.branch_findings
+    )
     schema = [(name, "schema staging file") for name in report.staging_files]
+    schema += [(key, "the accepted schema and __manifest disagree") for key in report.schema_mismatch]
     schema += [("__schema_apply_lock__", "writers are kept away")] if report.schema_apply_lock else []
     return View(
         title=f"check {report.uri} — {what}, {report.status.value}",
@@ -94,6 +99,7 @@ def check_view(report: CheckReport) -> View:
                 Section(title="Sidecars", header=("Path", "Writer", "Tables", "State", "Detail"), rows=sidecars),
                 Section(title="Schema", header=("What", "Meaning"), rows=tuple(schema)),
                 Section(title="Drifted tables", header=("Table", "Published → newest", "State"), rows=drift),
+                Section(title="Named branches", header=("Branch", "Table", "Published → newest"), rows=branches),
                 Section(title="Next", lines=report.advice),
             ]
         ),

@@ -1,0 +1,96 @@
+"""What no recovery heals is found and named, and a night goes on beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.coordination import guards
+from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import version_path
+from omnigraph_ops.graph.sidecars import write_sidecar
+from omnigraph_ops.models.health import BranchFinding, CheckStatus
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from tests.conftest import DemoGraph
+from tests.support.orphans import KNOWS, PERSON, drop
+from tests.support.rows import rows_everywhere
+from tests.support.writers import copies, delete_first, entry_of, write
+
+
+def on_branch(graph: Graph) -> tuple[str, str]:
+    """A named branch and a table that it owns. Reads."""
+    return next((b, e.table_key) for b in graph.branches() for e in graph.state(b).entries if e.branch == b)
+
+
+def test_writes_on_a_branch_that_were_never_published_are_found(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=6, written_branches=1)
+    branch, key = on_branch(graph)
+    entry = entry_of(graph, key, branch)
+    assert check(graph).status is CheckStatus.CLEAN
+    delete_first()(graph.lance.open(graph.table_uri(entry), branch=branch))
+    found = check(graph)
+    assert (found.status, found.branch_findings) == (
+        CheckStatus.DRIFTED,
+        (
+            BranchFinding(
+                branch=branch,
+                table_key=key,
+                manifest_version=entry.version,
+                lance_head_version=entry.version + 1,
+            ),
+        ),
+    )
+    assert found.advice[0].startswith(f"branch {branch!r} has writes that were never published, of {key}: ")
+    assert recover(graph).status is CheckStatus.DRIFTED
+    assert not optimize_all(graph).failed
+
+
+def test_a_writer_at_work_on_a_branch_is_no_finding(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(node_types=1, loads=1, rows=6, written_branches=1)
+    branch, key = on_branch(graph)
+    uri = graph.table_uri(entry_of(graph, key, branch))
+    delete_first()(graph.lance.open(uri, branch=branch))
+    monkeypatch.setattr(guards.time, "sleep", lambda _: delete_first()(graph.lance.open(uri, branch=branch)))
+    found = check(graph)
+    assert (found.status, found.branch_findings) == (CheckStatus.CLEAN, ())
+
+
+def test_a_version_that_only_a_branch_publishes_is_missed(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=6, lazy_branches=1)
+    pinned = entry_of(graph, PERSON, "lazy-1")
+    write(graph, PERSON, copies("later-"))
+    assert check(graph).status is CheckStatus.CLEAN
+    Path(graph.uri, version_path(pinned.path, pinned.version, None)).unlink()
+    found = check(graph)
+    assert [(f.branch, f.table_key, f.lance_head_version) for f in found.branch_findings] == [("lazy-1", PERSON, None)]
+    assert found.status is CheckStatus.DRIFTED
+    assert f"branch 'lazy-1' publishes versions that are gone, of {PERSON}: " in found.advice[0]
+    with pytest.raises(CorruptGraph, match=f"branch 'lazy-1' publishes version {pinned.version} of {PERSON}, which is"):
+        freeze_graph(graph)
+
+
+def test_a_table_without_a_type_is_found(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=3, node_types=1, loads=1, rows=6)
+    drop(graph, KNOWS)
+    rows, found = rows_everywhere(graph), check(graph)
+    assert (found.status, found.schema_mismatch) == (CheckStatus.DRIFTED, (KNOWS,))
+    assert f"the accepted schema and __manifest disagree about {KNOWS}: " in found.advice[0]
+    assert not optimize_all(graph).failed
+    assert rows_everywhere(graph) == rows
+
+
+def test_a_sidecar_that_the_engine_decides_is_named_with_the_root_that_it_spells(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, node_types=1, loads=1, rows=6)
+    entry = entry_of(graph, PERSON)
+    name = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    write_sidecar(graph, entry, name, "g/kb.omni")
+    path = Path(graph.uri, f"__recovery/{name}.json")
+    path.write_text(path.read_text().replace("Optimize", "Load"))
+    (advice,) = check(graph).advice
+    assert advice.startswith(f"open the graph read-write once with omnigraph, for __recovery/{name}.json ({PERSON}): ")
+    assert "open it as 'g/kb.omni', as it spells a table" in advice
