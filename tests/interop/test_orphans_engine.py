@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.orphans import OrphanKind
+from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.stages.recovery.check import check
 from tests.interop.engine import SCHEMA, engine, people
 from tests.support.orphans import age, every_version, plant, run
 
@@ -54,3 +60,29 @@ def test_the_engine_goes_on_after_orphans(stamp: int, tmp_path: Path) -> None:
     age(root)
     after = plan_orphans(graph)
     assert (after.unknown, after.skipped, after.groups) == ((), (), ())
+
+
+@pytest.mark.parametrize("moved", ["orphans", "restore"])
+def test_engine_0_7_refuses_a_name_that_was_used_and_goes_on(moved: str, tmp_path: Path) -> None:
+    oracle, root = engine(3), tmp_path / "kb.omni"
+    oracle.init(root)
+    oracle.load(root, people(0, 10))
+    smaller, again = root.with_suffix(".smaller.pg"), root.with_suffix(".again.pg")
+    smaller.write_text(SCHEMA.partition("node Project")[0] + "edge Likes: Person -> Person {\n    since: Date?\n}\n")
+    again.write_text(SCHEMA.replace("    nicknames: [String]?", "    nicknames: [String]?\n    left: Date?"))
+    assert again.read_text() != SCHEMA
+    oracle.run("schema", "apply", "--schema", str(smaller), "--store", str(root))
+    if moved == "orphans":
+        age(root)
+        assert run(open_graph(str(root)))[1].files_removed
+    else:
+        report = backup_graph(open_graph(str(root)), str(tmp_path / "backups"))
+        shutil.rmtree(root)
+        assert restore_backup(report.backup, str(root), settings=Settings()).problems == ()
+    rows = oracle.export(root)
+    refused = oracle.run("schema", "apply", "--schema", str(again), "--store", str(root), check=False)
+    assert refused.returncode != 0
+    assert "Dataset already exists" in refused.stderr
+    oracle.load(root, persons(20))
+    assert set(rows) < set(oracle.export(root))
+    assert check(open_graph(str(root))).status is CheckStatus.CLEAN
