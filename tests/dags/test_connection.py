@@ -92,6 +92,15 @@ def test_a_field_that_means_nothing_is_refused(connect: Connect, fields: dict[st
     assert str(error.value).startswith(sentence)
 
 
+def test_a_connection_that_does_not_exist_is_named_with_what_to_do() -> None:
+    ok, said = hook("/graph").test_connection()
+    assert not ok
+    assert said == (
+        "graph /graph: Airflow has no connection 'lake', so the graph was not opened and nothing was done; "
+        "define the connection under Admin, Connections (type Omnigraph)"
+    )
+
+
 def test_a_secret_is_in_no_text(connect: Connect) -> None:
     connect(host="s3://lake/g", login=SECRET, password=SECRET, extra={"session_token": SECRET})
     address = hook().address()

@@ -322,6 +322,23 @@ def test_a_person_may_still_say_otherwise_for_one_run(
     )
 
 
+def test_a_connection_that_does_not_exist_ends_the_night_at_once_and_is_in_its_report(
+    parse: Parse, graph: Path, tmp_path: Path
+) -> None:
+    dag = parse(file_for(tmp_path, "    connection: nolake\n")).dags[PREFIX + "people"]
+    run = dag.test()
+    night = Finished(run)
+    tries = {t.task_id: t.try_number for t in run.get_task_instances() if t.state == "failed"}
+    assert set(tries.values()) == {1}, tries
+    sentence = (
+        "graph people: Airflow has no connection 'nolake', so the graph was not opened and nothing was done; define "
+        "the connection under Admin, Connections (type Omnigraph), or mend `connection` of graphs.people in the graphs "
+        "file"
+    )
+    assert night.report["graph"] == "people"
+    assert f"wait_for_quiet_graph: {sentence}" in night.report["failed"]
+
+
 def test_trouble_is_told_by_the_dag_processor(parse: Parse, tmp_path: Path) -> None:
     """As it runs the callback of a failed run; `dag.test()` hands notifiers a DAG that cannot render."""
     import structlog

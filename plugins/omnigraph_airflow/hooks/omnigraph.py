@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 from pydantic import ValidationError
 
 from omnigraph_airflow.graphs import entry_named
@@ -165,7 +166,8 @@ class OmnigraphHook(BaseHook):
 
         target = entry.target
         place, graph_id = (target.cluster, target.id) if isinstance(target, ClusterTarget) else (target, None)
-        connection = self._connection(entry.connection or self.omnigraph_conn_id)
+        mend = f", or mend `connection` of graphs.{entry.name} in the graphs file" if entry.connection else ""
+        connection = self._connection(entry.connection or self.omnigraph_conn_id, otherwise=mend)
         return self._address(place, graph_id, connection, entry.settings.variables())
 
     @staticmethod
@@ -176,8 +178,16 @@ class OmnigraphHook(BaseHook):
         below = {} if connection is None else settings_variables(connection)
         return Address(place=place, graph_id=graph_id, store=store, settings={**below, **settings})
 
-    def _connection(self, conn_id: str | None) -> Connection | None:
-        return None if conn_id is None else self.get_connection(conn_id)
+    def _connection(self, conn_id: str | None, *, otherwise: str = "") -> Connection | None:
+        """The connection of that name; `otherwise` ends what to do where Airflow has none. Reads."""
+        try:
+            return None if conn_id is None else self.get_connection(conn_id)
+        except AirflowNotFoundException:
+            named = f"graph {self.graph}: " if self.graph else ""
+            raise InvalidInput(
+                f"{named}Airflow has no connection {conn_id!r}, so the graph was not opened and nothing was done; "
+                f"define the connection under Admin, Connections (type Omnigraph){otherwise}"
+            ) from None
 
 
 def _settings(address: Address) -> Settings:

@@ -56,7 +56,7 @@ class ReportOperator(BaseOperator):
         """Build, log and keep the report; fail if anything failed."""
         with airflow_errors():
             graph = self._graph()
-            facts = _facts(context, graph, OmnigraphHook(self.graph).target())
+            facts = _facts(context, graph, self._target())
             report = build(facts)
         for line in report.markdown.splitlines():
             self.log.info(line)
@@ -81,6 +81,13 @@ class ReportOperator(BaseOperator):
         except OpsError as error:
             self.log.warning("The kept plans cannot be read: %s", error)
             return None
+
+    def _target(self) -> str:
+        """The graph for people; what the DAG calls it where its entry or its connection cannot be read. Reads."""
+        try:
+            return OmnigraphHook(self.graph).target()
+        except OpsError:
+            return self.graph or "a graph without a name"
 
     def _keep(self, context: Context, graph: Graph, facts: RunFacts, report: RunReport) -> None:
         """Write the record of the run and send its metrics; neither can fail the run. Writes."""

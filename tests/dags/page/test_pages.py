@@ -121,6 +121,18 @@ def test_errors_show_neither_secrets_nor_tracebacks(
     assert "ZeroDivisionError" in page and "Traceback" not in page and "test_page" not in page
 
 
+def test_a_connection_that_does_not_exist_is_named_on_the_pages(
+    client: Callable[..., Client], graphs_file: Any, tmp_path: Path
+) -> None:
+    graphs_file(people=str(tmp_path / "people"))
+    path = tmp_path / "graphs.yaml"
+    path.write_text(path.read_text().replace('{"target"', '{"connection": "nolake", "target"'))
+    for address in ("/", "/graphs/people"):
+        page = html.unescape(get(client(), address))
+        assert "Airflow has no connection 'nolake'" in page, page
+        assert "AirflowNotFoundException" not in page
+
+
 def test_a_graph_page_shows_drift_protection_holds_and_reports(
     client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
 ) -> None:
