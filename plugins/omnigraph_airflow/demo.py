@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -128,7 +128,7 @@ def complaints(before: Mapping[str, PlannedTable], after: Mapping[str, PlannedTa
 def main(argv: list[str] | None = None) -> int:
     """Run the demo; the exit code says whether the night went well. Writes."""
     args = _arguments(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    _on_stop(_interrupt)
     try:
         with _only_one(args.home):
             return _demo(args)
@@ -153,7 +153,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _interrupt(*_: Any) -> NoReturn:
+    # A signal to the whole group comes twice, once more from make: the second one must not end the stopping.
+    _on_stop(signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def _on_stop(handler: Any) -> None:
+    """Handle every signal that stops the demo, except one that it was started without, as by nohup. Writes."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -196,8 +205,9 @@ def _demo(args: argparse.Namespace) -> int:
             _leave_running(airflow)
         return code
     finally:
-        print("Stopping Airflow ...", flush=True)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _on_stop(signal.SIG_IGN)
+        with suppress(OSError):  # the terminal may be closed
+            print("Stopping Airflow ...", flush=True)
         airflow.stop()
 
 
