@@ -24,6 +24,7 @@ METRICS = {
     "runs_failed": "runs with a failure",
     "runs_interrupted": "runs that ended before they were done",
     "runs_unapproved": "runs of which a question was rejected or not answered",
+    "runs_frozen": "runs that did nothing and that a freeze kept from tables",
     "runs_nothing_to_do": "runs that found nothing to do",
     "bytes_rewritten": "data and index bytes that were written",
     "bytes_reclaimed": "bytes that cleanup and orphans deleted",

@@ -23,6 +23,7 @@ from omnigraph_ops.storage.inventory import TABLE_FOLDERS, folders_in
 from omnigraph_ops.storage.store import Storage
 
 _PREFIX = "omnigraph-ops.freeze."
+_IS_FROZEN = " is frozen by "
 
 
 def tag_name(freeze_id: str, number: int) -> str:
@@ -81,10 +82,15 @@ def frozen_text(target: str, hold: Hold) -> str:
     what = f"{', '.join(tables)} of {target}" if tables else target
     why = f" ({hold.reason})" if hold.reason else ""
     return (
-        f"{what} is frozen by {hold.owner}{why} since {age(time.time() - hold.created_at)}, "
+        f"{what}{_IS_FROZEN}{hold.owner}{why} since {age(time.time() - hold.created_at)}, "
         f"until {moment(int(hold.expires_at * 1e6))}; nothing was written; "
         f"`omnigraph-ops unfreeze {target} {hold.hold_id}` ends it"
     )
+
+
+def tells_of_freeze(reason: str) -> bool:
+    """Whether the reason that a plan gives for leaving a table alone is a freeze, as `frozen_text` says it. Pure."""
+    return _IS_FROZEN in reason
 
 
 TagsByFreeze = dict[str, list[tuple[str, str]]]

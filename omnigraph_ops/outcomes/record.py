@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Protocol, TypeVar
 
+from omnigraph_ops.coordination.freezes import tells_of_freeze
 from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.models.cleanup import OrphanedFork, TableCleanupPlan
 from omnigraph_ops.models.history import (
@@ -20,7 +21,7 @@ from omnigraph_ops.models.history import (
     TableRecord,
     Work,
 )
-from omnigraph_ops.models.optimize import TablePlan, TableStats
+from omnigraph_ops.models.optimize import SkipReason, TablePlan, TableStats
 from omnigraph_ops.models.repair import Classification, RepairRow
 from omnigraph_ops.models.runs import Outcome, TableOutcome
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of
@@ -221,8 +222,21 @@ def outcome_of(results: RunResults, *, failed: bool) -> RunOutcome:
         return RunOutcome.FAILED
     if any(decision.answer is not Answer.APPROVED for decision in results.decisions):
         return RunOutcome.UNAPPROVED
-    changed = any(outcome.changed for outcome in outcomes_of(results))
-    return RunOutcome.SUCCEEDED if changed else RunOutcome.NOTHING_TO_DO
+    if any(outcome.changed for outcome in outcomes_of(results)):
+        return RunOutcome.SUCCEEDED
+    return RunOutcome.FROZEN if _kept_by_freeze(results) else RunOutcome.NOTHING_TO_DO
+
+
+def _kept_by_freeze(results: RunResults) -> bool:
+    """Whether a freeze kept the run from a table, or from all of the graph. Pure."""
+    planned = results.optimize_plan.tables if results.optimize_plan else ()
+    done = results.optimize.tables if results.optimize else ()
+    cleanup = results.cleanup_plan.tables if results.cleanup_plan else ()
+    return (
+        results.frozen
+        or SkipReason.FROZEN in {*(plan.skipped for plan in planned), *(stats.skipped for stats in done)}
+        or any(table.refused and tells_of_freeze(table.refused) for table in cleanup)
+    )
 
 
 def _errors(results: RunResults, outcomes: Iterable[Outcome], tables: Iterable[TableRecord]) -> tuple[str, ...]:

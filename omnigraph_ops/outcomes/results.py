@@ -115,6 +115,8 @@ class RunResults:
     """Of stages that left no report here, one each; `outcomes_of` has those of all stages."""
     decisions: tuple[RunDecision, ...] = ()
     failures: tuple[StageFailure, ...] = ()
+    frozen: bool = False
+    """Whether a freeze kept a stage from being planned."""
     attention: tuple[str, ...] = ()
     interruption: Interruption | None = None
     before: Snapshot = field(default_factory=Snapshot)

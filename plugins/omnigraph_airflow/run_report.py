@@ -149,6 +149,8 @@ def results_of(facts: RunFacts, attention: tuple[str, ...] = ()) -> RunResults:
         outcomes=facts.outcomes,
         decisions=decisions_of(facts),
         failures=(*of_tables, *(StageFailure(message=line) for line in failed_tasks(facts))),
+        # Nothing else keeps a stage from being planned.
+        frozen=bool(facts.skipped),
         attention=attention,
     )
     return reduce(with_value, (*facts.plans.values(), *facts.reports.values()), results)
@@ -208,7 +210,7 @@ class RunReport:
 
     graph: str
     outcome: str
-    """`succeeded`, `failed`, `unapproved` or `nothing_to_do`."""
+    """`succeeded`, `failed`, `unapproved`, `frozen` or `nothing_to_do`."""
     failed: tuple[str, ...]
     unapproved: tuple[str, ...]
     """What was not done because it was rejected or nobody answered, a sentence each."""
@@ -293,7 +295,7 @@ def _optimize(facts: RunFacts) -> list[str]:
     rest = len(report.tables) - len(work) - len(spared)
     header = ("Table", "Outcome", "Fragments", "Where", "Indexes", "Written", "Amplification")
     lines = _table(header, (_optimize_cells(t) for t in work))
-    lines += [f"{rest} of {len(report.tables)} tables had nothing to do."]
+    lines += [f"{rest} of {len(report.tables)} tables had nothing to do."] if rest or not report.tables else []
     lines += [f"{len(spared)} were left alone: below the thresholds, or switched off for them."] if spared else []
     return lines + ([f"The run {amplification(report)}."] if report.bytes_rewritten else [])
 

@@ -146,13 +146,18 @@ def test_nothing_to_do(dag: Any, tmp_path: Path, templates: Templates) -> None:
 
 
 def test_a_frozen_graph_has_a_green_night_in_which_nothing_was_done(dag: Any, graph: Path) -> None:
+    from omnigraph_airflow.notify import counters
+
     freeze_graph(open_graph(str(graph)), ttl_seconds=3600, reason="the yearly backup", owner="ann")
     before = content(graph)
     night = run_night(dag, graph, keep=1, confirm_repair=True, confirm_cleanup=True)
     assert night.state == "success", night.tasks
     for task_id in ("optimize_table", "preview_repair", "apply_repair", "plan_cleanup", "cleanup_table"):
         assert night.of(task_id) == ["skipped"], night.tasks
-    assert night.report["outcome"] == "nothing_to_do"
+    assert night.report["outcome"] == "frozen"
+    assert "had nothing to do" not in night.report["markdown"]
+    (record,) = history.read_runs(open_graph(str(graph)), last=1)
+    assert (record.outcome, counters(record)) == (RunOutcome.FROZEN, {"runs_frozen": 1})
     frozen = "frozen by ann (the yearly backup)"
     told = [line for line in night.report["attention"] if frozen in line]
     assert [line.partition(f"{graph} is ")[0] for line in told] == [

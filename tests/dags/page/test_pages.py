@@ -22,6 +22,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.cleanup import EdgeRows, RowPolicy, RowRetentionPlan, TableRowPlan
+from omnigraph_ops.models.history import RunOutcome
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.registry import BY_NAME
 from omnigraph_ops.stages.repair.run import preview_repair
@@ -158,6 +159,21 @@ def test_a_graph_page_shows_drift_protection_holds_and_reports(
         assert text.lower() in page.lower(), text
     report = get(client(), "/graphs/people/runs/cli%2Fhost:1%2Fx")
     assert "look at node:B" in report and "rejected" in report
+
+
+def test_a_frozen_night_is_not_shown_as_one_with_nothing_to_do(
+    client: Callable[..., Client], graphs_file: Any, demo_graph: DemoGraph
+) -> None:
+    from omnigraph_ops.outcomes.history import append
+
+    graph = demo_graph(loads=1, node_types=1)
+    append(graph, record("cli/host:1/x", outcome=RunOutcome.FROZEN), days=30)
+    graphs_file(people=graph.uri)
+    admin = client()
+    page = next(page for page in (get(admin, "/") for _ in range(120)) if "still being read" not in page)
+    (tile,) = re.findall(r'tile-number">1</span>\s*<span class="state state-([a-z_]+)"', page)
+    assert tile == "frozen"
+    assert 'state-frozen"' in get(admin, "/graphs/people")
 
 
 def test_the_page_of_a_table_shows_its_vector_indexes(

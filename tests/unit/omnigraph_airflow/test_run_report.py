@@ -97,7 +97,8 @@ def test_a_freeze_is_told_once_however_many_tables_it_covers() -> None:
     )
     done = OptimizeReport(uri="/g", tables=tuple(TableStats(table_key=k, skipped=SkipReason.FROZEN) for k in keys))
     report = build(RunFacts(graph="/g", optimize_plan=plan, optimize=done))
-    assert report.outcome == "nothing_to_do"
+    assert report.outcome == "frozen"
+    assert "had nothing to do" not in report.markdown
     assert report.attention == ("2 tables not optimized: /g is frozen by ann",)
     assert "| node:B | skipped: frozen |" in report.markdown
 
@@ -163,7 +164,7 @@ def test_names_from_a_graph_are_only_text_in_the_report() -> None:
 def test_what_was_skipped_says_why_and_is_not_done() -> None:
     why = {"repair": "/g is frozen by ann", "cleanup": "/g is frozen by ann"}
     report = build(RunFacts(graph="/g", skipped=why, states={"preview_repair": "skipped"}))
-    assert (report.outcome, report.failed) == ("nothing_to_do", ())
+    assert (report.outcome, report.failed) == ("frozen", ())
     assert report.attention == ("repair skipped: /g is frozen by ann", "cleanup skipped: /g is frozen by ann")
     assert "## Repair\nSkipped: /g is frozen by ann." in report.markdown
     assert "## Optimize\nNot reached." in report.markdown

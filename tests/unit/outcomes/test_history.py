@@ -1,4 +1,4 @@
-"""From what a run left to its record, to rows and back: four outcomes, and skipped is never a success."""
+"""From what a run left to its record, to rows and back: every outcome, and skipped is never a success."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.freezes import frozen_text
+from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.lance.history_table import SCHEMA, points_of, records_of, rows_of
 from omnigraph_ops.models.cleanup import (
@@ -183,6 +185,29 @@ def test_without_a_plan_the_fragments_before_follow_from_what_was_removed() -> N
     run = made(optimize=optimized(stats, internal), before=before, after=after)
     assert run.tables[1].before == Measured(version=3, rows=40, fragments=7)
     assert (run.before.version, run.before.fragments) == (1, 9)
+
+
+def test_a_run_that_a_freeze_kept_from_tables_had_something_to_do() -> None:
+    row = TableCleanupPlan(
+        table_key="node:A", table_path="nodes/a", pinned_version=9, lance_head_version=9, versions=(), refused="/g"
+    )
+    freeze = Hold(
+        hold_id="01",
+        kind=HoldKind.FREEZE,
+        owner="ann",
+        reason="the yearly backup",
+        created_at=0.0,
+        expires_at=1.0,
+        versions=(),
+        freeze=FreezeTerms(tables=("node:A",)),
+    )
+    kept = made(cleanup_plan=cleanup_plan(replace(row, refused=frozen_text("/g", freeze))))
+    other = made(cleanup_plan=cleanup_plan(replace(row, refused="it is damaged")))
+    assert (kept.outcome, other.outcome) == (RunOutcome.FROZEN, NOTHING)
+    done = TableStats(table_key="node:B", committed=True)
+    left = TableStats(table_key="node:A", skipped=SkipReason.FROZEN)
+    assert made(optimize=optimized(left)).outcome is RunOutcome.FROZEN
+    assert made(optimize=optimized(left, done)).outcome is RunOutcome.SUCCEEDED
 
 
 def test_a_rejected_cleanup_is_no_success_and_names_the_decision() -> None:
