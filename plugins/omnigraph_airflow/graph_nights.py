@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, Param
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from omnigraph_airflow.graphs import NIGHTLY, nightly_dag_id
@@ -29,7 +29,8 @@ def night_of(entry: GraphEntry) -> Night:
     """What the file says about a graph, as its DAG wants it. Pure."""
     asked = entry.approvals
     timeout = {} if entry.task_timeout is None else {"execution_timeout": timedelta(seconds=entry.task_timeout)}
-    params = stage_params()
+    # Hidden in the form; Airflow refuses a run that names another graph, which this DAG would not work on.
+    params = {"graph": Param(entry.name, const=entry.name), **stage_params()}
     for name, value in _defaults(entry).items():
         params[name].value = value
     return Night(

@@ -110,7 +110,7 @@ def test_every_entry_has_its_dag(parse: Parse) -> None:
 def test_the_form_starts_from_the_entry_and_the_graph_is_fixed(parse: Parse) -> None:
     dags = parse(FULL).dags
     params = dags[PREFIX + "people"].params.dump()
-    assert "graph" not in params
+    assert params["graph"] == "people"
     assert (
         params.items()
         >= {
@@ -320,6 +320,26 @@ def test_a_person_may_still_say_otherwise_for_one_run(
     assert heard.read_text() == f"{PREFIX}people\n" * 2, (
         "the repair, too, is asked about in a run that a person started"
     )
+
+
+def test_airflow_refuses_a_run_that_names_another_graph(parse: Parse, api: Any, tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="dags-folder"))
+    sync_bag_to_db(parse(file_for(tmp_path)), "dags-folder", None)
+
+    def trigger(**conf: Any) -> Any:
+        return api.post(f"/api/v2/dags/{PREFIX}people/dagRuns", json={"logical_date": None, "conf": conf})
+
+    refused = trigger(graph="/another")
+    assert (refused.status_code, "Invalid input for param graph: 'people' was expected" in refused.text) == (400, True)
+    for conf in ({}, {"graph": "people"}):
+        taken = trigger(**conf)
+        assert taken.is_success, taken.text
+        api.delete(f"/api/v2/dags/{PREFIX}people/dagRuns/{taken.json()['dag_run_id']}").raise_for_status()
 
 
 def test_a_connection_that_does_not_exist_ends_the_night_at_once_and_is_in_its_report(
