@@ -13,6 +13,8 @@ _LONGEST_DAYS = 365_000
 _MOST_DIGITS = len(str(_LONGEST_DAYS * 86_400))
 DURATION = r"^\s*\+?\d+[smhdw]\s*$"
 """A duration, for a form or an editor that checks by pattern."""
+FROM_AN_HOUR = r"^\s*\+?0*([1-9]\d*[hdw]|([6-9]\d|[1-9]\d{2,})m|(3[6-9]\d{2}|[4-9]\d{3}|[1-9]\d{4,})s)\s*$"
+"""A duration of at least `1h`, which is `60m` or `3600s`."""
 
 
 def parse_duration(text: str) -> int:

@@ -21,7 +21,7 @@ from omnigraph_ops.stages.orphans import apply as orphans
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.repair import run as repair
 from tests.support.rows import rows_everywhere, tree_of
-from tests.support.runs import Finished
+from tests.support.runs import Finished, Instance, context_of
 from tests.support.templates import Templates
 from tests.support.writers import copies, entry_of, write
 
@@ -155,11 +155,17 @@ def test_an_expiry_from_the_form(dags: Any, made: Made) -> None:
     ],
 )
 def test_a_young_age_is_refused_in_the_form(dags: Any, made: Made, terms: dict[str, Any], words: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
+    from omnigraph_airflow.operators.stages import PlanStageOperator
+
     graph = made(loads=3)
     before = content(graph)
-    done = run(dags, "omnigraph_cleanup", graph, confirm=True, **terms)
-    assert (done.state, done.of("plan_cleanup")) == ("failed", ["failed"])
-    assert any(words in line for line in done.report["failed"]), done.report["failed"]
+    with pytest.raises(ParamValidationError, match="Invalid input for param older_than"):
+        run(dags, "omnigraph_cleanup", graph, confirm=True, **terms)
+    # The form of another DAG may have no such bound.
+    plan = PlanStageOperator(task_id="plan_cleanup", stage="cleanup", graph=graph.uri, request=terms)
+    with pytest.raises(AirflowFailException, match=words):
+        plan.execute(context_of(Instance("plan_cleanup")))
     assert content(graph) == before
 
 

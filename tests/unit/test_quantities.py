@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.quantities import DURATION, duration, exact_bytes, parse_bytes, parse_duration
+from omnigraph_ops.quantities import DURATION, FROM_AN_HOUR, duration, exact_bytes, parse_bytes, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,12 @@ def test_accepted(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
     assert re.search(DURATION, text)
     assert parse_duration(duration(seconds)) == seconds
+
+
+@given(st.integers(0, 50_000), st.sampled_from("smhdw"), st.sampled_from(["", "+", "00", " +0"]))
+def test_a_form_knows_what_is_at_least_an_hour(number: int, unit: str, before: str) -> None:
+    text = f"{before}{number}{unit}"
+    assert bool(re.search(FROM_AN_HOUR, text)) is (parse_duration(text) >= 3600)
 
 
 @pytest.mark.parametrize(("text", "digits"), [("7", "7"), ("0", "0"), (" +5 ", "5")])

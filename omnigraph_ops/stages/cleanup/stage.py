@@ -22,7 +22,7 @@ from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.runs import Outcome
 from omnigraph_ops.outcomes.of_reports import engine_policy, of_cleanup
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.quantities import duration
+from omnigraph_ops.quantities import FROM_AN_HOUR, duration
 from omnigraph_ops.requests import TablesRequest
 from omnigraph_ops.stages.cleanup.view import plan_view, question, report_view
 from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, Measure, PartedStage, TaskIds
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _SECONDS = "time_retained_secs"
 _ALSO = {_SECONDS: {"type": "integer", "minimum": SHORTEST_AGE_SECONDS}}
+_AGE = {"pattern": FROM_AN_HOUR}
+"""Of an age in forms, and in what Airflow takes as `conf`; the shell takes any with `--allow-young`."""
 ORPHANED_FORKS = "orphaned forks"
 """The part of a plan that is about no table."""
 
@@ -42,10 +44,16 @@ _NO_POLICY = RetentionPolicy()
 _SMALL_KEEP = 3
 
 
+def _of_expiry(schema: dict[str, Any]) -> None:
+    """Bound the age, and add what earlier releases called it. Changes the schema."""
+    schema["properties"]["time_retained"].update(_AGE)
+    schema["properties"].update(_ALSO)
+
+
 class ExpiryRequest(ExpiryTerms):
     """Snapshot expiry: a policy of its own, per table, never mixed with --keep or --older-than."""
 
-    model_config = ConfigDict(json_schema_extra=lambda schema: schema["properties"].update(_ALSO))
+    model_config = ConfigDict(json_schema_extra=_of_expiry)
 
     @model_validator(mode="before")
     @classmethod
@@ -59,6 +67,10 @@ class ExpiryRequest(ExpiryTerms):
 
 class CleanupRequest(TablesRequest, RetentionTerms[ExpiryRequest]):
     """Remove old versions by number and age, or by snapshot expiry."""
+
+    model_config = ConfigDict(
+        json_schema_extra=lambda schema: schema["properties"]["older_than"]["anyOf"][0].update(_AGE)
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> CleanupRequest:
@@ -85,7 +97,7 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
     fence_help = f"{WRITERS_REFUSED}, and remove old versions of the internal tables too."
     form = (
         FormField(name="keep", title="Keep newest versions", default=10),
-        FormField(name="older_than", title="Remove only older than", default="7d"),
+        FormField(name="older_than", title="Remove only older than (1h or more)", default="7d"),
         FormField(name="expiry", title="Snapshot expiry"),
     )
     button = "Clean up versions"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import ParamValidationError
 from omnigraph_airflow.forms import request_params, said, stage_params
 
 from omnigraph_ops.errors import InvalidInput
@@ -90,6 +92,14 @@ def test_a_form_bounds_what_the_request_bounds() -> None:
     assert rows["policies"].schema["items"]["properties"]["unit"]["enum"] == [None, "s", "ms"]
     assert request_params(planned("repair"))["evidence"].schema["enum"] == ["counts", "sample", "full"]
     assert "listing" not in request_params(planned("orphans"))
+
+
+@pytest.mark.parametrize(("age", "taken"), [("1s", False), ("59m", False), ("90m", True), ("7d", True), (None, True)])
+def test_a_form_refuses_an_age_below_an_hour_before_anything_runs(age: str | None, *, taken: bool) -> None:
+    cleanup = request_params(planned("cleanup"))
+    for name, value in (("older_than", age), ("expiry", {"time_retained": age or "1h"})):
+        with nullcontext() if taken else pytest.raises(ParamValidationError, match=str(age)):
+            cleanup[name].resolve(value)
 
 
 def test_what_a_form_leaves_empty_is_not_asked_for() -> None:
