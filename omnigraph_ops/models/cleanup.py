@@ -141,6 +141,15 @@ class CleanupStats:
     error: str | None = None
     versions: tuple[int, ...] = ()
     skipped_since_protected: tuple[int, ...] = ()
+    already_gone: int = 0
+    """Approved versions that somebody else had removed."""
+
+    @property
+    def not_removed(self) -> str:
+        """What became of the approved versions that this run did not remove; empty when there are none. Pure."""
+        gone = f"{self.already_gone:,} already gone" if self.already_gone else ""
+        kept = f"{len(self.skipped_since_protected):,} protected since" if self.skipped_since_protected else ""
+        return ", ".join(filter(None, (gone, kept)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

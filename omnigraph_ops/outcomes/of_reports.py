@@ -102,6 +102,11 @@ def of_cleanup(
     failed = sum(s.error is not None for s in stats)
     removed = sum(s.old_versions_removed for s in stats)
     done = f"{removed} versions and {len(tried) - stuck} forks removed, {failed + stuck} failed"
+    gone, spared = sum(s.already_gone for s in stats), sum(len(s.skipped_since_protected) for s in stats)
+    # What was approved of a table that failed is not in its row.
+    of = "" if failed else f" of the {removed + gone + spared}"
+    done += f"; {gone}{of} approved versions were already gone" if gone else ""
+    done += f"; {spared}{of} approved versions stay, because they are protected since" if spared else ""
     problem = ""
     if stuck:
         problem = f"{stuck} orphaned fork(s) could not be removed, no live branch is affected; run cleanup again"

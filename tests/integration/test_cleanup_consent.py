@@ -130,6 +130,15 @@ def test_a_held_version_stays_until_it_is_released(demo_graph: DemoGraph, stamp:
     assert versions(graph) == [entry.version]
 
 
+def test_versions_that_somebody_else_removed_are_told(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    plan = plan_cleanup(graph, KEEP_1)
+    cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=3)))
+    stats = cleanup_table(graph, plan, PERSON)
+    assert (stats.old_versions_removed, stats.already_gone) == (2, len(person(plan).versions) - 2)
+    assert cleanup_table(graph, plan, PERSON).already_gone == len(person(plan).versions)
+
+
 def test_an_unreadable_hold_stops_plan_and_apply(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     plan = plan_cleanup(graph, KEEP_1)

@@ -247,9 +247,13 @@ def _remove(
     existing = stored_versions(graph.storage, entry.path)
     wanted = [v for v in table.versions if v in existing]
     doomed, _ = removable(wanted, protection, between_pins=table.between_pins)
-    spared = tuple(sorted(set(wanted) - set(doomed)))
+    left = CleanupStats(
+        table_key=table.table_key,
+        skipped_since_protected=tuple(sorted(set(wanted) - set(doomed))),
+        already_gone=len(table.versions) - len(wanted),
+    )
     if not doomed:
-        return CleanupStats(table_key=table.table_key, skipped_since_protected=spared), None
+        return left, None
     files = files_to_go(entry, head, doomed)
     _refuse_more(table.table_key, files, table.files)
     unit = Unit(
@@ -269,9 +273,15 @@ def _remove(
         internal.prove(entry, stays) if internal else _prove_readable(graph, entry, view)
         _prove_gone(graph, entry, unit.versions)
 
-    done, failure = _remove_versions(graph, unit, entry, keeper, prove)
+    removed, failure = _remove_versions(graph, unit, entry, keeper, prove)
+    done = replace(
+        left,
+        bytes_removed=removed.bytes_removed,
+        old_versions_removed=removed.old_versions_removed,
+        versions=removed.versions,
+    )
     graph.run.ended(unit, done if failure is None else replace(done, error=str(failure)))
-    return replace(done, skipped_since_protected=spared), failure
+    return done, failure
 
 
 def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[GraphView, TableEntry, InternalTables | None]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
+    CleanupStats,
     PlannedFile,
     ProtectedVersion,
     RetentionPolicy,
@@ -121,11 +122,8 @@ def report_view(report: CleanupReport) -> View:
             [
                 Section(
                     title="Tables",
-                    header=("Table", "Versions removed", "How many", "Bytes"),
-                    rows=tuple(
-                        (t.table_key, ranges(t.versions), counted(t.old_versions_removed), human_bytes(t.bytes_removed))
-                        for t in done
-                    ),
+                    header=("Table", "Versions removed", "How many", "Bytes", "Not removed"),
+                    rows=tuple(_removed_cells(t) for t in done),
                 ),
                 Section(
                     title=f"{len(report.failed)} table(s) failed and will be retried on the next cleanup",
@@ -144,6 +142,16 @@ def report_view(report: CleanupReport) -> View:
                 ),
             ]
         ),
+    )
+
+
+def _removed_cells(table: CleanupStats) -> tuple[str, ...]:
+    return (
+        table.table_key,
+        ranges(table.versions),
+        counted(table.old_versions_removed),
+        human_bytes(table.bytes_removed),
+        table.not_removed,
     )
 
 

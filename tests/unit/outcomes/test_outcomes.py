@@ -75,6 +75,24 @@ def test_an_outcome_alone_tells_what_its_report_does() -> None:
     )[1] == ("2 versions and 0 forks removed, 0 failed; keep 1 versions")
 
 
+def test_a_cleanup_tells_what_became_of_everything_that_was_approved() -> None:
+    stats = replace(STATS, old_versions_removed=5, already_gone=43)
+    kept = replace(stats, table_key="node:B", old_versions_removed=0, already_gone=0, skipped_since_protected=(3,))
+    done = "5 versions and 0 forks removed, 0 failed; 43 of the 48 approved versions were already gone"
+    assert of_cleanup((stats,), ()).detail == done
+    assert of_cleanup((stats, kept), ()).detail == (
+        "5 versions and 0 forks removed, 0 failed; 43 of the 49 approved versions were already gone; "
+        "1 of the 49 approved versions stay, because they are protected since"
+    )
+    assert "; 43 approved versions were already gone" in of_cleanup((stats, replace(kept, error="denied")), ()).detail
+
+
+def test_what_the_first_attempt_removed_was_not_gone_already() -> None:
+    first, second = replace(STATS, already_gone=1), replace(STATS, old_versions_removed=0, already_gone=3)
+    (row,) = merged([noted(first), noted(second)], "/g").cleanup
+    assert (row.old_versions_removed, row.already_gone) == (2, 1)
+
+
 def test_units_of_a_stage_that_left_its_outcome_are_not_counted_again() -> None:
     done = [UnitRecord(unit=Unit(name="1", stage="cleanup"), result=UnitResult.of(STATS))]
     done += [UnitRecord(unit=Unit(name="2", stage="forks"), result=UnitResult.of(FORK))]

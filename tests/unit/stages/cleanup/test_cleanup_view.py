@@ -130,7 +130,13 @@ def test_a_report_has_the_engines_title_and_names_errors() -> None:
         older_than_secs=604_800,
         tables=(
             CleanupStats(table_key="node:A", bytes_removed=100, old_versions_removed=2),
-            CleanupStats(table_key="node:B", bytes_removed=20, old_versions_removed=1),
+            CleanupStats(
+                table_key="node:B",
+                bytes_removed=20,
+                old_versions_removed=1,
+                already_gone=43,
+                skipped_since_protected=(7, 8),
+            ),
             CleanupStats(table_key="node:C", error="drift"),
             CleanupStats(table_key="node:D", error="gone"),
         ),
@@ -142,6 +148,9 @@ def test_a_report_has_the_engines_title_and_names_errors() -> None:
         "across 2 tables"
     )
     failed = lines.index("2 table(s) failed and will be retried on the next cleanup")
+    assert next(line.rstrip() for line in lines if line.lstrip().startswith("node:B")).endswith(
+        "43 already gone, 2 protected since"
+    )
     assert [line.split() for line in lines[failed + 2 : failed + 4]] == [["node:C", "drift"], ["node:D", "gone"]]
     assert lines[-1].split() == ["node:A", "old"]
 
