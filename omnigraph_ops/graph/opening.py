@@ -102,7 +102,10 @@ def _read_stamp(context: GraphContext) -> int | None:
     """The stamp of the graph manifest, None where there is no such dataset. Reads."""
     root = context.location.root
     if not context.storage.exists(""):
-        raise NotAGraph(f"there is nothing at {root}")
+        raise NotAGraph(
+            f"there is nothing at {root}; nothing was written; check the path and whether its storage is mounted, "
+            "correct the address (in a graphs file it is `target`), or bring a backup back with `omnigraph-ops restore`"
+        )
     try:
         manifest = context.lance.open(context.location.uri(MANIFEST_DIR))
     except DatasetMissing:

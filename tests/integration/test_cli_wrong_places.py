@@ -28,6 +28,13 @@ def test_a_backup_is_not_compared_with_a_graph_that_it_is_not_of(
     assert_refused(refused, f"which is a backup of {graph.uri}; nothing was compared")
 
 
+@pytest.mark.parametrize("words", ["check", "health", "optimize"])
+def test_a_graph_that_disappeared_has_a_next_step(tmp_path: Path, cli: Cli, words: str) -> None:
+    refused = cli(words, str(tmp_path / "gone"))
+    for said in (f"there is nothing at {tmp_path / 'gone'}", "whether its storage is mounted", "`target`", "restore`"):
+        assert_refused(refused, said)
+
+
 def test_a_place_without_anything_has_no_list_of_backups(tmp_path: Path, cli: Cli) -> None:
     assert_refused(cli("backups", str(tmp_path / "nope")), "there is nothing at")
     (tmp_path / "file").touch()
