@@ -90,7 +90,8 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     if storage.exists(RESTORING_PATH):
         raise NotAGraph(
             f"the restore to {location.root} has not ended; nothing was written; "
-            "run the same `omnigraph-ops restore` again, unless it is still at work"
+            "run the same `omnigraph-ops restore` again, unless it is still at work; if it says that a file of the "
+            "backup is damaged, restore an earlier backup to another, empty place"
         )
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:

@@ -309,7 +309,8 @@ def test_verify_names_every_file_that_is_not_as_backed_up(demo_graph: DemoGraph,
     assert "bytes instead of" in found[longer]
     for name, content in whole.items():
         (base / name).write_bytes(content)
-    with pytest.raises(CorruptGraph, match=r"has the checksum .* instead of"):
+    instead = f"there is no graph at {tmp_path}/restored, .* restore an earlier backup to another, empty place"
+    with pytest.raises(CorruptGraph, match=rf"has the checksum .* instead of .*; it was not copied; {instead}"):
         restore_backup(report.backup, str(tmp_path / "restored"), settings=Settings())
     assert not (tmp_path / "restored" / "__manifest" / "_versions").exists(), "nobody takes it for a graph"
 

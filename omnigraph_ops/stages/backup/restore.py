@@ -206,20 +206,26 @@ class FileRestorer:
         if file.checksum is None and copy_within(source, target, file.size, pacing=self.pace):
             self.meter.add(file.size)
             return
-        checksum = copy_file(
-            source,
-            target,
-            Expected(size=file.size, checksum=file.checksum),
-            pacing=self.pace,
-            on_bytes=self.meter.add,
-        )
+        expected = Expected(size=file.size, checksum=file.checksum)
+        try:
+            checksum = copy_file(source, target, expected, pacing=self.pace, on_bytes=self.meter.add)
+        except CorruptGraph as error:
+            raise CorruptGraph(f"{error}; {self._instead}") from None
         self._prove(file, checksum)
+
+    @property
+    def _instead(self) -> str:
+        """What holds at the place after a damaged file, and what to do. Pure."""
+        return (
+            f"there is no graph at {self.destination.root}, the graph that was backed up is not touched; "
+            "restore an earlier backup to another, empty place (`omnigraph-ops backups` lists them)"
+        )
 
     def _relocate(self, file: BackedFile) -> None:
         """A manifest of a branch names the root of its dataset: give it the new one. Writes."""
         data = self.backup.read(stored_at(self.backup_id, file.file))
         if file.checksum not in (None, _sum(data)) or len(data) != file.size:
-            raise CorruptGraph(f"{file.file} of the backup is not what was backed up; verify the backup")
+            raise CorruptGraph(f"{file.file} of the backup is not what was backed up; {self._instead}")
         moved = rename_roots(data, self._new_root)
         self.destination.write(file.file, moved)
         self.meter.add(file.size)
