@@ -88,7 +88,8 @@ class Approvals(Block):
     approvers: tuple[Text, ...] = ()
     """Airflow users who may answer; empty: everybody who may act on the DAG."""
     answer_within: Seconds = 20 * _HOUR
-    """An answer later than this after the start of the run counts as Reject. Keep it below the schedule's interval."""
+    """An answer later than this after the start of the run counts as Reject. Keep it below the schedule's interval.
+    A question waits at least five minutes."""
     notify: tuple[Notifier, ...] = ()
     """Told when a question is asked, and again by the reminder."""
     remind_after: Seconds | None = None
