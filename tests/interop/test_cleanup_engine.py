@@ -11,6 +11,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.graph.layout import manifest_file_name
 from omnigraph_ops.models.cleanup import RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
