@@ -16,6 +16,7 @@ from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.stages.recovery.unhealed import branch_findings
 from tests.conftest import DemoGraph
 from tests.support.orphans import KNOWS, PERSON, drop
 from tests.support.rows import rows_everywhere
@@ -72,6 +73,28 @@ def test_a_version_that_only_a_branch_publishes_is_missed(demo_graph: DemoGraph,
     assert f"branch 'lazy-1' publishes versions that are gone, of {PERSON}: " in found.advice[0]
     with pytest.raises(CorruptGraph, match=f"branch 'lazy-1' publishes version {pinned.version} of {PERSON}, which is"):
         freeze_graph(graph)
+
+
+def test_a_branch_that_cannot_be_read_is_found(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=6, lazy_branches=2)
+    for manifest in Path(graph.uri, "__manifest/tree/lazy-1/_versions").glob("*.manifest"):
+        manifest.write_bytes(b"junk")
+    found = check(graph)
+    assert [(f.branch, f.table_key) for f in found.branch_findings] == [("lazy-1", "__manifest")]
+    assert found.status is CheckStatus.DRIFTED
+    assert not optimize_all(graph).failed
+
+
+def test_a_branch_that_is_deleted_during_the_look_is_no_finding(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(node_types=1, loads=1, rows=6, lazy_branches=1)
+    names = graph.branches()
+    graph.manifest().branches.delete("lazy-1")
+    listed = iter([names])
+    real = Graph.branches
+    monkeypatch.setattr(Graph, "branches", lambda graph: next(listed, None) or real(graph))
+    assert branch_findings(graph, covered=()) == ()
 
 
 def test_a_table_without_a_type_is_found(demo_graph: DemoGraph) -> None:

@@ -13,7 +13,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, chosen_root, list_sidecars
-from omnigraph_ops.graph.state import BranchState
+from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.health import (
@@ -24,6 +24,7 @@ from omnigraph_ops.models.health import (
     SidecarClass,
     SidecarFinding,
 )
+from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.recovery.unhealed import branch_advice, branch_findings, mismatch_advice, schema_mismatch
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, unpublished_deletes
 
@@ -319,28 +320,28 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin) -> PinState:
 
 
 def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
-    found = []
-    for entry in graph.maintained(graph.state()):
+    def one(entry: TableEntry) -> DriftFinding | None:
         problem = None
         try:
             head = graph.open_head(entry).version
         except OpsError as error:
             head, problem = 0, str(error)
-        if head != entry.version:
-            alone = entry.table_key not in covered
-            found.append(
-                DriftFinding(
-                    table_key=entry.table_key,
-                    manifest_version=entry.version,
-                    lance_head_version=head,
-                    covered=not alone,
-                    problem=problem,
-                    recoverable=alone
-                    and problem is None
-                    and (left_by_us(graph, entry) is not None or unpublished_deletes(graph, entry)),
-                )
-            )
-    return tuple(found)
+        if head == entry.version:
+            return None
+        alone = entry.table_key not in covered
+        return DriftFinding(
+            table_key=entry.table_key,
+            manifest_version=entry.version,
+            lance_head_version=head,
+            covered=not alone,
+            problem=problem,
+            recoverable=alone
+            and problem is None
+            and (left_by_us(graph, entry) is not None or unpublished_deletes(graph, entry)),
+        )
+
+    found = in_parallel(one, graph.maintained(graph.state()), workers=graph.settings.concurrency)
+    return tuple(finding for finding in found if finding is not None)
 
 
 def _status(found: _Look, *, blocked: bool, abandoned: bool) -> CheckStatus:

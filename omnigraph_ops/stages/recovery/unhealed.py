@@ -8,8 +8,10 @@ from functools import cache
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, chain_folder
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, MANIFEST_DIR, chain_folder
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding
+from omnigraph_ops.parallel import in_parallel
 
 
 def branch_findings(graph: Graph, *, covered: Collection[tuple[str, str]]) -> tuple[BranchFinding, ...]:
@@ -26,25 +28,38 @@ def branch_findings(graph: Graph, *, covered: Collection[tuple[str, str]]) -> tu
     def stored(path: str, chain: str | None) -> frozenset[int]:
         return stored_versions(graph.storage, chain_folder(path, chain))
 
-    def findings() -> Iterator[BranchFinding]:
-        for name in graph.branches():
-            if name.startswith(EXPIRY_BRANCH_PREFIX):
-                continue
-            for entry in graph.state(name).entries:
-                if entry.branch is None and on_main.get(entry.path) == entry.version:
-                    continue
-                there = stored(entry.path, entry.branch)
-                is_gone = entry.version not in there
-                is_ahead = entry.branch == name and (name, entry.table_key) not in covered
-                if is_gone or (is_ahead and max(there) > entry.version):
-                    yield BranchFinding(
-                        branch=name,
-                        table_key=entry.table_key,
-                        manifest_version=entry.version,
-                        lance_head_version=None if is_gone else max(there),
-                    )
+    def one(branch: str) -> list[BranchFinding]:
+        try:
+            entries = graph.state(branch).entries
+        except OpsError:
+            # Deleted meanwhile, or nobody can read it.
+            lost = BranchFinding(branch=branch, table_key=MANIFEST_DIR, manifest_version=0, lance_head_version=None)
+            return [lost] if branch in graph.branches() else []
+        return [
+            finding
+            for entry in entries
+            if entry.branch is not None or on_main.get(entry.path) != entry.version
+            if (finding := _finding(branch, entry, stored(entry.path, entry.branch))) is not None
+            if finding.lance_head_version is None or (branch, entry.table_key) not in covered
+        ]
 
-    return tuple(findings())
+    names = [name for name in graph.branches() if not name.startswith(EXPIRY_BRANCH_PREFIX)]
+    found = in_parallel(one, names, workers=graph.settings.concurrency)
+    return tuple(finding for findings in found for finding in findings)
+
+
+def _finding(branch: str, entry: TableEntry, stored: frozenset[int]) -> BranchFinding | None:
+    """What is wrong with one table of a branch, by the versions of its chain that are there. Pure."""
+    is_gone = entry.version not in stored
+    # A chain that the branch only reads goes on without it.
+    if not is_gone and (entry.branch != branch or max(stored) == entry.version):
+        return None
+    return BranchFinding(
+        branch=branch,
+        table_key=entry.table_key,
+        manifest_version=entry.version,
+        lance_head_version=None if is_gone else max(stored),
+    )
 
 
 def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
