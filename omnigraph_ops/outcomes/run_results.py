@@ -284,8 +284,9 @@ def _cleaned(first: CleanupStats, second: CleanupStats) -> CleanupStats:
         bytes_removed=first.bytes_removed + second.bytes_removed,
         old_versions_removed=first.old_versions_removed + second.old_versions_removed,
         versions=tuple(sorted({*first.versions, *second.versions})),
-        # What the first attempt removed is no longer there for the second.
-        already_gone=max(0, second.already_gone - first.old_versions_removed),
+        # What the first attempt removed is no longer there for the second, which saw nothing where it failed.
+        already_gone=max(first.already_gone, second.already_gone - first.old_versions_removed),
+        skipped_since_protected=(first if second.error else second).skipped_since_protected,
     )
 
 

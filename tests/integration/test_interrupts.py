@@ -124,17 +124,9 @@ def stopped_at(graph: Graph, words: tuple[str, ...], scratch: Path, *signals: in
     )
 
 
-@pytest.fixture
-def hang_ups_count() -> Iterator[None]:
-    """Below `nohup`, in which these tests may run, SIGHUP is ignored, and that is inherited."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
-    demo_graph: DemoGraph, tmp_path: Path, number: int, code: int, hang_ups_count: None
+    demo_graph: DemoGraph, tmp_path: Path, number: int, code: int
 ) -> None:
     graph = demo_graph(**SMALL)
     before = {e.table_key: e.version for e in graph.state().entries}
@@ -153,9 +145,7 @@ def test_the_first_signal_ends_the_run_at_its_next_table_with_a_report(
     assert (open_journals(graph.storage), is_free(graph.storage)) == ((), True)
 
 
-def test_a_terminal_that_hangs_up_twice_does_not_abort_the_run(
-    demo_graph: DemoGraph, tmp_path: Path, hang_ups_count: None
-) -> None:
+def test_a_terminal_that_hangs_up_twice_does_not_abort_the_run(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SMALL)
     kill = Kill(moment=14, signals=(signal.SIGHUP, signal.SIGHUP))
     words = ("cleanup", graph.uri, "--keep", "1", "--confirm")

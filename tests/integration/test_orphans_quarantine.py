@@ -35,7 +35,7 @@ def test_everything_goes_aside_and_comes_back(demo_graph: DemoGraph, stamp: int)
     graph.manifest().branches.delete("review/hires-1")
     path = drop(graph, KNOWS)
     age(graph.uri)
-    before, rows, mark = files(graph.uri), rows_everywhere(graph), name_mark(graph, path)
+    before, rows, mark = files(graph.uri), rows_everywhere(graph), name_mark(graph, below(graph, path))
     plan, report = run(graph, quarantine=True)
     assert report.quarantine_id is not None
     assert (report.files_removed, report.failed) == (len(plan.files), ())
@@ -49,11 +49,14 @@ def test_everything_goes_aside_and_comes_back(demo_graph: DemoGraph, stamp: int)
         plan.total_bytes,
         plan.digest,
     )
+    for name in mark:
+        os.utime(Path(graph.uri, name))  # as in a copy of the graph that was made since
     back = restore(graph, report.quarantine_id)
     assert (back.files, back.bytes, back.failed) == (len(plan.files), plan.total_bytes, ())
     assert files(graph.uri) == before
     assert kept(graph.uri) == {"__maintenance/quarantine"}
     assert rows_everywhere(graph) == rows
+    age(graph.uri)
     assert [f.path for f in plan_orphans(graph).files] == [f.path for f in plan.files]
 
 

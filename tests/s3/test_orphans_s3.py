@@ -20,7 +20,7 @@ from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, purge, restore
 from omnigraph_ops.storage.inventory import below_folder, look_again, remove_files, walk
-from tests.support.orphans import KNOWS, PERSON, drop, every_version, planned
+from tests.support.orphans import KNOWS, PERSON, drop, every_version, name_mark, planned
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
 from tests.support.writers import entry_of
@@ -57,6 +57,7 @@ def test_leftovers_and_dropped_datasets_go_in_bulk(graph: Graph) -> None:
     graph.storage.write(f"{path}/notes.txt", b"mine")
     rows, versions = rows_everywhere(graph), every_version(graph)
     dropped = {s.path for s in below_folder(graph.storage, path)} - {f"{path}/notes.txt"}
+    dropped -= name_mark(graph, dropped)
     plan = ripe(graph)
     assert set(planned(plan)) == wanted | dropped
     assert [u.path for u in plan.unknown] == [f"{path}/notes.txt"]

@@ -122,7 +122,9 @@ def _child(words: tuple[str, ...], root: str, scratch: str, environment: dict[st
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{scratch}/{name}", os.O_WRONLY | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+    # In the background of a shell, or below `nohup`, the one or the other is ignored, and that is inherited.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     moments: list[str] = []
     with killing(Killer(root=Path(root), on_quiet=moments_hook(moments, kill, _heard()))):
         sys.argv = ["omnigraph-ops", *words]

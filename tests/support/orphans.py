@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,10 +95,9 @@ def every_version(graph: Graph) -> dict[tuple[str, str | None, int], int]:
     return found
 
 
-def name_mark(graph: Graph, path: str) -> set[str]:
-    """What stays of a dropped dataset: on stamp 3 its newest manifest, whose name sorts first. Reads."""
-    manifests = (p for p in below(graph, path) if p.endswith(".manifest"))
-    return {min(manifests)} if graph.stamp == 3 else set()
+def name_mark(graph: Graph, files: Iterable[str]) -> set[str]:
+    """Of the files of a dropped dataset those that stay: on stamp 3 its newest manifest, whose name sorts first."""
+    return {min(path for path in files if path.endswith(".manifest"))} if graph.stamp == 3 else set()
 
 
 def drop(graph: Graph, table_key: str, branch: str | None = None) -> str:

@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.state import QUARANTINE_DIR, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import is_plain, is_ulid, new_ulid, now_us
+from omnigraph_ops.graph.layout import any_version_of, is_plain, is_ulid, new_ulid, now_us
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import (
     OrphanFile,
@@ -251,6 +251,7 @@ def _refuse_new_chains(graph: Graph, record: QuarantineRecord, kept: Collection[
     """
     recorded = {f.path: f for f in _files(graph, record) if _is_manifest(f.path)} if kept else {}
     for folder in sorted({path.rpartition("/")[0] for path in recorded if path in kept}):
+        newest = max(_version(path) for path in recorded if path.rpartition("/")[0] == folder)
         for now in files_in(graph.storage, folder):
             if not _is_manifest(now.path):
                 continue
@@ -258,7 +259,8 @@ def _refuse_new_chains(graph: Graph, record: QuarantineRecord, kept: Collection[
             if now.path in kept:
                 same = _is_copy(graph, record.quarantine_id, now.path)
             elif old is None and graph.format.paths_by_name:
-                same = now.modified_at < record.created_at_us / 1e6  # it stayed, as the mark of a used name
+                # It stayed, as the mark of a used name. A dataset that was created anew begins with version 1.
+                same = _version(now.path) > newest
             else:
                 same = old is not None and (old.size, old.modified_at) == (now.size, now.modified_at)
             if not same:
@@ -270,6 +272,10 @@ def _refuse_new_chains(graph: Graph, record: QuarantineRecord, kept: Collection[
 
 def _is_manifest(path: str) -> bool:
     return "/_versions/" in path and path.endswith(".manifest")
+
+
+def _version(manifest: str) -> int:
+    return any_version_of(manifest.rpartition("/")[2]) or 0
 
 
 def _summary(graph: Graph, record: QuarantineRecord) -> QuarantineSummary:

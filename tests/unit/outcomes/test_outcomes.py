@@ -93,6 +93,13 @@ def test_what_the_first_attempt_removed_was_not_gone_already() -> None:
     assert (row.old_versions_removed, row.already_gone) == (2, 1)
 
 
+def test_an_attempt_that_failed_before_it_looked_takes_nothing_back() -> None:
+    first = replace(STATS, already_gone=1, skipped_since_protected=(9,))
+    second = replace(STATS, old_versions_removed=0, versions=(), already_gone=0, error="the lease is held")
+    (row,) = merged([noted(first), noted(second)], "/g").cleanup
+    assert (row.already_gone, row.skipped_since_protected, row.error) == (1, (9,), "the lease is held")
+
+
 def test_units_of_a_stage_that_left_its_outcome_are_not_counted_again() -> None:
     done = [UnitRecord(unit=Unit(name="1", stage="cleanup"), result=UnitResult.of(STATS))]
     done += [UnitRecord(unit=Unit(name="2", stage="forks"), result=UnitResult.of(FORK))]
