@@ -22,10 +22,10 @@ from omnigraph_ops.graph.layout import (
     MANIFEST_DIR,
     LanceFile,
     Part,
+    any_version_of,
     chain_folder,
     data_file_of_blob,
     index_id,
-    version_of_manifest_file,
 )
 from omnigraph_ops.graph.state import BranchState, GraphCommit, merge_bases
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
@@ -107,7 +107,7 @@ def name_marks(graph: Graph, live: Collection[str]) -> frozenset[str]:
 def _newest_manifest(graph: Graph, path: str) -> str | None:
     """The path of the newest manifest of a main chain, None where there is none. Reads."""
     files = (file.path for file in files_in(graph.storage, f"{path}/_versions"))
-    versions = {version_of_manifest_file(file.rpartition("/")[2]): file for file in files}
+    versions = {any_version_of(file.rpartition("/")[2]): file for file in files}
     newest = max((version for version in versions if version is not None), default=None)
     return versions[newest] if newest is not None else None
 

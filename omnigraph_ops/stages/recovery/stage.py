@@ -129,6 +129,8 @@ def unlock_view(report: UnlockReport) -> View:
     """Whether there is a lock, or what became of it. Pure."""
     if not report.locked:
         return View(title=f"unlock {report.uri} — no schema-apply lock")
-    holder = report.holder or "a schema apply holds it, or left it: only --force removes it"
-    done = "removed" if report.confirm else "held; rerun with --confirm to remove it"
-    return View(title=f"unlock {report.uri} — {done}", sections=(Section(title="Lock", lines=(holder,)),))
+    holder = report.holder or "a schema apply of the engine, at work or crashed: only --force removes its lock"
+    done, whose = (
+        ("removed", "Whose it was") if report.confirm else ("held; rerun with --confirm to remove it", "Whose it is")
+    )
+    return View(title=f"unlock {report.uri} — {done}", sections=(Section(title=whose, lines=(holder,)),))
