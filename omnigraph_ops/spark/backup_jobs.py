@@ -29,7 +29,7 @@ from omnigraph_ops.models.backup import (
 )
 from omnigraph_ops.outcomes.backups import backup_of, place_of, read_record
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.spark.job import Job, shared_rate
+from omnigraph_ops.spark.job import Job, in_tasks, shared_rate
 from omnigraph_ops.stages.backup.parts import THREADS, bounded, copy_part, failed_part, joined, read_order, said
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.transfer import CopyPace
@@ -46,7 +46,7 @@ def _copy(spark: SparkSession, arguments: Namespace) -> CopyDone:
     order, context = read_order(storage, backup_id), spark.sparkContext
     tasks, rate = shared_rate(context, order.parts, order.bytes_per_second)
     tries = int(context.getConf().get("spark.task.maxFailures", "4"))
-    work = partial(copy_on_worker, storage.root, order, rate, tries)
+    work = in_tasks(partial(copy_on_worker, storage.root, order, rate, tries))
     done = context.parallelize(range(1, order.parts + 1), tasks).map(work).reduce(joined)
     if done.error is not None:
         raise StorageError(done.error) if done.retryable else OpsError(done.error)
@@ -96,7 +96,7 @@ class SparkReader:
         if not parts:
             return []
         tasks, rate = shared_rate(self._context, len(parts), self._rate)
-        work = partial(read_on_worker, storage.root, where, rate)
+        work = in_tasks(partial(read_on_worker, storage.root, where, rate))
         found = self._context.parallelize(parts, tasks).map(work).collect()
         return sorted((problem for part in found for problem in part), key=lambda p: p.file)
 
@@ -157,7 +157,7 @@ class SparkMover:
         if not parts:
             return
         tasks, rate = shared_rate(self._context, len(parts), self._rate)
-        work = partial(restore_on_worker, self._restoring, rate)
+        work = in_tasks(partial(restore_on_worker, self._restoring, rate))
         failed = [f for f in self._context.parallelize(parts, tasks).map(work).collect() if f is not None]
         if failed:
             worst = next((f for f in failed if f.final), failed[0])

@@ -23,7 +23,7 @@ from pyspark.sql.types import ByteType, LongType, StringType, StructField, Struc
 from omnigraph_ops import serde
 from omnigraph_ops.lance.evidence import ColumnFacts, ColumnHashes, RowVersions, column_hashes, row_versions
 from omnigraph_ops.lance.gateway import LanceGateway
-from omnigraph_ops.spark.job import Job
+from omnigraph_ops.spark.job import Job, in_tasks
 from omnigraph_ops.stages.repair.compare import Sides, read_side
 from omnigraph_ops.stages.repair.comparison import Compared
 from omnigraph_ops.stages.repair.differences import ColumnDiff, Differences, RowDiff, Rows, diff_column, diff_rows
@@ -85,7 +85,7 @@ def _hashed(spark: SparkSession, uri: str, reads: Sequence[FragmentRead], counte
     names = [*_FIXED, *(f"hash{n}" for n in range(columns))]
     schema = StructType([StructField("side", ByteType()), *(StructField(name, LongType()) for name in names)])
     numbers = spark.range(0, len(reads), 1, len(reads))
-    return numbers.mapInArrow(partial(_read_all, uri, tuple(reads), counted), schema)
+    return numbers.mapInArrow(in_tasks(partial(_read_all, uri, tuple(reads), counted)), schema)
 
 
 def _read_all(
@@ -118,7 +118,7 @@ def _compared(rows: DataFrame, columns: int, partitions: int) -> DataFrame:
     """One row per partition: what differs in it, as JSON."""
     apart = rows.repartition(max(partitions, 1), "id")
     compare: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]] = partial(_compare_part, columns)
-    return apart.mapInArrow(compare, _RESULT)
+    return apart.mapInArrow(in_tasks(compare), _RESULT)
 
 
 def _compare_part(columns: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.lance.rows import delete_in_fragment, fragment_ids
-from omnigraph_ops.spark.job import Job
+from omnigraph_ops.spark.job import Job, in_tasks
 from omnigraph_ops.stages.expire_rows.apply import NOTES, DeletesDone, TaskDone, note_path
 from omnigraph_ops.storage.location import lance_options, s3fs_options
 from omnigraph_ops.storage.store import Storage
@@ -24,7 +24,7 @@ def _expire(spark: SparkSession, arguments: Namespace) -> DeletesDone:
     dataset = LanceGateway(lance_options(arguments.dataset)).open(arguments.dataset, version=arguments.version)
     ids = fragment_ids(dataset)
     groups = [ids[start : start + _FRAGMENTS_OF_TASK] for start in range(0, len(ids), _FRAGMENTS_OF_TASK)]
-    work = partial(delete_on_worker, arguments)
+    work = in_tasks(partial(delete_on_worker, arguments))
     return DeletesDone(tasks=tuple(spark.sparkContext.parallelize(groups, max(len(groups), 1)).map(work).collect()))
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
@@ -15,6 +18,8 @@ from pyspark.sql import SparkSession
 
 from omnigraph_ops.errors import InvalidInput, StorageError
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _REASON = re.compile(r"^omnigraph_ops\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 
 
@@ -37,6 +42,26 @@ class Job:
         """The outcome of the work; raises `OpsError`, for what Spark raises too. The effect of the job."""
         with spark_errors():
             return self.work(spark, arguments)
+
+
+def in_tasks(work: Callable[P, T]) -> Callable[P, T]:
+    """The same work for the tasks of a job: every function that a worker runs goes through here. Pure.
+
+    After each task a Python worker collects garbage, and looks at everything that pylance, pyarrow and the rest made
+    when they were imported: a tenth of a second, more than most small tasks take. What is there when its first task
+    begins is left out of that.
+    """
+    return partial(_settled, work)
+
+
+def _settled(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    _leave_imports_alone()
+    return work(*args, **kwargs)
+
+
+@cache
+def _leave_imports_alone() -> None:
+    gc.freeze()
 
 
 def shared_rate(context: SparkContext, parts: int, bytes_per_second: int | None) -> tuple[int, int | None]:

@@ -25,7 +25,7 @@ from omnigraph_ops.graph.references import DatasetReferences, References, datase
 from omnigraph_ops.models.orphans import FilesInParts, OrphansPlan, SkippedDataset
 from omnigraph_ops.progress import Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job
+from omnigraph_ops.spark.job import Job, in_tasks
 from omnigraph_ops.spark.orphans_tasks import (
     MOST_IN_SOURCE,
     MOST_UNKNOWN,
@@ -107,7 +107,7 @@ class SparkSearch:
         """The branches of every dataset; the references themselves are in parts, which `sources` gets. Reads."""
         paths = datasets_to_read(graph, table_paths)
         read = partial(read_references_of, graph.target, graph.settings, self.folder, paths)
-        tasks = self.spark.range(0, len(paths), 1, max(len(paths), 1)).mapInArrow(read, _FOUND)
+        tasks = self.spark.range(0, len(paths), 1, max(len(paths), 1)).mapInArrow(in_tasks(read), _FOUND)
         done = [serde.from_json(ReferencesRead, row.found) for row in tasks.collect()]
         known = {d.path: d for d in done if d.problem is None}
         sources += [Source(references=part) for path in sorted(known) for part in known[path].parts]
@@ -155,9 +155,10 @@ def _judged(spark: SparkSession, judging: Judging, sources: Sequence[Source]) ->
     """What each task found about its share of the rows. Lazy."""
     slices = max(min(len(sources), _MOST_SLICES), 1)
     numbers = spark.range(0, len(sources), 1, slices)
-    rows = numbers.mapInArrow(partial(rows_of_sources, judging, tuple(sources)), _ROWS)
+    rows = numbers.mapInArrow(in_tasks(partial(rows_of_sources, judging, tuple(sources))), _ROWS)
+    judge = in_tasks(partial(judge_rows, judging))
     # Without a number of partitions: Spark makes them by size.
-    return rows.repartition("point").sortWithinPartitions(*_ORDER).mapInArrow(partial(judge_rows, judging), _FOUND)
+    return rows.repartition("point").sortWithinPartitions(*_ORDER).mapInArrow(judge, _FOUND)
 
 
 def _joined(seen: Sorted, totals: Totals, folders: Folders, found: Sequence[PartSorted]) -> None:

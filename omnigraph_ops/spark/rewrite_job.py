@@ -25,7 +25,7 @@ from omnigraph_ops.models.optimize import Executor, OptimizeReport, TablePlan, T
 from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job, spark_errors
+from omnigraph_ops.spark.job import Job, in_tasks, spark_errors
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
 from omnigraph_ops.stages.optimize.units import Effort, IndexWriter, fold
@@ -66,7 +66,7 @@ def _every(context: SparkContext, graph: Graph, keys: Sequence[str]) -> Iterable
     large = {t.table_key for t in plan.productive() if t.cost_bytes >= graph.settings.small_table_bytes}
     lots = deal([key for key in keys if key not in large], lots=_LOTS_PER_CORE * max(context.defaultParallelism, 1))
     if lots:
-        whole = partial(optimize_on_worker, graph.target, graph.settings)
+        whole = in_tasks(partial(optimize_on_worker, graph.target, graph.settings))
         for rows in context.parallelize(lots, len(lots)).map(whole).collect():
             yield from rows
     # Side by side: the tasks of one fill what those of another leave, and their indexes are built meanwhile.
@@ -132,7 +132,7 @@ class SparkExecutor:
             io_buffer_size=_IO_BUFFER_BYTES,
         )
         tries = int(conf.get("spark.task.maxFailures", "4"))
-        work = partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries)
+        work = in_tasks(partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries))
         yield from self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
 
     def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
@@ -185,7 +185,7 @@ def work_in_tasks(
     if len(single) < 2:
         return frozenset()
     progress(f"folding and building {len(single)} indexes in tasks")
-    work = partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version))
+    work = in_tasks(partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version)))
     outcomes = _collected(context, work, single)
     for outcome in outcomes:
         if outcome.error is not None:
@@ -194,7 +194,9 @@ def work_in_tasks(
     return frozenset(outcome.name for outcome in outcomes if outcome.error is None)
 
 
-def _collected(context: SparkContext, work: partial[IndexDone], plans: Sequence[TablePlan]) -> list[IndexDone]:
+def _collected(
+    context: SparkContext, work: Callable[[TablePlan], IndexDone], plans: Sequence[TablePlan]
+) -> list[IndexDone]:
     try:
         with spark_errors():
             return list(context.parallelize(plans, len(plans)).map(work).collect())

@@ -23,7 +23,9 @@ def local_spark(**conf: str) -> Iterator[SparkSession]:
         for name, value in (spark_environment() | {"PYTHONPATH": environment()["PYTHONPATH"]}).items():
             patch.setenv(name, value)
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        # By TCP, which submits use, each task of a worker waits forty milliseconds for its answer.
+        sockets = "spark.python.unix.domain.socket.enabled"
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config(sockets, "true")
         for name, value in conf.items():
             builder = builder.config(f"spark.{name}", value)
         made = builder.getOrCreate()
