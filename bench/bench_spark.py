@@ -3,11 +3,14 @@
 The same tasks are executed in this process and on Spark's local cores, without the start of the session and
 with warm workers (the best of some runs). Then the driver's peak memory with 10 and with 10,000 orders that do nothing.
 
+Claim: a task of a job costs less than a bare one, whose worker looks at every import when it collects garbage after it.
+
     python bench/bench_spark.py
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import secrets
@@ -31,10 +34,12 @@ from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.tables import plan_tasks
 from omnigraph_ops.spark import rewrite_job
+from omnigraph_ops.spark.job import in_tasks
 from omnigraph_ops.stages.optimize.units import InProcessExecutor, TaskExecutor
 
 TABLE, GROUPS, ROWS, REPEATS = "node:Person", 16, 40_000, 3
 MANY = 10_000
+SMALL = 300
 
 
 def seconds(executor: TaskExecutor, root: str) -> float:
@@ -101,6 +106,24 @@ def driver_megabytes(session: SparkSession, root: str, count: int) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def with_imports(number: int) -> int:
+    """A task that does nothing, in a worker that has everything imported; how many objects it leaves alone."""
+    assert rewrite_job
+    return gc.get_freeze_count() * (number >= 0)
+
+
+def cost_of_small_tasks(session: SparkSession) -> tuple[float, float]:
+    """Seconds of so many tasks that do nothing: bare ones first, then those of a job, in the same workers."""
+    taken = []
+    for work, is_left_alone in ((with_imports, False), (in_tasks(with_imports), True)):
+        tasks = session.sparkContext.parallelize(range(SMALL), SMALL).map(work)
+        tasks.collect()
+        started = time.perf_counter()
+        assert all(bool(count) == is_left_alone for count in tasks.collect())
+        taken.append(time.perf_counter() - started)
+    return taken[0], taken[1]
+
+
 def main() -> None:
     cores = os.cpu_count() or 1
     with tempfile.TemporaryDirectory() as folder:
@@ -112,6 +135,8 @@ def main() -> None:
             SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false").appName("bench")
         ).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        bare, ours = cost_of_small_tasks(session)
+        print(f"{SMALL} tasks that do nothing: bare {bare:.1f} s, of a job {ours:.1f} s: ratio {ours / bare:.2f}")
         there = seconds(rewrite_job.SparkExecutor(session.sparkContext), root)
         print(f"{GROUPS} tasks on {cores} cores: in process {here:.2f} s, Spark {there:.2f} s")
         print(f"ratio of bytes per second per core, Spark to in process: {here / there:.2f}")

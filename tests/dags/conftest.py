@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ["AIRFLOW_HOME"])
@@ -57,6 +59,22 @@ def _no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
     """`dag.test()` sleeps a whole second whenever a skip has to travel; a tenth is enough."""
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(0.1 if seconds == 1 else seconds))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _schemas_checked_once() -> Iterator[None]:
+    """Airflow checks the schema of every param of every task again each time it looks at it: a fifth of these tests."""
+    real, good = Draft202012Validator.check_schema, set[str]()
+
+    def check(schema: Any, **options: Any) -> None:
+        known = json.dumps(schema, sort_keys=True, default=repr)
+        if known not in good:
+            real(schema, **options)
+            good.add(known)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Draft202012Validator, "check_schema", check)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -70,22 +70,16 @@ def assert_found(graph: Graph, result: Path) -> None:
     assert digests == [(c.digest_before, c.digest_after, c.rows_changed) for c in row.evidence.columns]
 
 
-def test_a_lost_worker_costs_no_row(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
-    before = tree_of(graph.uri)
-    held, process = hold(spark, graph, tmp_path / "result.json", tmp_path / "marks")
+def test_a_lost_driver_and_then_a_lost_worker_cost_no_row(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
+    before, result = tree_of(graph.uri), tmp_path / "result.json"
+    _, process = hold(spark, graph, result, tmp_path / "first")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert tree_of(graph.uri) == before
+    held, process = hold(spark, graph, result, tmp_path / "again")
     spark.kill("worker-2")
     held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
-    assert_found(graph, tmp_path / "result.json")
+    assert_found(graph, result)
     assert tree_of(graph.uri) == before
-
-
-def test_a_lost_driver_leaves_nothing_and_is_submitted_again(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
-    before = tree_of(graph.uri)
-    _, process = hold(spark, graph, tmp_path / "result.json", tmp_path / "marks")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert tree_of(graph.uri) == before
-    assert submit(spark, graph, tmp_path / "result.json").wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
-    assert_found(graph, tmp_path / "result.json")

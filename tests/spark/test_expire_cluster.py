@@ -20,13 +20,12 @@ KEPT = [n for n, age in enumerate(AGES) if age is None or age < 30]
 _LONGEST_SECONDS = 300
 
 
-@pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Held:
+def hold(patch: pytest.MonkeyPatch, marks: Path) -> Held:
     """Tasks stop when they have deleted, before they do it again and say so."""
-    made = Held.at("delete", tmp_path / "marks")
+    made = Held.at("delete", marks)
     for name, value in (environment() | made.environment).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(submit, "APPLICATION", HELD_APPLICATION)
+        patch.setenv(name, value)
+    patch.setattr(submit, "APPLICATION", HELD_APPLICATION)
     return made
 
 
@@ -36,9 +35,17 @@ def root(tmp_path: Path) -> Path:
     return items(tmp_path / "data", AGES, rows_per_file=4)
 
 
-def test_a_lost_worker_and_tasks_done_twice_cost_no_row_and_leave_nothing(
-    spark: Cluster, root: Path, held: Held
+def test_a_lost_driver_deletes_nothing_and_a_lost_worker_and_tasks_done_twice_cost_no_row(
+    spark: Cluster, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = look(root)
+    hold(monkeypatch, tmp_path / "first")
+    monkeypatch.setenv("DRIVER_DIES", "1")
+    error = expired(root, Submitter(master=spark.master_url)).error
+    assert error is not None and "code 137 and no outcome" in error
+    assert look(root) == before
+    monkeypatch.delenv("DRIVER_DIES")
+    held = hold(monkeypatch, tmp_path / "again")
     with ThreadPoolExecutor() as pool:
         work = pool.submit(expired, root, Submitter(master=spark.master_url))
         held.wait_for(2, work.done, lambda: spark.log("master")[-3000:])
@@ -52,17 +59,3 @@ def test_a_lost_worker_and_tasks_done_twice_cost_no_row_and_leave_nothing(
     assert held.came() >= touched
     # One of the worker that was killed may be left, between its file and its note; orphans finds it.
     assert_no_litter(root, touched, more=1)
-
-
-def test_a_lost_driver_deletes_nothing_and_is_submitted_again(
-    spark: Cluster, root: Path, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = look(root)
-    monkeypatch.setenv("DRIVER_DIES", "1")
-    error = expired(root, Submitter(master=spark.master_url)).error
-    assert error is not None and "code 137 and no outcome" in error
-    assert look(root) == before
-    monkeypatch.delenv("DRIVER_DIES")
-    held.open()
-    assert expired(root, Submitter(master=spark.master_url)).rows_removed == 8
-    assert ids(root) == KEPT

@@ -180,6 +180,7 @@ def test_a_note_that_is_missing_deletes_nothing(session: SparkSession, tmp_path:
     assert look(root) == before
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_the_shell_deletes_on_spark(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     root = items(tmp_path, AGES, rows_per_file=3)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops import serde
-from omnigraph_ops.coordination.state import CLONES_DIR
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.tables import index_facts
 from omnigraph_ops.models.optimize import OptimizeReport
@@ -20,7 +19,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.held import HELD_APPLICATION, Held
-from tests.support.rewrites import unreferenced_files
+from tests.support.rewrites import clones, unreferenced_files
 from tests.support.spark_cluster import Cluster
 from tests.support.tables import PERSON, rows_by_id
 from tests.support.writers import entry_of
@@ -32,12 +31,6 @@ _LONGEST_SECONDS = 300
 @pytest.fixture
 def graph(demo_graph: DemoGraph) -> Graph:
     return demo_graph(node_types=1, loads=4, rows=20)
-
-
-@pytest.fixture
-def held(tmp_path: Path) -> Held:
-    """Tasks stop when they have committed an index to the clone, before they look again and say so."""
-    return Held.at("index", tmp_path / "marks")
 
 
 def submit(spark: Cluster, graph: Graph, held: Held, result: Path) -> subprocess.Popen[bytes]:
@@ -59,36 +52,32 @@ def assert_done(graph: Graph, result: Path, before: object) -> None:
     assert_pins_are_heads(graph)
 
 
-def test_a_lost_worker_costs_no_index_and_leaves_nothing(
-    spark: Cluster, graph: Graph, held: Held, tmp_path: Path
-) -> None:
-    before, result = rows_by_id(graph), tmp_path / "result.json"
+def hold(spark: Cluster, graph: Graph, result: Path, marks: Path) -> tuple[Held, subprocess.Popen[bytes]]:
+    """A submit whose tasks have committed an index to the clone, before they look again and say so."""
+    held = Held.at("index", marks)
     process = submit(spark, graph, held, result)
     spark.wait_for_held(held, 2, process)
+    return held, process
+
+
+def test_a_lost_driver_publishes_nothing_and_a_lost_worker_costs_no_index(
+    spark: Cluster, graph: Graph, tmp_path: Path
+) -> None:
+    before, first, result = rows_by_id(graph), entry_of(graph, PERSON), tmp_path / "result.json"
+    _, process = hold(spark, graph, result, tmp_path / "first")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert entry_of(graph, PERSON) == first
+    assert not unreferenced_files(graph, first), "what workers wrote is in the clone"
+    (left,) = clones(graph)
+    held, process = hold(spark, graph, result, tmp_path / "again")
     spark.kill("worker-2")
     held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
     assert_done(graph, result, before)
-    assert not graph.storage.list(CLONES_DIR)
+    assert clones(graph) <= {left}, "the second submit leaves none"
     assert not unreferenced_files(graph, entry_of(graph, PERSON))
-    assert_no_leftovers(graph)
-
-
-def test_a_lost_driver_published_nothing_and_its_clone_goes_with_the_next_recovery(
-    spark: Cluster, graph: Graph, held: Held, tmp_path: Path
-) -> None:
-    before, first, result = rows_by_id(graph), entry_of(graph, PERSON), tmp_path / "result.json"
-    process = submit(spark, graph, held, result)
-    spark.wait_for_held(held, 2, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert entry_of(graph, PERSON) == first
-    assert not unreferenced_files(graph, first), "what workers wrote is in the clone"
-    held.open()
-    again = submit(spark, graph, held, result)
-    assert again.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
-    assert_done(graph, result, before)
     recover(open_graph(graph.uri), grace_seconds=0)
-    assert not graph.storage.list(CLONES_DIR)
+    assert not clones(graph)
     assert_no_leftovers(graph)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph_ops.coordination.state import CLONES_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
@@ -22,6 +21,7 @@ from omnigraph_ops.spark.rewrite_job import index_on_worker, work_in_tasks
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
+from tests.support.rewrites import clones
 from tests.support.spark_session import submit_in
 from tests.support.tables import PERSON, rows_by_id
 from tests.support.writers import entry_of
@@ -140,4 +140,4 @@ def test_a_job_that_spark_gives_up_is_left_to_the_driver(
 def test_nothing_stays_of_clones(session: SparkSession, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SPEC)
     submit_in(session)("rewrite", ("--graph", graph.uri, "--table", PERSON), OptimizeReport, lambda: None)
-    assert not graph.storage.list(CLONES_DIR)
+    assert not clones(graph)

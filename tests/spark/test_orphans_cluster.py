@@ -79,26 +79,31 @@ def outside_of_plans(graph: Graph) -> dict[str, str]:
     return {path: what for path, what in tree_of(graph.uri).items() if "__maintenance/plans" not in path}
 
 
-@pytest.mark.parametrize(("moment", "free"), [("source", 1), ("judge", 0)])
-def test_a_lost_worker_and_tasks_done_twice_cost_no_file_and_leave_none(
-    spark: Cluster, graph: Graph, tmp_path: Path, moment: str, free: int
-) -> None:
-    before, plan_id, result = outside_of_plans(graph), new_ulid(), tmp_path / "result.json"
-    held = Held.at(moment, tmp_path / "marks", free=free)
-    process = hold(spark, graph, result, plan_id, held)
+def lose_worker(spark: Cluster, process: subprocess.Popen[bytes], held: Held) -> None:
+    """Let the submit end without one of its workers."""
     spark.kill("worker-2")
     held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
+
+
+def test_a_worker_that_is_lost_while_it_lists_costs_no_file(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
+    before, plan_id, result = outside_of_plans(graph), new_ulid(), tmp_path / "result.json"
+    held = Held.at("source", tmp_path / "marks", free=1)
+    lose_worker(spark, hold(spark, graph, result, plan_id, held), held)
     assert_planned(graph, result, plan_id)
     assert outside_of_plans(graph) == before
 
 
-def test_a_lost_driver_changes_nothing_and_is_submitted_again(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
+def test_a_lost_driver_changes_nothing_and_a_lost_worker_and_tasks_done_twice_leave_no_file(
+    spark: Cluster, graph: Graph, tmp_path: Path
+) -> None:
     before, plan_id, result = outside_of_plans(graph), new_ulid(), tmp_path / "result.json"
-    process = hold(spark, graph, result, plan_id, Held.at("judge", tmp_path / "marks"))
+    process = hold(spark, graph, result, plan_id, Held.at("judge", tmp_path / "first"))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert outside_of_plans(graph) == before
-    assert submit(spark, graph, result, plan_id).wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    held = Held.at("judge", tmp_path / "again")
+    lose_worker(spark, hold(spark, graph, result, plan_id, held), held)
     assert_planned(graph, result, plan_id)
+    assert outside_of_plans(graph) == before

@@ -117,6 +117,7 @@ def test_a_malformed_inventory_is_one_sentence_and_leaves_nothing(graph: Graph, 
     assert files_below(graph.uri) == before
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_a_plan_from_spark_is_saved_quarantined_and_restored(graph: Graph, cli: Cli, tmp_path: Path) -> None:
     versions, before = every_version(graph), files_below(graph.uri)
     saved = str(tmp_path / "plan.json")

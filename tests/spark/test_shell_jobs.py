@@ -62,6 +62,7 @@ def test_optimize_submits_the_tables_above_the_threshold(
     assert_no_leftovers(graph)
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_the_driver_does_what_it_is_told(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SPEC)
     words = ("--graph", graph.uri, "--table", TABLE, "--request", '{"cutoff": 100}')
@@ -69,6 +70,7 @@ def test_the_driver_does_what_it_is_told(demo_graph: DemoGraph) -> None:
     assert (stats.error, stats.fragments_added) == (None, 0), "no more fragments than that are small"
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_a_table_that_is_gone_costs_no_other_of_its_submit(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SPEC)
     keys = [entry.table_key for entry in graph.state().entries]
@@ -96,6 +98,7 @@ def test_backup_copies_on_spark_what_it_copies_in_process(demo_graph: DemoGraph,
     assert verify_backup(there["backup"], graph=graph).problems == ()
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_verify_finds_on_spark_what_it_finds_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
     graph = demo_graph(**SPEC)
     backup = backup_graph(graph, str(tmp_path / "backups")).backup
@@ -119,6 +122,7 @@ def test_verify_finds_on_spark_what_it_finds_in_process(demo_graph: DemoGraph, c
     assert here.json == there.json
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_repair_previews_with_evidence_from_spark(demo_graph: DemoGraph, cli: Cli) -> None:
     graph = demo_graph(**SPEC, drift_tables=(TABLE,))
     here = cli("repair --json --evidence full", graph.uri)
@@ -136,6 +140,7 @@ def test_repair_previews_with_evidence_from_spark(demo_graph: DemoGraph, cli: Cl
     assert found[0] == found[1]
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_restore_makes_on_spark_what_it_makes_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
     graph = demo_graph(**SPEC, written_branches=1)
     rows = rows_everywhere(graph)
@@ -151,6 +156,7 @@ def test_restore_makes_on_spark_what_it_makes_in_process(demo_graph: DemoGraph, 
     }
 
 
+@pytest.mark.usefixtures("submits_here")
 def test_a_damaged_backup_is_not_restored_on_spark(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
     graph = demo_graph(**SPEC)
     backup = backup_graph(graph, str(tmp_path / "backups")).backup

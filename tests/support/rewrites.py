@@ -7,7 +7,7 @@ from pathlib import Path
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
-from omnigraph_ops.coordination.state import REWRITES_DIR
+from omnigraph_ops.coordination.state import CLONES_DIR, REWRITES_DIR
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
@@ -25,6 +25,11 @@ GROUPS = 4
 # Eight loads of ten rows, two loads to a group.
 SPEC = {"node_types": 1, "loads": 8, "rows": 10}
 IN_GROUPS = Settings(small_table_bytes=0, target_rows_per_fragment=20, lease_wait_seconds=5)
+
+
+def clones(graph: Graph) -> set[str]:
+    """The names of the clones that are there, whole or in part. Reads."""
+    return {path.name for path in Path(graph.uri, CLONES_DIR).glob("*")}
 
 
 class Died(BaseException):
