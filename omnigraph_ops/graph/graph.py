@@ -11,9 +11,9 @@ from typing import Self
 from urllib.parse import unquote
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import CorruptGraph, UnknownTable, unknown_table
+from omnigraph_ops.errors import CorruptGraph, TransientError, UnknownTable, unknown_table
 from omnigraph_ops.graph.layout import MANIFEST_DIR, is_schema_apply_lock, version_path
-from omnigraph_ops.graph.schema import Catalog, TableSpec
+from omnigraph_ops.graph.schema import Catalog, TableSpec, staging_files
 from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, LanceGateway, lance_errors
@@ -228,10 +228,36 @@ class Graph:
         return self.lance.open(self.table_uri(entry), branch=entry.branch, version=entry.version)
 
     def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
-        """Live tables of main that the accepted catalog also declares, by key; raises `CorruptGraph`. Pure."""
-        self.format.check_catalog(self.catalog, state, self.uri)
+        """Live tables of main that the accepted catalog also declares, by key. Reads where the two disagree.
+
+        Raises:
+            TransientError: a schema apply is at work, or was since the graph was opened.
+            CorruptGraph: they disagree, and no schema apply explains it.
+        """
+        try:
+            self.format.check_catalog(self.catalog, state, self.uri)
+        except CorruptGraph:
+            self._refuse_moving_schema(state)
+            raise
         declared = {t.table_key for t in self.catalog.tables}
         return tuple(e for e in state.entries if e.table_key in declared)
+
+    def with_current_schema(self) -> Self:
+        """The same graph with the schema that is accepted now; raises `ContractError`. Reads."""
+        return replace(self, catalog=self.format.read_catalog(self.storage))
+
+    def _refuse_moving_schema(self, state: BranchState) -> None:
+        if staging_files(self.storage) or self.is_locked():
+            raise TransientError(
+                f"a schema apply of {self.uri} is in progress, or ended half way; nothing was written; "
+                "run the same command again, or `omnigraph-ops check` when that says the same"
+            )
+        # The lock was looked for after both had been read, so what is read now is what the apply left.
+        if (self.format.read_catalog(self.storage), self.state().entries) != (self.catalog, state.entries):
+            raise TransientError(
+                f"the schema of {self.uri} was changed since it was read; nothing was written; "
+                "run the same command again"
+            )
 
 
 def select_entries(graph: Graph, state: BranchState, tables: Sequence[str]) -> tuple[TableEntry, ...]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.coordination import guards
-from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.errors import CorruptGraph, TransientError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models.health import BranchFinding, CheckStatus
 from omnigraph_ops.stages.freeze.take import freeze_graph
-from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.recovery.unhealed import branch_findings
@@ -117,3 +118,34 @@ def test_a_sidecar_that_the_engine_decides_is_named_with_the_root_that_it_spells
     (advice,) = check(graph).advice
     assert advice.startswith(f"open the graph read-write once with omnigraph, for __recovery/{name}.json ({PERSON}): ")
     assert "open it as 'g/kb.omni', as it spells a table" in advice
+
+
+@pytest.fixture
+def stale(demo_graph: DemoGraph) -> Graph:
+    """A graph that was opened before a schema apply added a table."""
+    graph = demo_graph(stamp=6, node_types=1, loads=1, rows=6)
+    earlier = replace(graph.catalog, tables=tuple(t for t in graph.catalog.tables if t.table_key != KNOWS))
+    return replace(graph, catalog=earlier)
+
+
+def test_a_schema_that_changed_meanwhile_is_said_and_may_be_tried_again(stale: Graph) -> None:
+    with pytest.raises(TransientError, match=r"the schema of .* was changed since it was read; nothing was written"):
+        plan_optimize(stale)
+    assert check(stale).status is CheckStatus.CLEAN
+    assert KNOWS in {table.table_key for table in optimize_all(stale).tables}
+
+
+def test_a_schema_apply_at_work_is_said(stale: Graph) -> None:
+    stale.storage.write("_schema.pg.staging", b"")
+    with pytest.raises(TransientError, match=r"a schema apply of .* is in progress, or ended half way"):
+        plan_optimize(stale)
+    found = check(stale)
+    assert (found.status, found.staging_files) == (CheckStatus.NEEDS_PERSON, ("_schema.pg.staging",))
+
+
+def test_a_schema_that_stays_apart_from_the_manifest_is_no_schema_apply(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, node_types=1, loads=1, rows=6)
+    drop(graph, KNOWS)
+    for verb in (plan_optimize, check):
+        with pytest.raises(CorruptGraph, match=f"the accepted schema and __manifest disagree about {KNOWS!r}"):
+            verb(graph)

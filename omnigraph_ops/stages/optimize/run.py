@@ -12,7 +12,15 @@ from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_
 from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting, refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import abandon, sweep_rewrites
-from omnigraph_ops.errors import DriftFound, GraphFrozen, OpsError, PublishConflict, RecoveryPending, StalePlan
+from omnigraph_ops.errors import (
+    DriftFound,
+    GraphFrozen,
+    OpsError,
+    PublishConflict,
+    RecoveryPending,
+    StalePlan,
+    TransientError,
+)
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
@@ -149,6 +157,16 @@ def plan_optimize(
     return plan if budget is None else under_budget(graph, plan, budget)
 
 
+def _plan_of_run(graph: Graph, tables: Sequence[str], budget: Budget | None) -> tuple[Graph, OptimizePlan]:
+    """The plan, and the graph with its schema: the run may just have waited for a schema apply. Reads."""
+    try:
+        return graph, plan_optimize(graph, tables=tables, budget=budget)
+    except TransientError:
+        refuse_lasting(graph)
+        graph = graph.with_current_schema()
+        return graph, plan_optimize(graph, tables=tables, budget=budget)
+
+
 def _is_drifted(found: TablePlan) -> bool:
     return found.skipped is SkipReason.DRIFT
 
@@ -176,7 +194,7 @@ def optimize_all(
     drop_stale_fence(graph)
     refuse_lasting(graph)
     sweep_rewrites(graph)
-    plan = plan_optimize(graph, tables=tables, budget=budget)
+    graph, plan = _plan_of_run(graph, tables, budget)
     IndexWriter.of(graph).begin(plan.productive())
     costs = {table.table_key: table.cost_bytes for table in plan.productive()}
     meter = Meter(progress, "optimizing", sum(costs.values()), "bytes")

@@ -203,6 +203,7 @@ def check(graph: Graph) -> CheckReport:
 
     Raises:
         LanceFailure: a branch cannot be read.
+        CorruptGraph: the schema and the graph manifest disagree so that nothing can be maintained.
     """
     graph.lance_branches()
     found = _Look.at(graph)
@@ -211,6 +212,8 @@ def check(graph: Graph) -> CheckReport:
             found = found.lasting(_Look.at(graph))
         if found.is_clean:
             break
+    if found.mismatch and not (found.staged or found.locked):
+        graph.format.check_catalog(graph.format.read_catalog(graph.storage), graph.state(), graph.uri)
     return _report(graph, found)
 
 
@@ -340,7 +343,10 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
             and (left_by_us(graph, entry) is not None or unpublished_deletes(graph, entry)),
         )
 
-    found = in_parallel(one, graph.maintained(graph.state()), workers=graph.settings.concurrency)
+    # A schema apply may be between the graph manifest and the schema: that is looked for by itself.
+    declared = {table.table_key for table in graph.catalog.tables}
+    entries = [entry for entry in graph.state().entries if entry.table_key in declared]
+    found = in_parallel(one, entries, workers=graph.settings.concurrency)
     return tuple(finding for finding in found if finding is not None)
 
 
