@@ -82,7 +82,11 @@ def translated(action: str, path: str) -> Iterator[None]:
     """Turn whatever the store raises, except a missing or existing file, into `StorageError`."""
     try:
         yield
-    except (FileNotFoundError, FileExistsError):
+    except (FileNotFoundError, FileExistsError) as error:
+        reply = getattr(error.__cause__, "response", {})
+        if reply.get("Error", {}).get("Code") == "NoSuchBucket":
+            message = f"cannot {action} {path}: its bucket does not exist; create it or correct the address"
+            raise StorageError(message) from error
         raise
     except Exception as error:
         # botocore's own, missing credentials for one, are no OSError; a local graph never imports it.
@@ -286,7 +290,13 @@ class Storage:
         target = self.full(path)
         _make_folder(os.path.dirname(target))
         temporary = f"{target}.{uuid.uuid4().hex}.tmp"
-        _write_synced(temporary, data)
+        try:
+            _write_synced(temporary, data)
+        except OSError:
+            # A full disk. In the folder of branches `orphans` would not know the file.
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
         return temporary
 
     @staticmethod

@@ -179,6 +179,8 @@ def test_an_inventory_file_is_used_and_its_gaps_are_named(graph: Graph, cli: Cli
     assert f"the inventory is incomplete: {len(lines) - len(partial)} referenced files missing" in shown.out
     done = cli("orphans --older-than 7d --confirm --json --listing", graph.uri, str(file))
     assert (done.json["files_removed"], done.json["spared"]) == (7, [])
+    assert re.search(r"listed \d+ files of this graph in the inventory", done.err)
+    assert "the inventory is incomplete: " in done.err
     file.write_text("path,size,last_modified\nx,many,0\n")
     assert_refused(cli("orphans --listing", graph.uri, str(file)), "line 2")
 

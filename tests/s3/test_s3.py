@@ -32,6 +32,7 @@ from omnigraph_ops.storage.store import Storage
 from tests.support.index_files import repeat_entries
 from tests.support.leases import is_free, is_lease, most_holders
 from tests.support.s3 import upload_graph
+from tests.support.shell import Cli, assert_refused
 from tests.support.tables import PERSON
 from tests.support.writers import copies, entry_of, write
 
@@ -147,3 +148,8 @@ def test_store_without_conditional_put_is_refused(s3_graph: Make) -> None:
     with pytest.raises(StorageError, match="conditional put"):
         optimize_table(graph, "node:Person")
     assert row_sets(graph) == before
+
+
+def test_a_bucket_that_does_not_exist_is_said(s3_graph: Make, cli: Cli) -> None:
+    uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=4))
+    assert_refused(cli("backup", uri, "s3://nobody-made-this/x"), "its bucket does not exist; create it or correct the")

@@ -129,7 +129,9 @@ def search_here(graph: Graph, inventory: Inventory | None, cutoff: float, progre
     """Search in this process. As `Search`."""
     look = survey(graph, cutoff=cutoff)
     seen, folders, totals = Sorted(judge=look.judge, cutoff=look.cutoff), Folders(judge=look.judge), Totals()
-    for item in _counted(graph.stored() if inventory is None else inventory.rows(), progress):
+    items = graph.stored() if inventory is None else inventory.rows()
+    what = "files and folders, all of them" if inventory is None else "files of this graph in the inventory"
+    for item in _counted(items, what, progress):
         folders.add(item)
         if not item.is_folder:
             seen.add(item)
@@ -172,14 +174,14 @@ def _decide_groups(graph: Graph, found: Searched) -> dict[str, OrphanGroup]:
     }
 
 
-def _counted(items: Iterable[Stored], progress: Progress) -> Iterator[Stored]:
+def _counted(items: Iterable[Stored], what: str, progress: Progress) -> Iterator[Stored]:
     number = 0
     for item in items:
         yield item
         number += 1
         if number % _REPORT_EVERY == 0:
             progress.at("listing", number, None, "files")
-    progress(f"listed {number:,} files and folders, all of them")
+    progress(f"listed {number:,} {what}")
 
 
 def known_files(graph: Graph) -> int:

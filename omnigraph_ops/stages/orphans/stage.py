@@ -112,6 +112,8 @@ class Orphans(PlannedStage[OrphansRequest, OrphansPlan, OrphansReport]):
         """Delete the planned files that still nothing refers to, or move them to quarantine. Destroys."""
         from omnigraph_ops.stages.orphans.apply import apply_orphans
 
+        for note in _of_inventory(plan):
+            tell(note)
         return apply_orphans(graph, plan, progress=tell)
 
     def nothing_to_do(self, plan: OrphansPlan) -> str | None:
@@ -260,6 +262,11 @@ def _notes(plan: OrphansPlan) -> Iterable[str]:
     yield from (f"files since {label} stay" for label in plan.held_back)
     if plan.young_files:
         yield f"{count(plan.young_files, 'file')} ({human_bytes(plan.young_bytes)}) not old enough yet"
+    yield from _of_inventory(plan)
+
+
+def _of_inventory(plan: OrphansPlan) -> Iterable[str]:
+    """What an inventory has too much and what it lacks. Pure."""
     if plan.foreign_rows:
         yield f"{count(plan.foreign_rows, 'row')} of the inventory outside of this graph"
     if plan.missing_rows:

@@ -118,3 +118,21 @@ def test_an_error_names_the_whole_address(root: str) -> None:
         raise PermissionError(13, "Permission denied")
     with pytest.raises(StorageError, match=f"^cannot list {root}: "), storage.translated("list", ""):
         raise PermissionError(13, "Permission denied")
+
+
+def test_a_file_that_did_not_fit_is_not_left_beside_the_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("folder/file", b"before")
+
+    def is_full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", is_full)
+        for write in (storage.write, storage.create):
+            with pytest.raises(StorageError, match="No space left"):
+                write("folder/file", b"after")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["file"]
+    assert storage.read("folder/file") == b"before"
