@@ -194,6 +194,7 @@ def test_an_incomplete_inventory_never_halves_a_dropped_dataset(graph: Graph, tm
     done = cli("orphans --older-than 7d --confirm --json --listing", graph.uri, str(file))
     assert done.code == 0
     assert {f["path"].startswith(path) for f in done.json["spared"]} == {True}
+    assert all("is not in the inventory of the plan" in f["reason"] for f in done.json["spared"])
     assert graph.lance.open(f"{graph.uri}/{path}").to_table().num_rows
 
 

@@ -164,7 +164,9 @@ class _Run:
             if verdict.group == path and verdict.standing is not Standing.ORPHAN:
                 return f"{stored.path}: {verdict.reason}"
             if verdict.group == path and not _is_same(planned.get(stored.path), stored):
-                return f"{stored.path} appeared or changed since the plan"
+                lacks = self.plan.listing is not None and stored.path not in planned
+                why = "is not in the inventory of the plan" if lacks else "appeared or changed since the plan"
+                return f"{stored.path} {why}"
         if any(f.kind is OrphanKind.DROPPED_TABLE for f in files):
             return dropped_to_keep(self.graph, self.look, (path,)).get(path)
         return None

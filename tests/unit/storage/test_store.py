@@ -73,6 +73,10 @@ def of_the_system(number: int) -> OSError:
     return OSError(number, os.strerror(number), "/g/x.tmp")
 
 
+UNSAID = (
+    "the store does not say why: check the key, the age of its session token, the region and the clock of this "
+    "machine, then the rights of docs/reference/rights.md"
+)
 RIGHTS = "give this account the rights of docs/reference/rights.md, then run again"
 
 
@@ -85,6 +89,8 @@ RIGHTS = "give this account the rights of docs/reference/rights.md, then run aga
         (of_the_system(errno.EACCES), f"Permission denied; {RIGHTS}"),
         (of_the_system(errno.EISDIR), "Is a directory"),
         (PermissionError("Access Denied"), f"Access Denied; {RIGHTS}"),
+        (PermissionError("Forbidden"), f"Forbidden; {UNSAID}"),
+        (OSError("Bad Request"), f"Bad Request; {UNSAID}"),
         (StorageError(f"cannot delete x: Access Denied; {RIGHTS}"), f"cannot delete x: Access Denied; {RIGHTS}"),
         (
             OSError("LanceError(IO): No space left on device (os error 28), /l/src/a.rs:1:2"),
