@@ -141,6 +141,8 @@ def test_a_schema_apply_at_work_is_said(stale: Graph) -> None:
         plan_optimize(stale)
     found = check(stale)
     assert (found.status, found.staging_files) == (CheckStatus.NEEDS_PERSON, ("_schema.pg.staging",))
+    drop(stale, KNOWS)
+    assert check(stale).schema_mismatch == (), "the engine may finish it, nothing is to be restored"
 
 
 def test_a_schema_that_stays_apart_from_the_manifest_is_no_schema_apply(demo_graph: DemoGraph) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.fence import FenceNote, own_fence
 from omnigraph_ops.coordination.freezes import active_freezes, frozen_text
@@ -212,7 +212,10 @@ def check(graph: Graph) -> CheckReport:
             found = found.lasting(_Look.at(graph))
         if found.is_clean:
             break
-    if found.mismatch and not (found.staged or found.locked):
+    if found.sidecars or found.staged or found.locked:
+        # Of a schema apply at work, or one that the engine finishes: no reason to restore anything.
+        found = replace(found, mismatch=())
+    if found.mismatch:
         graph.format.check_catalog(graph.format.read_catalog(graph.storage), graph.state(), graph.uri)
     return _report(graph, found)
 
