@@ -24,6 +24,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.storage.store import reason_of
@@ -83,6 +84,7 @@ def lance_errors(action: str) -> Iterator[None]:
 
 
 Dataset = lance.LanceDataset
+_LISTINGS = 5
 AUTO_CLEANUP_PREFIX = "lance.auto_cleanup."
 SYSTEM_PREFIX = "__lance"
 """Begins the names of what Lance keeps among the indexes for itself."""
@@ -170,8 +172,16 @@ class LanceGateway:
 
     def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
         """The Lance branches of a dataset, sorted by name, without main. Reads."""
-        with lance_errors(f"list the branches of {dataset.uri}"):
-            listed: dict[str, Any] = dict(dataset.branches.list())
+
+        def every() -> dict[str, Any]:
+            with lance_errors(f"list the branches of {dataset.uri}"):
+                return dict(dataset.branches.list())
+
+        # Lance lists their files and reads each: one that goes meanwhile, the lock of a schema apply, fails the list.
+        listing = Retrying(
+            retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(_LISTINGS), reraise=True
+        )
+        listed: dict[str, Any] = listing(every)
         return tuple(
             BranchRef(
                 name=name,

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.errors import RecoveryPending, TransientError
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import OptimizeDecision
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
-from tests.interop.engine import EVOLVED_SCHEMA, Engine, engine, people
+from tests.interop.engine import EVOLVED_SCHEMA, SCHEMA, Engine, engine, people
 from tests.support.sidecars import TABLE, arm, move
 from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.interop
+_APPLIES = 12
+_TRIES = 5
 
 
 def maintain_by_optimize(root: Path) -> None:
@@ -101,3 +107,35 @@ def assert_nothing_left(oracle: Engine, root: Path) -> None:
     """Neither we nor the engine find anything to do."""
     assert {t.decision for t in plan_optimize(open_graph(str(root))).tables} == {OptimizeDecision.NO_OP}
     assert [key for key, table in oracle.optimize(root).items() if table["committed"]] == []
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_schema_apply_at_work_is_never_called_damage(tmp_path: Path, stamp: int) -> None:
+    """Whoever looks meanwhile finds nothing, or something that is in progress."""
+    oracle, root, source = engine(stamp), tmp_path / "g.omni", tmp_path / "schema.pg"
+    rows, kinds = loaded_graph(oracle, root), [f"Added{number}" for number in range(_APPLIES)]
+
+    def apply_all() -> None:
+        for number in range(_APPLIES):
+            added = "".join(f"\nnode {kind} {{\n    k: String @key\n}}\n" for kind in kinds[: number + 1])
+            source.write_text(SCHEMA + added)
+            # The engine refuses while one of our windows is open, and can be asked again.
+            command = ("schema", "apply", "--schema", str(source), "--store", str(root))
+            said = []
+            while (run := oracle.run(*command, check=False)).returncode:
+                said.append(run.stderr.strip()[-400:])
+                assert len(said) < _TRIES, said
+
+    with ThreadPoolExecutor() as pool:
+        applies = pool.submit(apply_all)
+        while not applies.done():
+            assert check(open_graph(str(root))).schema_mismatch == ()
+            with contextlib.suppress(TransientError, RecoveryPending):
+                said = [str(row.error) for row in optimize_all(open_graph(str(root))).failed]
+                assert all("schema" in error for error in said), said
+        applies.result()
+    graph = open_graph(str(root))
+    assert check(graph).status is CheckStatus.CLEAN
+    assert {f"node:{kind}" for kind in kinds} <= {entry.table_key for entry in graph.state().entries}
+    assert not optimize_all(graph).failed
+    assert oracle.export(root) == rows

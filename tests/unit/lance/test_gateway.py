@@ -1,0 +1,34 @@
+"""What every stage shares of Lance."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceGateway
+
+
+def dataset_with(times: int) -> Any:
+    """A dataset one of whose branches goes so many times between the list of their files and a look into each."""
+    goes = iter(range(times))
+
+    def listed() -> dict[str, dict[str, Any]]:
+        if next(goes, None) is not None:
+            raise ValueError("Not found: g/__manifest/_refs/branches/__schema_apply_lock__.json, src/local.rs:273:40")
+        return {
+            "topic": {"parent_branch": None, "parent_version": 3, "branch_identifier": [(3, "u")], "manifest_size": 9}
+        }
+
+    return SimpleNamespace(uri="g/__manifest", branches=SimpleNamespace(list=listed))
+
+
+def test_a_branch_that_goes_while_all_are_listed_is_no_fault() -> None:
+    (branch,) = LanceGateway(None).branches(dataset_with(4))
+    assert (branch.name, branch.parent_version, branch.is_bare) == ("topic", 3, False)
+
+
+def test_a_reference_that_can_never_be_read_is_one() -> None:
+    with pytest.raises(DatasetMissing, match="cannot list the branches of g/__manifest"):
+        LanceGateway(None).branches(dataset_with(1000))
