@@ -239,6 +239,10 @@ class Graph:
         except CorruptGraph:
             self._refuse_moving_schema(state)
             raise
+        return self.declared(state)
+
+    def declared(self, state: BranchState) -> tuple[TableEntry, ...]:
+        """Live tables that the catalog of this graph declares, by key, whatever else it declares. Pure."""
         declared = {t.table_key for t in self.catalog.tables}
         return tuple(e for e in state.entries if e.table_key in declared)
 

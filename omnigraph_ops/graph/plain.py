@@ -238,7 +238,7 @@ class PlainGraph(Graph):
                 f"{entry.table_key} is at version {newer} and {entry.version} is gone; nothing was written; run again"
             ) from None
 
-    def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
+    def declared(self, state: BranchState) -> tuple[TableEntry, ...]:
         return state.entries
 
     def published_at(self) -> float | None:

@@ -347,9 +347,7 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
         )
 
     # A schema apply may be between the graph manifest and the schema: that is looked for by itself.
-    declared = {table.table_key for table in graph.catalog.tables}
-    entries = [entry for entry in graph.state().entries if entry.table_key in declared]
-    found = in_parallel(one, entries, workers=graph.settings.concurrency)
+    found = in_parallel(one, graph.declared(graph.state()), workers=graph.settings.concurrency)
     return tuple(finding for finding in found if finding is not None)
 
 
