@@ -106,10 +106,10 @@ def driver_megabytes(session: SparkSession, root: str, count: int) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def with_imports(number: int) -> int:
+def with_imports(_: int) -> int:
     """A task that does nothing, in a worker that has everything imported; how many objects it leaves alone."""
     assert rewrite_job
-    return gc.get_freeze_count() * (number >= 0)
+    return gc.get_freeze_count()
 
 
 def cost_of_small_tasks(session: SparkSession) -> tuple[float, float]:

@@ -257,7 +257,7 @@ class Graph:
                 "run the same command again, or `omnigraph-ops check` when that says the same"
             )
         # The lock was looked for after both had been read, so what is read now is what the apply left.
-        if (self.format.read_catalog(self.storage), self.state().entries) != (self.catalog, state.entries):
+        if (self.format.read_catalog(self.storage), self.state().identities) != (self.catalog, state.identities):
             raise TransientError(
                 f"the schema of {self.uri} was changed since it was read; nothing was written; "
                 "run the same command again"

@@ -86,6 +86,11 @@ class Catalog:
     tables: tuple[TableSpec, ...]
     schema_ir_hash: str
 
+    @property
+    def identities(self) -> frozenset[tuple[str, TableIdentity | None]]:
+        """Which tables the schema declares, by key and identity. Pure."""
+        return frozenset((t.table_key, t.identity) for t in self.tables)
+
     def get(self, table_key: str) -> TableSpec | None:
         """The table of that key, None when the schema has no such type. Pure."""
         return next((t for t in self.tables if t.table_key == table_key), None)

@@ -68,10 +68,9 @@ class Stamp6:
         return read_catalog(storage, format_version=2, ir_version=2, spec=_spec)
 
     def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
-        declared = {(t.table_key, t.identity) for t in catalog.tables}
-        live = {(e.table_key, e.identity) for e in state.entries}
-        if declared != live:
-            key = min(k for k, _ in declared ^ live)
+        apart = catalog.identities ^ state.identities
+        if apart:
+            key = min(key for key, _ in apart)
             raise CorruptGraph(
                 f"{root}: the accepted schema and __manifest disagree about {key!r}; nothing was written; "
                 "open the graph with omnigraph for its diagnosis"

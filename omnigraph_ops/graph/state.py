@@ -188,6 +188,11 @@ class BranchState:
     head_commit_id: str | None
     """The lineage head, where lineage lives in the graph manifest (stamp 6)."""
 
+    @property
+    def identities(self) -> frozenset[tuple[str, TableIdentity | None]]:
+        """Which tables are live, by key and identity, whatever their versions. Pure."""
+        return frozenset((e.table_key, e.identity) for e in self.entries)
+
     def get(self, table_key: str) -> TableEntry | None:
         """The entry of that key, None when the table is not live here. Pure."""
         return next((e for e in self.entries if e.table_key == table_key), None)

@@ -24,7 +24,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.storage.store import reason_of
@@ -170,18 +170,12 @@ class LanceGateway:
         with lance_errors(f"update {dataset.uri}"):
             dataset.update(values, where=where)
 
+    # Lance lists the files of branches and reads each: one that goes meanwhile, as a lock does, fails the listing.
+    @retry(retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(_LISTINGS), reraise=True)
     def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
         """The Lance branches of a dataset, sorted by name, without main. Reads."""
-
-        def every() -> dict[str, Any]:
-            with lance_errors(f"list the branches of {dataset.uri}"):
-                return dict(dataset.branches.list())
-
-        # Lance lists their files and reads each: one that goes meanwhile, the lock of a schema apply, fails the list.
-        listing = Retrying(
-            retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(_LISTINGS), reraise=True
-        )
-        listed: dict[str, Any] = listing(every)
+        with lance_errors(f"list the branches of {dataset.uri}"):
+            listed: dict[str, Any] = dict(dataset.branches.list())
         return tuple(
             BranchRef(
                 name=name,

@@ -45,11 +45,10 @@ class Job:
 
 
 def in_tasks(work: Callable[P, T]) -> Callable[P, T]:
-    """The same work for the tasks of a job: every function that a worker runs goes through here. Pure.
+    """Prepare work for the tasks of a job: every function that a worker runs goes through here. Pure.
 
-    After each task a Python worker collects garbage, and looks at everything that pylance, pyarrow and the rest made
-    when they were imported: a tenth of a second, more than most small tasks take. What is there when its first task
-    begins is left out of that.
+    After each task PySpark collects garbage in its worker. That looks at everything that was imported, for some 50 ms,
+    which is more than most small tasks take. So the first task of a worker excludes what is there from collection.
     """
     return partial(_settled, work)
 
@@ -59,9 +58,7 @@ def _settled(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return work(*args, **kwargs)
 
 
-@cache
-def _leave_imports_alone() -> None:
-    gc.freeze()
+_leave_imports_alone = cache(gc.freeze)
 
 
 def shared_rate(context: SparkContext, parts: int, bytes_per_second: int | None) -> tuple[int, int | None]:

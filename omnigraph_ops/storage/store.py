@@ -30,7 +30,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"No space left on device|quota exceeded", re.IGNORECASE), "free space there, then run again"),
     (re.compile("Read-only file system"), "mount that file system writable, or name another place"),
     (
-        # What a store answers to a look has no body, and so no code that says which of these it is.
+        # The reply to a HEAD request has no body, and so no code that tells these causes apart.
         re.compile("^(Forbidden|Bad Request)$"),
         "the store does not say why: check the key, the age of its session token, the region and the clock of this "
         "machine, then the rights of docs/reference/rights.md",

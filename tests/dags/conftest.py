@@ -63,7 +63,7 @@ def _no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _schemas_checked_once() -> Iterator[None]:
-    """Airflow checks the schema of every param of every task again each time it looks at it: a fifth of these tests."""
+    """Airflow checks the schema of every param of every task again each time it looks at it: a tenth of these tests."""
     real, good = Draft202012Validator.check_schema, set[str]()
 
     def check(schema: Any, **options: Any) -> None:

@@ -151,3 +151,13 @@ def test_a_schema_that_stays_apart_from_the_manifest_is_no_schema_apply(demo_gra
     for verb in (plan_optimize, check):
         with pytest.raises(CorruptGraph, match=f"the accepted schema and __manifest disagree about {KNOWS!r}"):
             verb(graph)
+
+
+def test_a_load_meanwhile_does_not_explain_a_schema_that_stays_apart(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, node_types=1, loads=1, rows=6)
+    drop(graph, KNOWS)
+    before = graph.state()
+    write(graph, PERSON, copies("more-"))
+    assert graph.state().entries != before.entries
+    with pytest.raises(CorruptGraph, match="the accepted schema and __manifest disagree"):
+        graph.maintained(before)

@@ -29,7 +29,7 @@ def session() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def submits_here(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told `--spark` submits to that session: a submit of its own keeps a core busy for nine seconds."""
+    """What is told `--spark` submits to that session: a submit of its own keeps a core busy for eight seconds."""
     submit = submit_in(session)
 
     def call(self: Submitter, job: str, arguments: Sequence[str], value: type[Any], check: Callable[[], None]) -> Any:

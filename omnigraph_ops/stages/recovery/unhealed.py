@@ -85,10 +85,10 @@ def schema_mismatch(graph: Graph) -> tuple[str, ...]:
     if not graph.format.publishes:
         return ()
     try:
-        declared = {(t.table_key, t.identity) for t in graph.format.read_catalog(graph.storage).tables}
+        declared = graph.format.read_catalog(graph.storage).identities
     except OpsError:
         return ()  # a schema apply is replacing it; whoever opens the graph is told why it cannot be read
-    return tuple(sorted({key for key, _ in declared ^ {(e.table_key, e.identity) for e in graph.state().entries}}))
+    return tuple(sorted({key for key, _ in declared ^ graph.state().identities}))
 
 
 def mismatch_advice(tables: Sequence[str]) -> Iterator[str]:
