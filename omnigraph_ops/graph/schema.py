@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from omnigraph_ops.errors import ContractError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_chain, wait_fixed, wait_none
+
+from omnigraph_ops.errors import ContractError, RecoveryPending
 from omnigraph_ops.graph.layout import (
     SCHEMA_FILES,
     SCHEMA_IR_FILE,
@@ -21,6 +23,7 @@ from omnigraph_ops.models.optimize import IndexBuild
 from omnigraph_ops.storage.store import Storage
 
 _BTREE_SCALARS = frozenset({"Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime"})
+_READINGS, _READING_SECONDS = 12, 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,40 @@ def staging_files(storage: Storage) -> tuple[str, ...]:
 
 
 def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Contract:
-    """Check and parse the contract files; `ContractError` names the file that is wrong. Reads."""
+    """Check and parse the contract files. Reads, and waits.
+
+    A schema apply puts them in place one after the other: what disagrees is read again at once, and for three seconds
+    while staging files say that some are still to come.
+
+    Raises:
+        RecoveryPending: an apply stopped between them.
+        ContractError: names the file that is wrong.
+    """
+    staged: list[tuple[str, ...]] = []
+
+    def is_last(attempt: RetryCallState) -> bool:
+        staged.append(staging_files(storage))
+        # What was there before a reading, and no longer after it, came into place meanwhile.
+        return attempt.attempt_number == _READINGS or (attempt.attempt_number > 1 and not staged[-2])
+
+    reading = Retrying(
+        retry=retry_if_exception_type(ContractError),
+        wait=wait_chain(wait_none(), wait_fixed(_READING_SECONDS)),
+        stop=is_last,
+        reraise=True,
+    )
+    try:
+        return reading(_read_contract, storage, format_version=format_version, ir_version=ir_version)
+    except ContractError:
+        if not staged[-1]:
+            raise
+        raise RecoveryPending(
+            f"the schema files of {storage.root} disagree, for a schema apply stopped before {', '.join(staged[-1])} "
+            "came into place; nothing was written; open the graph read-write with omnigraph, which ends it"
+        ) from None
+
+
+def _read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Contract:
     ir_text = _read_text(storage, SCHEMA_IR_FILE)
     state = _object(storage, SCHEMA_STATE_FILE, _read_text(storage, SCHEMA_STATE_FILE))
     ir = _object(storage, SCHEMA_IR_FILE, ir_text)

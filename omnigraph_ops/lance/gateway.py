@@ -84,7 +84,8 @@ def lance_errors(action: str) -> Iterator[None]:
 
 
 Dataset = lance.LanceDataset
-_LISTINGS = 5
+LISTINGS = 5
+"""How often branches are listed that go while they are."""
 AUTO_CLEANUP_PREFIX = "lance.auto_cleanup."
 SYSTEM_PREFIX = "__lance"
 """Begins the names of what Lance keeps among the indexes for itself."""
@@ -171,7 +172,7 @@ class LanceGateway:
             dataset.update(values, where=where)
 
     # Lance lists the files of branches and reads each: one that goes meanwhile, as a lock does, fails the listing.
-    @retry(retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(_LISTINGS), reraise=True)
+    @retry(retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(LISTINGS), reraise=True)
     def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
         """The Lance branches of a dataset, sorted by name, without main. Reads."""
         with lance_errors(f"list the branches of {dataset.uri}"):
