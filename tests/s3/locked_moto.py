@@ -6,6 +6,7 @@ conditional puts atomic, which Lance commits rely on.
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import sys
@@ -13,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from moto.core import serialize
 from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
@@ -43,6 +45,8 @@ class ForgetfulStore:
 
 def main() -> None:
     logging.getLogger("werkzeug").setLevel("ERROR")
+    # Two fifths of a listing: the times of its objects, which are of a few seconds, read as any text that may be one.
+    serialize.parse_to_aware_datetime = functools.lru_cache(serialize.parse_to_aware_datetime)
     # Not moto's dispatcher of services, which lists the folders of all of them for every request.
     application: Any = Locked(create_backend_app("s3"))
     if "--forgetful" in sys.argv:
