@@ -1,36 +1,71 @@
-"""The files of a graph: put back between kills, and watched during a run."""
+"""The files of a graph as they were at a moment, and put back."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
-from tests.support.leases import is_lease
-
-Contents = Mapping[str, object]
+State = Mapping[str, object]
 """What is there by its name; a value that differs means that it was written."""
 
 
-class Quiet:
-    """Notes what changes outside of the recorded calls; called right before and right after each of them."""
+class Place(Protocol):
+    """Where a graph lies."""
 
-    def __init__(self, look: Callable[[], Contents]) -> None:
-        self._look = look
-        self._seen, self._since = self._now(), "the start"
-        self.broken: list[str] = []
+    def look(self) -> State:
+        """What is there, which can be put back from now on. Reads."""
+        ...
 
-    def __call__(self, moment: str) -> None:
-        now = self._now()
-        if moment.startswith("before") and now != self._seen:
-            changed = sorted({name for name, _ in now.items() ^ self._seen.items()})
-            self.broken.append(f"between {self._since} and {moment}: {changed[:3]}")
-        self._seen, self._since = now, moment
+    def put(self, state: State, spared: Callable[[str], bool] = ...) -> None:
+        """Make it what it was; of names that are spared nothing is touched. Writes."""
+        ...
 
-    def _now(self) -> dict[str, object]:
-        # A thread renews the leases, of the graph and of a table, whenever it likes.
-        return {name: value for name, value in self._look().items() if not is_lease(name)}
+
+def none(_name: str) -> bool:
+    """Of no name."""
+    return False
+
+
+class Folder:
+    """A graph in a folder. A file is its time and size, a folder None."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._contents: dict[tuple[str, object], bytes] = {}
+
+    def look(self) -> State:
+        """What is there, which can be put back from now on. Reads."""
+        found = files_in(self._root)
+        for name, status in found.items():
+            if status is not None and (name, status) not in self._contents:
+                try:
+                    self._contents[name, status] = (self._root / name).read_bytes()
+                except FileNotFoundError:
+                    # The temporary file of a lease that is being renewed.
+                    self._contents[name, status] = b""
+        return found
+
+    def put(self, state: State, spared: Callable[[str], bool] = none) -> None:
+        """Make it what it was; only differences are touched. Writes."""
+        now = files_in(self._root)
+        # Deepest first, so that folders are empty when their turn comes.
+        for name in sorted((n for n in now.keys() - state.keys() if not spared(n)), reverse=True):
+            (self._root / name).rmdir() if now[name] is None else (self._root / name).unlink()
+        for name, status in state.items():
+            if spared(name):
+                continue
+            if status is None:
+                (self._root / name).mkdir(exist_ok=True)
+            elif now.get(name) != status:
+                self._write(name, status)
+
+    def _write(self, name: str, status: object) -> None:
+        path = self._root / name
+        path.write_bytes(self._contents[name, status])
+        assert isinstance(status, tuple)
+        os.utime(path, ns=(status[0], status[0]))
 
 
 def files_in(root: str | Path) -> dict[str, tuple[int, int] | None]:
@@ -44,16 +79,3 @@ def files_in(root: str | Path) -> dict[str, tuple[int, int] | None]:
             status = os.stat(path)
             found[path[start:]] = (status.st_mtime_ns, status.st_size)
     return found
-
-
-def restore(root: Path, pristine: Path, saved: Mapping[str, tuple[int, int] | None]) -> None:
-    """Make `root` what `pristine` is, whose `files_in` is `saved`; only differences are touched. Writes."""
-    now = files_in(root)
-    # Deepest first, so that folders are empty when their turn comes.
-    for name in sorted(now.keys() - saved.keys(), reverse=True):
-        (root / name).rmdir() if now[name] is None else (root / name).unlink()
-    for name, status in saved.items():
-        if status is None:
-            (root / name).mkdir(exist_ok=True)
-        elif now.get(name) != status:
-            shutil.copy2(pristine / name, root / name)

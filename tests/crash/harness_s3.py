@@ -13,6 +13,8 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
 from tests.crash.conftest import Stage
+from tests.crash.harness_disk import State, none
+from tests.crash.harness_kills import Witness
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK
 from tests.support.kills import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT, Killer, shorten
@@ -23,7 +25,7 @@ BRANCH = "lazy-1"
 
 
 @dataclass(slots=True)
-class RemoteKiller(Killer):
+class RemoteWitness(Witness):
     """A put is there or not, so no small file is half written; a store keeps no version hint."""
 
     def small_file(self, call: str, path: str, act: Callable[[], Any], half: Callable[[], Any] | None) -> Any:
@@ -35,21 +37,11 @@ class RemoteKiller(Killer):
         short = (ONE_VERSION_SHORT,) if versions > 1 else ()
         folder = uri.removeprefix("s3://")
         modes = (BEFORE, NO_VERSION, *short, AFTER)
-        return self._call(call, shorten(Path(folder), self.root), modes, act, lambda: self._torn(folder, act))
+        return self._call(call, shorten(Path(folder), self.root), modes, act, lambda: None)
 
     def task(self, uri: str, act: Callable[[], Any]) -> Any:
         """A rewrite that writes data files and makes no version."""
         return Killer.task(self, uri.removeprefix("s3://"), act)
-
-    def _torn(self, folder: str, act: Callable[[], Any]) -> None:
-        """Commit, then take back the manifests that the process did not live to put."""
-        bucket, _, key = folder.partition("/")
-        known = set(_keys(bucket, f"{key}/_versions/"))
-        act()
-        # V2 names count down, so the newest version sorts first.
-        fresh = sorted(set(_keys(bucket, f"{key}/_versions/")) - known)
-        for lost in fresh[: {NO_VERSION: len(fresh), ONE_VERSION_SHORT: 1}[self.mode]]:
-            s3_client().delete_object(Bucket=bucket, Key=lost)
 
 
 def build_s3_stage(folder: Path, scenario: Scenario, stamp: int) -> Stage:
@@ -62,15 +54,16 @@ def build_s3_stage(folder: Path, scenario: Scenario, stamp: int) -> Stage:
     # Done once per process: in the first run it would be calls that the next does not make.
     refuse_unsafe_store(graph.storage)
     bucket, _, key = uri.removeprefix("s3://").partition("/")
+    place = Bucket(bucket)
     return Stage(
         root=uri,
         rows=rows_everywhere(graph),
         settings=scenario.settings,
         run=scenario.run,
         again=scenario.again,
-        reset=partial(_restore, bucket, _contents(bucket)),
-        look=partial(_keys, bucket),
-        killer=partial(RemoteKiller, root=Path(bucket) / key),
+        place=place,
+        pristine=place.look(),
+        witness=partial(RemoteWitness, root=Path(bucket) / key),
     )
 
 
@@ -80,25 +73,32 @@ def _branch(graph: Graph) -> None:
         graph.lance.open(graph.context.location.uri(path)).create_branch(BRANCH)
 
 
-def _contents(bucket: str) -> dict[str, tuple[str, bytes]]:
-    client = s3_client()
-    return {key: (tag, client.get_object(Bucket=bucket, Key=key)["Body"].read()) for key, tag in _keys(bucket).items()}
+class Bucket:
+    """A graph in a bucket. An object is its tag."""
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._contents: dict[tuple[str, object], bytes] = {}
 
-def _restore(bucket: str, pristine: dict[str, tuple[str, bytes]]) -> None:
-    client, now = s3_client(), _keys(bucket)
-    for key in now.keys() - pristine.keys():
-        client.delete_object(Bucket=bucket, Key=key)
-    for key, (tag, body) in pristine.items():
-        if now.get(key) != tag:
-            client.put_object(Bucket=bucket, Key=key, Body=body)
+    def look(self) -> State:
+        """What is there, which can be put back from now on. Reads."""
+        found = dict(self._listed())
+        for key, tag in found.items():
+            if (key, tag) not in self._contents:
+                self._contents[key, tag] = s3_client().get_object(Bucket=self._name, Key=key)["Body"].read()
+        return found
 
+    def put(self, state: State, spared: Callable[[str], bool] = none) -> None:
+        """Make it what it was; only differences are touched. Writes."""
+        now = dict(self._listed())
+        for key in now.keys() - state.keys():
+            if not spared(key):
+                s3_client().delete_object(Bucket=self._name, Key=key)
+        for key, tag in state.items():
+            if now.get(key) != tag and not spared(key):
+                s3_client().put_object(Bucket=self._name, Key=key, Body=self._contents[key, tag])
 
-def _keys(bucket: str, prefix: str = "") -> dict[str, str]:
-    return dict(_listed(bucket, prefix))
-
-
-def _listed(bucket: str, prefix: str) -> Iterator[tuple[str, str]]:
-    for page in s3_client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-        for found in page.get("Contents", ()):
-            yield found["Key"], found["ETag"]
+    def _listed(self) -> Iterator[tuple[str, str]]:
+        for page in s3_client().get_paginator("list_objects_v2").paginate(Bucket=self._name):
+            for found in page.get("Contents", ()):
+                yield found["Key"], found["ETag"]

@@ -19,5 +19,5 @@ _BY_NAME = {s.name: s for s in SCENARIOS}
 @pytest.mark.parametrize("name", sorted(_BY_NAME))
 def test_a_kill_at_any_call_is_finished_by_the_next_run(stage: MakeStage, name: str, stamp: int) -> None:
     built = stage(_BY_NAME[name], stamp)
-    problems = [p for point, mode in built.kills() for p in built.survives(point, mode)]
+    problems = [p for kill in built.kills() for p in built.survives(kill)]
     assert not problems, "\n".join(problems)

@@ -30,7 +30,7 @@ def test_a_kill_on_a_store_is_finished_by_the_next_run(
     # The stamps start at different points, so that together they sample more densely.
     chosen = kills[(0 if stamp == 3 else _EVERY // 3) :: _EVERY]
     assert chosen
-    problems = [p for point, mode in chosen for p in built.survives(point, mode)]
+    problems = [p for kill in chosen for p in built.survives(kill)]
     with capsys.disabled():
         sys.stdout.write(f"\n  {name}, stamp {stamp} on s3: {len(chosen)} of {len(kills)} crash points\n")
     assert not problems, "\n".join(problems)

@@ -91,10 +91,10 @@ def test_a_kill_at_any_call_is_swept_by_the_next_stage(template: Path, name: str
         write_hold(opened(template).storage, replace(hold, expires_at=time.time() - 1))
     stage = replace(stage_of(template, ACTS[name], SETTINGS), guard=killing_tags)
     kills = stage.kills()
-    assert ("tag" if name == "freeze" else "untag") in {point.call for point, _ in kills}
-    for point, mode in kills:
-        stage.kill(point, mode)
-        _judge(opened(template), stage.rows, f"{name} killed {mode} {point}")
+    assert ("tag" if name == "freeze" else "untag") in {kill.point.call for kill in kills}
+    for kill in kills:
+        stage.kill(kill)
+        _judge(opened(template), stage.rows, f"{name} killed {kill}")
 
 
 def _judge(graph: Graph, rows: dict[str | None, Rows], moment: str) -> None:

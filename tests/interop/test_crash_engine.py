@@ -35,17 +35,17 @@ def test_the_engine_finishes_what_we_crashed(tmp_path: Path, name: str, stamp: i
     built = build_stage(tmp_path, next(s for s in SCENARIOS if s.name == name), stamp)
     root = Path(built.root)
     before = oracle.export(root)
-    points = built.record()
+    deaths = built.deaths()
     for call, mode in _SAMPLE:
-        point = next(p for p in points if f"{p.call} {p.target}".startswith(call))
-        built.kill(point, mode)
+        kill = next(k for k in deaths if f"{k.point.call} {k.point.target}".startswith(call) and k.mode == mode)
+        built.kill(kill)
         check_readable(built.root, built.rows)
         oracle.optimize(root)
-        assert oracle.export(root) == before, f"{mode} {point}"
+        assert oracle.export(root) == before, str(kill)
         graph = open_graph(built.root, QUICK)
-        assert not sidecar_names(graph.storage), f"{mode} {point}"
+        assert not sidecar_names(graph.storage), str(kill)
         entries = graph.maintained(graph.state())
         heads = {e.table_key: graph.open_head(e).version for e in entries}
-        assert heads == {e.table_key: e.version for e in entries}, f"{mode} {point}"
+        assert heads == {e.table_key: e.version for e in entries}, str(kill)
         check_readable(built.root, built.rows)
         check_lineage(graph, None)
