@@ -12,6 +12,7 @@
     │   └── CorruptGraph        the graph manifest or a table cannot be read as specified
     ├── OperatorNeeded          a person (or the engine) has to act first; nothing was written
     │   ├── RecoveryPending     a recovery sidecar, staging file or schema-apply lock is present
+    │   │   └── RecoveryNeeded  it is of a run of ours that ended: nothing but `recover` removes it
     │   ├── DriftFound          the Lance HEAD is not what the graph manifest publishes
     │   ├── StalePlan           the graph moved since the plan was made
     │   ├── GraphFrozen         somebody froze the graph or the table; a backup may be reading it
@@ -87,6 +88,10 @@ class OperatorNeeded(OpsError):
 
 class RecoveryPending(OperatorNeeded):
     """A recovery sidecar, a schema staging file or the schema-apply lock is present."""
+
+
+class RecoveryNeeded(RecoveryPending):
+    """A sidecar of a run of ours that ended is present: to wait for its end is in vain."""
 
 
 class DriftFound(OperatorNeeded):

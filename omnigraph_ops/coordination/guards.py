@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from omnigraph_ops.coordination.fence import stale_fence
 from omnigraph_ops.coordination.freezes import refuse_frozen
-from omnigraph_ops.coordination.lease import working_holder
+from omnigraph_ops.coordination.lease import is_held, working_holder
 from omnigraph_ops.coordination.state import OPERATIONS_DIR, Records
-from omnigraph_ops.errors import RecoveryPending
+from omnigraph_ops.errors import RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import sidecar_names
@@ -108,7 +108,7 @@ def look_again(
 
 
 def refuse_lasting(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
-    """Do as `refuse_pending`, but wait a few looks for what is pending to go. For before the first effect. Reads.
+    """Do as `refuse_pending`, but wait a few looks for what may go by itself. For before the first effect. Reads.
 
     Raises:
         LanceFailure: a branch cannot be read. The engine does not write to such a graph either.
@@ -118,8 +118,8 @@ def refuse_lasting(graph: Graph, *, beside_siblings: bool = False, table_key: st
     for number in looks(graph):
         try:
             refuse_pending(graph, beside_siblings=beside_siblings, table_key=table_key)
-        except RecoveryPending:
-            if number == _LOOKS - 1:
+        except RecoveryPending as error:
+            if number == _LOOKS - 1 or isinstance(error, RecoveryNeeded):
                 raise
         else:
             return
@@ -128,11 +128,12 @@ def refuse_lasting(graph: Graph, *, beside_siblings: bool = False, table_key: st
 def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
     """Raise on any sidecar, schema staging file or schema-apply lock, and on a freeze. Reads.
 
-    With `beside_siblings`, for looks without the lease, sidecars of our own journal do not count: another
-    table may be in its window right now. A dead run's sidecar is still refused once the lease is held.
+    With `beside_siblings`, for looks without the lease, sidecars of our own journal do not count as long as their
+    lease may be held: another table may be in its window right now.
 
     Raises:
-        RecoveryPending: something is pending.
+        RecoveryNeeded: what is pending is of a run of ours that ended.
+        RecoveryPending: something else is pending.
         GraphFrozen: the whole graph is frozen, or the table that this is about.
     """
     staged = staging_files(graph.storage)
@@ -142,10 +143,11 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
             "let the schema apply finish or open the graph read-write with omnigraph"
         )
     names = sidecar_names(graph.storage)
+    left = _left_behind(graph, names)
     if beside_siblings:
-        names = frozenset(name for name in names if not _is_siblings(graph, name))
+        names = left | {name for name in names if not _is_siblings(graph, name)}
     if names:
-        raise RecoveryPending(
+        raise (RecoveryNeeded if left else RecoveryPending)(
             f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
             "run `omnigraph-ops check`, then `omnigraph-ops recover`"
         )
@@ -155,6 +157,18 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
             "run `omnigraph-ops check` to see what settles it"
         )
     refuse_frozen(graph, table_key)
+
+
+def _left_behind(graph: Graph, names: frozenset[str]) -> frozenset[str]:
+    """Those sidecars that a window of ours left which is over: its lease is that of another run, or nobody's. Reads."""
+    ours = ((name, operation_of(graph.storage, name.removesuffix(".json"))) for name in names)
+    over = frozenset(
+        name
+        for name, operation in ours
+        if operation is not None and operation.lease_number and not is_held(graph.storage, operation.lease_number)
+    )
+    # What ended between these looks took its sidecar along.
+    return over & sidecar_names(graph.storage) if over else over
 
 
 def _is_siblings(graph: Graph, name: str) -> bool:

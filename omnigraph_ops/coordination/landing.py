@@ -20,7 +20,7 @@ from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import Patience, pace_of
 from omnigraph_ops.coordination.window import ArmedWindow, discard, publish_together, remove
-from omnigraph_ops.errors import LeaseHeld, OpsError, OutcomeUnknown, PublishConflict, RecoveryPending
+from omnigraph_ops.errors import LeaseHeld, OpsError, OutcomeUnknown, PublishConflict, RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.publish import Ready, read_ahead
 from omnigraph_ops.graph.state import TableEntry
@@ -126,7 +126,7 @@ class _Seat:
             return step()
         except RecoveryPending as error:
             # A writer is in its own window; what is prepared is worth a moment.
-            wait = self.patience.beside_writer()
+            wait = None if isinstance(error, RecoveryNeeded) else self.patience.beside_writer()
             self.wait, self.error = (0.0, error) if wait is None else (wait, None)
         except Exception as error:
             self.error = error

@@ -9,16 +9,19 @@ import lance
 import pytest
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination import guards, pace
-from omnigraph_ops.errors import RecoveryPending, UnknownTable
+from omnigraph_ops.coordination import guards, window
+from omnigraph_ops.coordination.lease import committer_lease
+from omnigraph_ops.errors import RecoveryNeeded, RecoveryPending, StorageError, UnknownTable
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.lance.gateway import Dataset, auto_cleanup_keys
 from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
-from omnigraph_ops.stages.optimize import run as run_module
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
 from tests.support.rows import rows_everywhere, scan, tree_of
@@ -92,25 +95,61 @@ def test_blobs_keep_their_bytes_or_are_left_alone(demo_graph: DemoGraph, stamp: 
     assert_converged(graph)
 
 
-def test_a_siblings_window_is_no_crash_but_a_dead_siblings_is(
-    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As many looks at the sibling, and as many attempts, one right after the other.
-    monkeypatch.setattr(pace, "_BUSY_SECONDS", (0.01,) * len(pace._BUSY_SECONDS))
-    monkeypatch.setattr(run_module, "_BACKOFF_SECONDS", 0.01)
+class Impatient(Run):
+    """Notes for how long it was asked to wait."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def test_a_siblings_window_is_no_crash_but_one_that_its_run_left_is(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**PEOPLE)
     optimize_table(graph, "edge:Knows")
     operation = new_ulid()
-    guards.note_operation(
-        graph.storage,
-        guards.Operation(operation_id=operation, table_key="t", unit="fold", owner="h:1", started_at_us=1),
-    )
-    write_sidecar(graph, entry_of(graph, "node:Person"), operation, graph.uri)
-    assert not optimize_table(graph, "edge:Knows").committed
-    before = entry_of(graph, "node:Person")
-    with pytest.raises(RecoveryPending):
-        optimize_table(graph, "node:Person")
+    with committer_lease(graph.storage, purpose="a sibling", ttl_seconds=30, wait_seconds=0) as keeper:
+        armed = guards.Operation(
+            operation_id=operation,
+            table_key="t",
+            unit="fold",
+            owner="h:1",
+            started_at_us=1,
+            lease_number=keeper.number,
+        )
+        guards.note_operation(graph.storage, armed)
+        write_sidecar(graph, entry_of(graph, "node:Person"), operation, graph.uri)
+        assert not optimize_table(graph, "edge:Knows").committed
+    before, run = entry_of(graph, "node:Person"), Impatient()
+    with pytest.raises(RecoveryNeeded):
+        optimize_table(graph.with_run(run), "node:Person")
     assert graph.open_head(before).version == before.version
+    assert run.pauses == [], "nothing but a recovery ends it"
+
+
+def test_after_a_publish_that_failed_no_other_table_is_prepared(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, settings=Settings(concurrency=1))
+    rows, run, said = rows_everywhere(graph), Impatient(), list[str]()
+
+    def failing(*_: object, **__: object) -> None:
+        raise StorageError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(window, "publish", failing)
+        report = optimize_all(graph.with_run(run), progress=Lines(said.append))
+    others = [table for table in report.failed if "pending recovery sidecar" in str(table.error)]
+    (first,) = (table for table in report.failed if table not in others)
+    assert "is complete and not published" in str(first.error)
+    assert len(others) > 1
+    assert {line.partition(": ")[0] for line in said if "rewriting" in line} == {first.table_key}
+    assert run.pauses == []
+    recover(graph, grace_seconds=0)
+    assert not optimize_all(graph).failed
+    assert rows_everywhere(graph) == rows
+    assert_converged(graph)
 
 
 def test_an_empty_graph_stays_as_it_is(demo_graph: DemoGraph, stamp: int) -> None:

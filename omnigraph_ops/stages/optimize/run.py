@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_not_exception_type,
+    stop_after_attempt,
+    wait_exponential,
+)
 
 from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, drop_stale_fence
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
@@ -17,6 +24,7 @@ from omnigraph_ops.errors import (
     GraphFrozen,
     OpsError,
     PublishConflict,
+    RecoveryNeeded,
     RecoveryPending,
     StalePlan,
     TransientError,
@@ -342,7 +350,7 @@ def _optimize(graph: Graph, executor: TaskExecutor, work: _Work, progress: Progr
 
     # Another writer was there between our look and our turn: look again.
     looking = Retrying(
-        retry=retry_if_exception_type(_PREEMPTED),
+        retry=retry_if_exception_type(_PREEMPTED) & retry_if_not_exception_type(RecoveryNeeded),
         stop=stop_after_attempt(_ATTEMPTS),
         wait=wait_exponential(multiplier=_BACKOFF_SECONDS),
         sleep=graph.run.pause,
