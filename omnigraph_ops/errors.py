@@ -89,6 +89,11 @@ class OperatorNeeded(OpsError):
 class RecoveryPending(OperatorNeeded):
     """A recovery sidecar, a schema staging file or the schema-apply lock is present."""
 
+    def __init__(self, message: str, *, sidecars: frozenset[str] = frozenset()) -> None:
+        super().__init__(message)
+        self.sidecars = sidecars
+        """Names of the files of those that are pending; empty where it is about something else."""
+
 
 class RecoveryNeeded(RecoveryPending):
     """A sidecar of a run of ours that ended is present: to wait for its end is in vain."""

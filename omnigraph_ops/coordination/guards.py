@@ -7,6 +7,7 @@ their recovery by the grace period.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ from omnigraph_ops.coordination.state import OPERATIONS_DIR, Records
 from omnigraph_ops.errors import RecoveryNeeded, RecoveryPending
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
-from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import QuietState
 from omnigraph_ops.models.runs import TableRow
 from omnigraph_ops.storage.store import Storage
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +71,39 @@ def _operation_path(operation_id: str) -> str:
     return f"{OPERATIONS_DIR}/{operation_id}.json"
 
 
-_LOOKS, _LOOK_SECONDS = 10, 0.3
+_LOOKS, _MOST_LOOKS, _LOOK_SECONDS = 10, 100, 0.3
+_AT_WORK_SECONDS = 60.0
+"""How young the sidecar of another writer is that may be at work; a load of many tables takes more than a few looks."""
 
 
-def looks(graph: Graph) -> Iterator[int]:
-    """Count a few looks, with a pause before each but the first; together they take three seconds. Waits.
+def looks(graph: Graph, *, brief: bool = False) -> Iterator[int]:
+    """Count a few looks, with a pause before each but the first. Reads sidecars, and waits.
 
-    A writer publishes what it committed, and removes its sidecar, within that time. What every look finds is not of a
-    writer at work.
+    Together they take three seconds, and up to thirty beside the young sidecar of another writer. Within that time it
+    publishes what it committed, and removes its sidecar. What every look finds is not of a writer at work.
+
+    Args:
+        brief: three seconds, whoever is at work: a person waits for what is to be seen now.
     """
-    for number in range(_LOOKS):
+    for number in range(_LOOKS if brief else _MOST_LOOKS):
+        if number >= _LOOKS and not _is_beside_writer(graph):
+            return
+        if number == _LOOKS:
+            _LOG.warning("%s: another writer is at work; waiting for it, half a minute at most", graph.uri)
         if number:
             graph.run.pause(_LOOK_SECONDS)
         yield number
+
+
+def _is_beside_writer(graph: Graph) -> bool:
+    """Whether another writer armed in the last minute, as far as the clocks agree, and has not ended. Reads."""
+    files, now = list_sidecars(graph.storage, graph.format.sidecar_version), time.time()
+    return any(
+        abs(now - (sidecar.started_at_us or 0) / 1e6) < _AT_WORK_SECONDS
+        and operation_of(graph.storage, sidecar.operation_id) is None
+        for sidecar in (file.sidecar for file in files)
+        if sidecar is not None
+    )
 
 
 R = TypeVar("R", bound=TableRow)
@@ -110,19 +133,26 @@ def look_again(
 def refuse_lasting(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
     """Do as `refuse_pending`, but wait a few looks for what may go by itself. For before the first effect. Reads.
 
+    Writers of which each is at work for a moment, one after the other, are no reason to refuse.
+
     Raises:
         LanceFailure: a branch cannot be read. The engine does not write to such a graph either.
         As `refuse_pending`.
     """
     graph.lance_branches()
-    for number in looks(graph):
+    lasting: frozenset[str] | None = None
+    found = RecoveryPending("")
+    for _ in looks(graph):
         try:
             refuse_pending(graph, beside_siblings=beside_siblings, table_key=table_key)
+        except RecoveryNeeded:
+            raise
         except RecoveryPending as error:
-            if number == _LOOKS - 1 or isinstance(error, RecoveryNeeded):
-                raise
+            found, lasting = error, error.sidecars if lasting is None else error.sidecars & lasting
         else:
             return
+    if lasting or not found.sidecars:
+        raise found
 
 
 def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
@@ -149,7 +179,8 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
     if names:
         raise (RecoveryNeeded if left else RecoveryPending)(
             f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
-            "run `omnigraph-ops check`, then `omnigraph-ops recover`"
+            "run `omnigraph-ops check`, then `omnigraph-ops recover`",
+            sidecars=names,
         )
     if graph.is_locked():
         raise RecoveryPending(

@@ -180,8 +180,8 @@ _ACTIVE_SECONDS = 5.0
 """How long after a publish of somebody else the graph counts as written to."""
 _LONGEST_PAUSE_SECONDS = 10.0
 """Bounds what a slow store, or a difference between two clocks, can cost a window."""
-_BUSY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Waits beside a writer that is in its own window."""
+_BUSY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+"""Waits beside a writer that is in its own window, before what is prepared is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

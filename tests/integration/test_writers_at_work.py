@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from omnigraph_ops.coordination import guards
 from omnigraph_ops.errors import RecoveryPending
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
@@ -117,6 +119,43 @@ def test_a_busy_writer_has_another_sidecar_at_every_look_and_is_no_finding(graph
 
     found = check(beside(graph, again))
     assert (found.status, found.sidecars, found.drift) == (CheckStatus.CLEAN, (), ())
+
+
+def test_writers_one_after_the_other_stop_nobody(graph: Graph) -> None:
+    paths = [armed(graph)]
+
+    def again() -> None:
+        paths.append(armed(graph))
+        graph.storage.delete(paths[-2])
+
+    for looked in (preview_repair, plan_orphans, lambda busy: plan_cleanup(busy, KEEP_1)):
+        looked(beside(graph, again))
+    assert len(paths) > 3 * 9
+
+
+@pytest.mark.parametrize(("age", "looks"), [(0, 25), (120, 10)])
+def test_a_writer_that_takes_long_is_waited_for_while_its_sidecar_is_young(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, age: int, looks: int
+) -> None:
+    monkeypatch.setattr(guards, "_MOST_LOOKS", 100)
+    publishing, path, pauses = half_written(graph), armed(graph), list[None]()
+    document = json.loads(graph.storage.read(path))
+    document["started_at"] = str(int(document["started_at"]) - age * 1_000_000)
+    graph.storage.write(path, json.dumps(document).encode())
+
+    def at_work() -> None:
+        pauses.append(None)
+        if len(pauses) == 24:
+            publishing()
+            graph.storage.delete(path)
+
+    busy = beside(graph, at_work)
+    if age:
+        with pytest.raises(RecoveryPending):
+            optimize_table(busy, PERSON)
+    else:
+        assert optimize_table(busy, PERSON).committed
+    assert len(pauses) == looks - 1
 
 
 def test_a_sidecar_that_stays_is_pending_as_before(graph: Graph) -> None:
