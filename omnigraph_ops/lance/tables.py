@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,6 +238,7 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
     ]
 
 
+VECTOR_DETAILS = "VectorIndexDetails"
 _BATCH_ROWS = 1_000_000
 
 
@@ -257,6 +258,60 @@ def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
     stale = frozenset(name for name, files in _files(dataset, trees) if _is_stale(dataset, trees[name], files, live))
     return stale | frozenset(i.name for i in facts.indexes if stale and index_type_of(i) == "INVERTED")
+
+
+def bared_indexes(
+    dataset: Dataset, fragments: Iterable[FragmentFacts], indexes: Iterable[IndexFacts]
+) -> frozenset[str]:
+    """The vector indexes with entries of rows that are gone and that nothing hides, by name. Reads.
+
+    An index keeps the entries of deleted rows. While a fragment that it covers has a deletion file, Lance looks for
+    rows that are there. When a compaction has dropped the last of these files, entries of rows that are gone take the
+    places of the nearest: a query for ten rows finds fewer, or none (Lance 7 to 13, stable row ids). A fold drops them.
+
+    Row ids of entries are read only where there may be more entries than rows.
+    """
+    if not dataset.has_stable_row_ids:
+        return frozenset()
+    rows = {f.fragment_id: f.physical_rows for f in fragments if not f.deleted_rows}
+    # A fragment that is covered and not there hides them, too.
+    bare = [i for i in indexes if i.details == VECTOR_DETAILS and i.covered <= rows.keys()]
+    return frozenset(i.name for i in bare if _has_gone_rows(dataset, i, sum(rows[f] for f in i.covered)))
+
+
+def _has_gone_rows(dataset: Dataset, index: IndexFacts, rows: int) -> bool:
+    """Whether a vector index has an entry of a row that is not there; one that cannot be read has none. Reads."""
+    (described_index,) = (i for i in described(dataset) if i.name == index.name)
+    if any(segment.base_id is not None for segment in described_index.segments):
+        return False  # those of a clone are its original's
+    files = [f"{dataset.uri}/_indices/{segment.uuid}/auxiliary.idx" for segment in described_index.segments]
+    try:
+        with lance_errors(f"read index {index.name} of {dataset.uri}"):
+            readers = [LanceFileReader(f, dataset.initial_storage_options, columns=["_rowid"]) for f in files]
+            entries = sum(int(reader.num_rows()) for reader in readers)
+            # Rows without a vector have no entry, so where there may be such rows the numbers say nothing.
+            if entries <= rows and not dataset.schema.field(index.columns[0]).nullable:
+                return False
+            there = _row_ids(dataset)
+            return any(not _all_in(ids, there) for reader in readers for ids in _ids(reader))
+    except LanceFailure:
+        return False
+
+
+def _row_ids(dataset: Dataset) -> npt.NDArray[np.bool_]:
+    """Which row ids are there; a byte for each up to the largest, as row ids are counted up. Reads metadata."""
+    there = np.zeros(0, dtype=bool)
+    for batch in dataset.scanner(columns=[], with_row_id=True).to_batches():
+        ids = batch.column("_rowid").to_numpy()
+        if len(ids):
+            there = np.concatenate([there, np.zeros(max(0, int(ids.max()) + 1 - len(there)), dtype=bool)])
+            there[ids] = True
+    return there
+
+
+def _all_in(ids: npt.NDArray[np.uint64], there: npt.NDArray[np.bool_]) -> bool:
+    """Whether all of these row ids are there. Pure."""
+    return not len(ids) or (int(ids.max()) < len(there) and bool(there[ids].all()))
 
 
 def _has_updated_rows(dataset: Dataset) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, lance_errors
-from omnigraph_ops.lance.tables import IndexFacts, fragment_facts, index_facts
+from omnigraph_ops.lance.tables import VECTOR_DETAILS, IndexFacts, fragment_facts, index_facts
 
 TARGET_ROWS = 4096
 """Rows of a partition that Lance aims at."""
@@ -96,7 +96,7 @@ class Answers:
 
 def vector_facts(dataset: Dataset) -> tuple[VectorFacts, ...]:
     """The vector indexes of the version that is open. Reads metadata of indexes."""
-    found = [i for i in index_facts(dataset) if i.details == "VectorIndexDetails" and len(i.columns) == 1]
+    found = [i for i in index_facts(dataset) if i.details == VECTOR_DETAILS and len(i.columns) == 1]
     rows = {f.fragment_id: f.physical_rows - f.deleted_rows for f in fragment_facts(dataset)} if found else {}
     return tuple(_facts(dataset, i, sum(n for f, n in rows.items() if f not in i.covered)) for i in found)
 

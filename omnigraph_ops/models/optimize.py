@@ -77,7 +77,7 @@ class PendingIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFold:
-    """An existing index with uncovered fragments or several segments."""
+    """An existing index that is written anew: for uncovered fragments, several segments, or entries that must go."""
 
     name: str
     columns: tuple[str, ...]
@@ -91,6 +91,8 @@ class IndexFold:
     """Why it is written although it covers every row."""
     retrain: bool = False
     """Whether a vector index gets the number of partitions that its rows want."""
+    purge: bool = False
+    """Whether it is a vector index with entries of deleted rows that no deletion file hides, or none after the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.tables import TableFacts, table_facts
+from omnigraph_ops.lance.tables import TableFacts, bared_indexes, fragment_facts, index_facts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
 from omnigraph_ops.models.history import Measured
@@ -245,12 +245,12 @@ def _mean(shares: Iterable[tuple[float, int]]) -> float | None:
 def _vectors_of(head: Dataset, reopen: Callable[[], Dataset], queries: int) -> tuple[VectorHealth, ...]:
     """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
     found = vector_facts(head)
-    if not found or not queries:
-        return tuple(_health(facts, None) for facts in found)
-    return tuple(_health(facts, answers(reopen, facts, queries)) for facts in found)
+    bare = bared_indexes(head, fragment_facts(head), index_facts(head)) if found else frozenset()
+    asked = (answers(reopen, facts, queries) if queries else None for facts in found)
+    return tuple(_health(facts, told, bare=facts.name in bare) for facts, told in zip(found, asked, strict=True))
 
 
-def _health(facts: VectorFacts, found: Answers | None) -> VectorHealth:
+def _health(facts: VectorFacts, found: Answers | None, *, bare: bool) -> VectorHealth:
     return VectorHealth(
         name=facts.name,
         column=facts.column,
@@ -265,6 +265,7 @@ def _health(facts: VectorFacts, found: Answers | None) -> VectorHealth:
         uncovered_rows=facts.uncovered_rows,
         size_bytes=facts.size_bytes,
         problem=facts.problem,
+        bare=bare,
         recall=found.recall if found else None,
         bytes_per_query=found.bytes_read if found else None,
         partitions_per_query=found.partitions_read if found else None,

@@ -94,6 +94,8 @@ def _cells(table: TableHealth) -> tuple[str, ...]:
 
 def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
     asked = index.recall is not None and index.bytes_per_query is not None
+    notes = ["entries of rows that are gone take the places of the nearest; optimize folds it"] if index.bare else []
+    notes += [f"{index.problem}; optimize --retrain-vectors builds it anew"] if index.problem else []
     return (
         f"{table_key} {index.name}",
         f"{index.kind} {index.metric}",
@@ -105,5 +107,5 @@ def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
         f"{index.recall:.2f}" if asked else "not asked",
         human_bytes(index.bytes_per_query or 0) if asked else "",
         f"{index.drift:g}" if asked else "",
-        f"{index.problem}; optimize --retrain-vectors builds it anew" if index.problem else "",
+        "; ".join(notes),
     )

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.graph.stamp import Analyser, TextIndex, TextWriter
-from omnigraph_ops.lance.tables import FragmentFacts, IndexFacts, TableFacts, index_type_of
+from omnigraph_ops.lance.tables import VECTOR_DETAILS, FragmentFacts, IndexFacts, TableFacts, index_type_of
 from omnigraph_ops.lance.text_indexer import COMMAND
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
@@ -71,6 +71,30 @@ def with_rebuilds(
         if i.name in stale
     ]
     return tuple(sorted([*others, *anew], key=lambda fold: fold.name))
+
+
+def unhidden_by(groups: Iterable[Iterable[FragmentFacts]], indexes: Iterable[IndexFacts]) -> frozenset[str]:
+    """The vector indexes with entries of deleted rows that nothing hides once these fragments are rewritten. Pure."""
+    purged = frozenset(f.fragment_id for group in groups for f in group if f.deleted_rows)
+    return frozenset(i.name for i in indexes if i.details == VECTOR_DETAILS and i.covered & purged)
+
+
+def with_purges(
+    folds: Sequence[IndexFold], indexes: Iterable[IndexFacts], bare: Collection[str], unhidden: Collection[str]
+) -> tuple[IndexFold, ...]:
+    """The folds, and one of each vector index whose entries of deleted rows have to go. Pure.
+
+    Args:
+        bare: those that answer wrong as they are, which is reason enough for a run.
+        unhidden: those that would after the rewrite.
+    """
+    by_name = {f.name: f for f in folds}
+    for index in indexes:
+        if index.name in bare or index.name in unhidden:
+            fold = by_name.get(index.name) or _fold(index)
+            why = f"{index.name} has entries of rows that are gone" if index.name in bare else fold.why
+            by_name[index.name] = replace(fold, purge=True, why=why)
+    return tuple(sorted(by_name.values(), key=lambda fold: fold.name))
 
 
 def with_retrains(folds: Sequence[IndexFold], vectors: Iterable[VectorFacts]) -> tuple[IndexFold, ...]:

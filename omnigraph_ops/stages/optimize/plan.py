@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -29,7 +29,9 @@ from omnigraph_ops.stages.optimize.index_plan import (
     index_bytes,
     index_folds,
     uncovered_rows,
+    unhidden_by,
     waiting_for_rows,
+    with_purges,
     with_rebuilds,
     with_retrains,
     with_texts,
@@ -200,6 +202,8 @@ class TableObservation:
     """Vector indexes, looked at only where they may be trained anew."""
     stale: frozenset[str] = frozenset()
     """Indexes with entries of updated rows that no fold takes out."""
+    bare: frozenset[str] = frozenset()
+    """Vector indexes with entries of rows that are gone, which take the places of rows in answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +267,11 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
     work, waiting = _index_work(seen, facts, policy)
+    groups = _groups(facts, policy, folding=bool(work.folds or work.builds))
+    if unhidden_by(groups, facts.indexes):
+        groups = _groups(facts, policy, folding=True)
+        work, waiting = _index_work(seen, facts, policy, unhidden_by(groups, facts.indexes))
     folds, builds, pending = work.folds, work.builds, work.pending
-    groups = _groups(facts, policy, folding=bool(folds or builds))
     rewritten = [f for group in groups for f in group]
     productive = bool(folds or builds or facts.compaction_tasks or groups)
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
@@ -295,12 +302,16 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     return judged(plan, shares, policy.thresholds) if policy.auto else plan
 
 
-def _index_work(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> tuple[IndexWork, Waiting | None]:
+def _index_work(
+    seen: TableObservation, facts: TableFacts, policy: OptimizePolicy, unhidden: Collection[str] = ()
+) -> tuple[IndexWork, Waiting | None]:
     """What is folded and built, and which indexes stay behind for now. Pure."""
     builds, pending = index_builds(seen, facts)
     foreign = foreign_texts(facts, seen.texts)
-    waiting = None if builds or foreign or seen.stale else waiting_indexes(seen.spec, facts, policy)
+    pressing = builds or foreign or seen.stale or seen.bare or unhidden
+    waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
     folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)
+    folds = with_purges(folds, facts.indexes, seen.bare, unhidden)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting
 
@@ -381,7 +392,7 @@ def _reason(folds: tuple[IndexFold, ...], builds: tuple[IndexBuild, ...], rewrit
     parts = []
     if folds:
         parts.append(f"fold {', '.join(f.name for f in folds)}")
-        parts += [f"{f.why}, so it is built anew" for f in folds if f.why]
+        parts += [f"{f.why}, so it is {'built anew' if f.rebuild or f.retrain else 'folded'}" for f in folds if f.why]
     if builds:
         parts.append(f"build {', '.join(b.name for b in builds)}")
     if rewritten:

@@ -110,7 +110,9 @@ class TableRun:
         done, rewrite = Effort(), None
         changes, error = self._index_changes(entry, done, hold)
         try:
-            rewrite = self._rewrite_after(entry, changes)
+            # Without its deletion files, entries that a fold was to drop would be found.
+            if error is None or not any(fold.purge for fold in self.plan.folds):
+                rewrite = self._rewrite_after(entry, changes)
         except CommitConflict:
             discard(self.graph, entry, changes)
             raise

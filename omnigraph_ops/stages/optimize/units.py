@@ -338,7 +338,7 @@ def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Pro
         if retrain(dataset, index.name):
             return
         progress(f"index {index.name} keeps its partitions: its vectors allow none that answer as well")
-        if index.segments == 1 and not index.uncovered_fragments:
+        if index.segments == 1 and not index.uncovered_fragments and not index.purge:
             return
     if index.release is None:
         fold_index(dataset, index.name, index.segments)
@@ -364,6 +364,7 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
         raise
     except LanceFailure as error:
         progress(f"folding index {index.name} failed, building it anew: {error}")
+        folds = folds and not index.purge  # it covers every row and still has to be written anew
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
     if folds and found is not None and found.segments == 1 and fragments <= found.covered:
         return

@@ -1,0 +1,153 @@
+"""Nearest rows are found as before, although a vector index keeps the entries of rows that were deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.lance.gateway import Dataset, LanceFailure
+from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy, TablePlan
+from omnigraph_ops.stages.health.read import health
+from omnigraph_ops.stages.optimize import units
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
+from tests.conftest import DemoGraph
+from tests.support import plain
+from tests.support.vectors import clustered, column_of
+from tests.support.writers import copies, entry_of, write
+
+KEY, COLUMN, INDEX = "node:Doc", "embedding", "embedding_idx"
+LOADED = {"loads": 3, "rows": 40}
+WAYS = {
+    "one_window": Settings(),
+    "two_windows": Settings(small_table_bytes=0),
+    "tiered": Settings(policy=RewritePolicy.TIERED, tier_fan_in=2),
+    "auto": Settings(auto=True),
+}
+
+
+def nearest(dataset: Dataset, column: str, *, rows: int = 10, by_index: bool = True) -> list[str]:
+    width = int(dataset.schema.field(column).type.list_size)
+    query = {"column": column, "q": np.ones(width, np.float32), "k": rows, "use_index": by_index}
+    found: list[str] = dataset.to_table(columns=["id"], nearest=query).column("id").to_pylist()
+    return found
+
+
+def pinned(graph: Graph) -> Dataset:
+    return graph.open_pinned(entry_of(graph, KEY))
+
+
+def forget(dataset: Dataset, column: str = COLUMN, *, rows: int = 30) -> None:
+    """Delete those that are nearest."""
+    names = nearest(dataset, column, rows=rows, by_index=False)
+    dataset.delete("id in ({})".format(", ".join(f"'{name}'" for name in names)))
+
+
+def deleted(dataset: Dataset) -> int:
+    return sum(int(fragment.num_deletions) for fragment in dataset.get_fragments())
+
+
+def assert_all_found(dataset: Dataset, column: str = COLUMN) -> None:
+    assert nearest(dataset, column) == nearest(dataset, column, by_index=False)
+    assert len(nearest(dataset, column)) == 10
+
+
+def is_bare(graph: Graph) -> bool:
+    (table,) = health(graph, tables=(KEY,)).tables
+    (index,) = table.vectors
+    return index.bare
+
+
+def planned(graph: Graph) -> TablePlan:
+    (plan,) = plan_optimize(graph, tables=(KEY,)).tables
+    return plan
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rewrite_of_deleted_rows_takes_no_place_among_the_nearest(
+    demo_graph: DemoGraph, stamp: int, way: str
+) -> None:
+    graph = demo_graph(stamp=stamp, **LOADED)
+    assert not optimize_all(graph).failed
+    write(graph, KEY, forget)
+    graph = open_graph(graph.uri, WAYS[way])
+    assert_all_found(pinned(graph))
+    assert not optimize_all(graph).failed
+    assert deleted(pinned(graph)) == 0, "the deleted rows were rewritten away"
+    assert_all_found(pinned(graph))
+    assert planned(graph).decision is OptimizeDecision.NO_OP
+
+
+def test_indexes_that_wait_for_rows_are_folded_all_the_same(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **LOADED)
+    assert not optimize_all(graph).failed
+    write(graph, KEY, forget)
+    write(graph, KEY, copies("few-"))
+    graph = open_graph(graph.uri, Settings(policy=RewritePolicy.TIERED, tier_unindexed_share=0.5, tier_fan_in=2))
+    assert not optimize_all(graph).failed
+    assert_all_found(pinned(graph))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_another_writer_left_so_is_put_right(demo_graph: DemoGraph, stamp: int, way: str) -> None:
+    graph = demo_graph(stamp=stamp, **LOADED)
+    assert not optimize_all(graph).failed
+    write(graph, KEY, forget)
+    write(graph, KEY, lambda head: head.optimize.compact_files())
+    assert len(nearest(pinned(graph), COLUMN)) < 10, "as the engine's own optimize leaves it"
+    graph = open_graph(graph.uri, WAYS[way])
+    assert f"{INDEX} has entries of rows that are gone, so it is folded" in planned(graph).reason
+    assert is_bare(graph)
+    assert not optimize_all(graph).failed
+    assert_all_found(pinned(graph))
+    assert not is_bare(graph)
+    assert planned(graph).decision is OptimizeDecision.NO_OP
+
+
+def test_without_the_fold_deleted_rows_are_not_rewritten_away(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, **LOADED)
+    assert not optimize_all(graph).failed
+    write(graph, KEY, forget)
+
+    def failing(*_: object) -> None:
+        raise LanceFailure("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(units, "fold_index", failing)
+        patch.setattr(units, "build_index", failing)
+        assert [t.table_key for t in optimize_all(graph).failed] == [KEY]
+    assert deleted(pinned(graph)) > 0
+    assert_all_found(pinned(graph))
+    assert not optimize_all(graph).failed
+    assert_all_found(pinned(graph))
+
+
+def test_a_few_deleted_rows_that_stay_are_no_reason_to_fold(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **LOADED)
+    assert not optimize_all(graph).failed
+    write(graph, KEY, lambda head: forget(head, rows=2))
+    assert planned(graph).decision is OptimizeDecision.NO_OP
+    assert_all_found(pinned(graph))
+
+
+@pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
+def test_so_it_is_with_plain_lance(tmp_path: Path, kind: str, stable: bool) -> None:
+    path, rows = tmp_path / "vectors.lance", 600
+    ids = pa.array([f"v{n}" for n in range(rows)])
+    table = pa.table({"id": ids, "vec": column_of(clustered(rows, 16, 3, spread=1.0))})
+    dataset = lance.write_dataset(table, path, enable_stable_row_ids=stable)
+    more = {"num_sub_vectors": 16} if kind == "IVF_PQ" else {}
+    dataset.create_index("vec", kind, num_partitions=1, metric="l2", **more)
+    forget(lance.dataset(path), "vec", rows=100)
+    assert not optimize_all(plain.opened(path)).failed
+    compacted = lance.dataset(path)
+    assert deleted(compacted) == 0
+    assert len(nearest(compacted, "vec")) == 10
