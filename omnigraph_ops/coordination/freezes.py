@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -84,7 +85,7 @@ def frozen_text(target: str, hold: Hold) -> str:
     return (
         f"{what}{_IS_FROZEN}{hold.owner}{why} since {age(time.time() - hold.created_at)}, "
         f"until {moment(int(hold.expires_at * 1e6))}; nothing was written; "
-        f"`omnigraph-ops unfreeze {target} {hold.hold_id}` ends it"
+        f"`omnigraph-ops unfreeze {shlex.quote(target)} {hold.hold_id}` ends it"
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.coordination import guards
-from omnigraph_ops.errors import CorruptGraph, TransientError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, TransientError
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import write_sidecar
@@ -50,6 +51,16 @@ def test_writes_on_a_branch_that_were_never_published_are_found(demo_graph: Demo
     assert found.advice[0].startswith(f"branch {branch!r} has writes that were never published, of {key}: ")
     assert recover(graph).status is CheckStatus.DRIFTED
     assert not optimize_all(graph).failed
+
+
+def test_a_branch_that_only_this_tool_cannot_open_is_not_called_gone(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, name="a?b.omni", node_types=1, loads=1, rows=6)
+    assert check(graph).status is CheckStatus.CLEAN
+    # As 0.7.2 makes it: Lance 9 and later would make it outside of the graph.
+    made = demo_graph(stamp=stamp, node_types=1, loads=1, rows=6, written_branches=1)
+    shutil.copytree(made.uri, graph.uri, dirs_exist_ok=True)
+    with pytest.raises(InvalidInput, match=r"there is a '\?' in the path; .* nothing may be wrong"):
+        check(graph)
 
 
 def test_a_writer_at_work_on_a_branch_is_no_finding(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 
-from omnigraph_ops.errors import OpsError
+from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, MANIFEST_DIR, chain_folder
@@ -21,6 +21,9 @@ def branch_findings(graph: Graph, *, covered: Collection[tuple[str, str]]) -> tu
 
     Args:
         covered: branches and tables that a sidecar explains.
+
+    Raises:
+        InvalidInput: a branch cannot be looked at for the name of the graph's folder.
     """
     on_main = {entry.path: entry.version for entry in graph.state().entries if entry.branch is None}
 
@@ -32,6 +35,7 @@ def branch_findings(graph: Graph, *, covered: Collection[tuple[str, str]]) -> tu
         try:
             entries = graph.state(branch).entries
         except OpsError:
+            _refuse_question_mark(graph, branch)
             # Deleted meanwhile, or nobody can read it.
             lost = BranchFinding(branch=branch, table_key=MANIFEST_DIR, manifest_version=0, lance_head_version=None)
             return [lost] if branch in graph.branches() else []
@@ -46,6 +50,15 @@ def branch_findings(graph: Graph, *, covered: Collection[tuple[str, str]]) -> tu
     names = [name for name in graph.branches() if not name.startswith(EXPIRY_BRANCH_PREFIX)]
     found = in_parallel(one, names, workers=graph.settings.concurrency)
     return tuple(finding for findings in found for finding in findings)
+
+
+def _refuse_question_mark(graph: Graph, branch: str) -> None:
+    """Raise where it is this tool that finds no branch: the engine of stamp 3 reads and writes them there."""
+    if "?" in graph.uri:
+        raise InvalidInput(
+            f"branch {branch!r} of {graph.uri} cannot be looked at: Lance 9 and later look for branches elsewhere when "
+            "there is a '?' in the path; nothing was written and nothing may be wrong; move the graph to another name"
+        )
 
 
 def _finding(branch: str, entry: TableEntry, stored: frozenset[int]) -> BranchFinding | None:
