@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import lance
@@ -19,7 +20,7 @@ from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.vectors import clustered, column_of
-from tests.support.writers import copies, entry_of, write
+from tests.support.writers import copies, delete_first, entry_of, write
 
 KEY, COLUMN, INDEX = "node:Doc", "embedding", "embedding_idx"
 LOADED = {"loads": 3, "rows": 40}
@@ -135,6 +136,34 @@ def test_a_few_deleted_rows_that_stay_are_no_reason_to_fold(demo_graph: DemoGrap
     write(graph, KEY, lambda head: forget(head, rows=2))
     assert planned(graph).decision is OptimizeDecision.NO_OP
     assert_all_found(pinned(graph))
+
+
+def distances(dataset: Dataset, *, by_index: bool) -> list[float]:
+    """Of the nearest rows, for which no two may stand in for each other."""
+    query = {"column": COLUMN, "q": np.ones(int(dataset.schema.field(COLUMN).type.list_size), np.float32), "k": 10}
+    found = dataset.to_table(columns=["id", "_distance"], nearest=query | {"use_index": by_index})
+    assert len(set(found.column("id").to_pylist())) == len(found)
+    return [round(float(distance), 4) for distance in found.column("_distance").to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_any_night_the_nearest_are_found(demo_graph: DemoGraph, stamp: int, seed: int) -> None:
+    chance, graph = random.Random(seed), demo_graph(stamp=stamp, **LOADED)
+    for night in range(8):
+        for day in range(chance.randrange(3)):
+            act = chance.choice(
+                (
+                    copies(f"n{night}-{day}-", chance.randrange(1, 20)),
+                    lambda head: forget(head, rows=chance.randrange(1, 25)),
+                    delete_first(chance.randrange(1, 6)),
+                    lambda head: head.optimize.compact_files(),
+                )
+            )
+            write(graph, KEY, act)
+        graph = open_graph(graph.uri, WAYS[chance.choice(sorted(WAYS))])
+        assert not optimize_all(graph).failed
+        dataset = pinned(graph)
+        assert distances(dataset, by_index=True) == distances(dataset, by_index=False), f"night {night}"
 
 
 @pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
