@@ -260,23 +260,31 @@ def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     return stale | frozenset(i.name for i in facts.indexes if stale and index_type_of(i) == "INVERTED")
 
 
-def bared_indexes(
+def with_dead_entries(
     dataset: Dataset, fragments: Iterable[FragmentFacts], indexes: Iterable[IndexFacts]
 ) -> frozenset[str]:
-    """The vector indexes with entries of rows that are gone and that nothing hides, by name. Reads.
+    """The vector indexes with entries of rows that are gone, by name; only a fold drops them. Reads.
 
-    An index keeps the entries of deleted rows. While a fragment that it covers has a deletion file, Lance looks for
-    rows that are there. When a compaction has dropped the last of these files, entries of rows that are gone take the
-    places of the nearest: a query for ten rows finds fewer, or none (Lance 7 to 13, stable row ids). A fold drops them.
-
-    Row ids of entries are read only where there may be more entries than rows.
+    Row ids of entries are read only where there may be more entries than rows. Without stable row ids a rewrite takes
+    the entries along that are alive.
     """
     if not dataset.has_stable_row_ids:
         return frozenset()
-    rows = {f.fragment_id: f.physical_rows for f in fragments if not f.deleted_rows}
-    # A fragment that is covered and not there hides them, too.
-    bare = [i for i in indexes if i.details == VECTOR_DETAILS and i.covered <= rows.keys()]
-    return frozenset(i.name for i in bare if _has_gone_rows(dataset, i, sum(rows[f] for f in i.covered)))
+    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in fragments}
+    vectors = [i for i in indexes if i.details == VECTOR_DETAILS]
+    return frozenset(
+        i.name for i in vectors if _has_gone_rows(dataset, i, sum(live.get(fragment, 0) for fragment in i.covered))
+    )
+
+
+def hides_dead_entries(index: IndexFacts, fragments: Iterable[FragmentFacts]) -> bool:
+    """Whether Lance looks for rows that are there before it takes the nearest from an index. Pure.
+
+    It does while a fragment that the index covers has a deletion file, or is not there. When a compaction has dropped
+    the last of these files, entries of rows that are gone take the places of the nearest: a query for ten rows finds
+    fewer, or none (Lance 7 to 13).
+    """
+    return not index.covered <= {f.fragment_id for f in fragments if not f.deleted_rows}
 
 
 def _has_gone_rows(dataset: Dataset, index: IndexFacts, rows: int) -> bool:

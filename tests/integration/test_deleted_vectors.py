@@ -130,6 +130,18 @@ def test_without_the_fold_deleted_rows_are_not_rewritten_away(
     assert_all_found(pinned(graph))
 
 
+def test_an_index_that_was_folded_since_is_not_folded_again(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **LOADED)
+    assert not optimize_all(graph).failed
+    write(graph, KEY, forget)
+    assert [fold.name for fold in planned(graph).folds] == [INDEX]
+    write(graph, KEY, lambda head: head.optimize.optimize_indices(index_names=[INDEX], num_indices_to_merge=1))
+    assert (planned(graph).folds, planned(graph).compaction_tasks) == ((), 1)
+    assert not optimize_all(graph).failed
+    assert deleted(pinned(graph)) == 0
+    assert_all_found(pinned(graph))
+
+
 def test_a_few_deleted_rows_that_stay_are_no_reason_to_fold(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **LOADED)
     assert not optimize_all(graph).failed

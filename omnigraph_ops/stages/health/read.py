@@ -12,7 +12,14 @@ from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.tables import TableFacts, bared_indexes, fragment_facts, index_facts, table_facts
+from omnigraph_ops.lance.tables import (
+    TableFacts,
+    fragment_facts,
+    hides_dead_entries,
+    index_facts,
+    table_facts,
+    with_dead_entries,
+)
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
 from omnigraph_ops.models.history import Measured
@@ -245,7 +252,9 @@ def _mean(shares: Iterable[tuple[float, int]]) -> float | None:
 def _vectors_of(head: Dataset, reopen: Callable[[], Dataset], queries: int) -> tuple[VectorHealth, ...]:
     """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
     found = vector_facts(head)
-    bare = bared_indexes(head, fragment_facts(head), index_facts(head)) if found else frozenset()
+    fragments, indexes = (fragment_facts(head), index_facts(head)) if found else ((), ())
+    dead = with_dead_entries(head, fragments, indexes) if found else frozenset[str]()
+    bare = {i.name for i in indexes if i.name in dead and not hides_dead_entries(i, fragments)}
     asked = (answers(reopen, facts, queries) if queries else None for facts in found)
     return tuple(_health(facts, told, bare=facts.name in bare) for facts, told in zip(found, asked, strict=True))
 

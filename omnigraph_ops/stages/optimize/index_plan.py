@@ -80,19 +80,19 @@ def unhidden_by(groups: Iterable[Iterable[FragmentFacts]], indexes: Iterable[Ind
 
 
 def with_purges(
-    folds: Sequence[IndexFold], indexes: Iterable[IndexFacts], bare: Collection[str], unhidden: Collection[str]
+    folds: Sequence[IndexFold], indexes: Iterable[IndexFacts], shown: Collection[str], unhidden: Collection[str]
 ) -> tuple[IndexFold, ...]:
     """The folds, and one of each vector index whose entries of deleted rows have to go. Pure.
 
     Args:
-        bare: those that answer wrong as they are, which is reason enough for a run.
+        shown: those that answer wrong as they are, which is reason enough for a run.
         unhidden: those that would after the rewrite.
     """
     by_name = {f.name: f for f in folds}
     for index in indexes:
-        if index.name in bare or index.name in unhidden:
+        if index.name in shown or index.name in unhidden:
             fold = by_name.get(index.name) or _fold(index)
-            why = f"{index.name} has entries of rows that are gone" if index.name in bare else fold.why
+            why = f"{index.name} has entries of rows that are gone" if index.name in shown else fold.why
             by_name[index.name] = replace(fold, purge=True, why=why)
     return tuple(sorted(by_name.values(), key=lambda fold: fold.name))
 

@@ -15,13 +15,13 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
 from omnigraph_ops.lance.tables import (
     TableFacts,
-    bared_indexes,
     column_bytes,
     has_values,
     index_type_of,
     inherited_indexes,
     stale_indexes,
     table_facts,
+    with_dead_entries,
 )
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
@@ -117,7 +117,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         columns_without_values=columns_without_values(head, missing),
         column_bytes=_column_bytes(head, missing),
         vectors=vector_facts(head) if policy.retrain_vectors else (),
-        bare=bared_indexes(head, facts.fragments, facts.indexes),
+        dead_entries=with_dead_entries(head, facts.fragments, facts.indexes),
         stale=stale_indexes(head, facts) if graph.format.leaves_stale_entries else frozenset(),
     )
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
-from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
+from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts, hides_dead_entries
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.health import HealthPart
 from omnigraph_ops.models.optimize import (
@@ -202,8 +202,8 @@ class TableObservation:
     """Vector indexes, looked at only where they may be trained anew."""
     stale: frozenset[str] = frozenset()
     """Indexes with entries of updated rows that no fold takes out."""
-    bare: frozenset[str] = frozenset()
-    """Vector indexes with entries of rows that are gone, which take the places of rows in answers."""
+    dead_entries: frozenset[str] = frozenset()
+    """Vector indexes with entries of rows that are gone, hidden from queries or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,9 +268,9 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
     work, waiting = _index_work(seen, facts, policy)
     groups = _groups(facts, policy, folding=bool(work.folds or work.builds))
-    if unhidden_by(groups, facts.indexes):
+    if seen.dead_entries & unhidden_by(groups, facts.indexes):
         groups = _groups(facts, policy, folding=True)
-        work, waiting = _index_work(seen, facts, policy, unhidden_by(groups, facts.indexes))
+        work, waiting = _index_work(seen, facts, policy, seen.dead_entries & unhidden_by(groups, facts.indexes))
     folds, builds, pending = work.folds, work.builds, work.pending
     rewritten = [f for group in groups for f in group]
     productive = bool(folds or builds or facts.compaction_tasks or groups)
@@ -308,10 +308,11 @@ def _index_work(
     """What is folded and built, and which indexes stay behind for now. Pure."""
     builds, pending = index_builds(seen, facts)
     foreign = foreign_texts(facts, seen.texts)
-    pressing = builds or foreign or seen.stale or seen.bare or unhidden
+    shown = [i for i in facts.indexes if i.name in seen.dead_entries and not hides_dead_entries(i, facts.fragments)]
+    pressing = builds or foreign or seen.stale or shown or unhidden
     waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
     folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)
-    folds = with_purges(folds, facts.indexes, seen.bare, unhidden)
+    folds = with_purges(folds, facts.indexes, frozenset(i.name for i in shown), unhidden)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting
 
