@@ -140,19 +140,18 @@ def refuse_lasting(graph: Graph, *, beside_siblings: bool = False, table_key: st
         As `refuse_pending`.
     """
     graph.lance_branches()
-    lasting: frozenset[str] | None = None
-    found = RecoveryPending("")
+    found: list[RecoveryPending] = []
     for _ in looks(graph):
         try:
             refuse_pending(graph, beside_siblings=beside_siblings, table_key=table_key)
         except RecoveryNeeded:
             raise
         except RecoveryPending as error:
-            found, lasting = error, error.sidecars if lasting is None else error.sidecars & lasting
+            found.append(error)
         else:
             return
-    if lasting or not found.sidecars:
-        raise found
+    if frozenset.intersection(*(error.sidecars for error in found)) or not found[-1].sidecars:
+        raise found[-1]
 
 
 def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: str | None = None) -> None:
@@ -172,10 +171,7 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
             f"{graph.uri} has schema staging files ({', '.join(staged)}); nothing was written; "
             "let the schema apply finish or open the graph read-write with omnigraph"
         )
-    names = sidecar_names(graph.storage)
-    left = _left_behind(graph, names)
-    if beside_siblings:
-        names = left | {name for name in names if not _is_siblings(graph, name)}
+    names, left = _pending(graph, beside_siblings=beside_siblings)
     if names:
         raise (RecoveryNeeded if left else RecoveryPending)(
             f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
@@ -190,22 +186,23 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
     refuse_frozen(graph, table_key)
 
 
-def _left_behind(graph: Graph, names: frozenset[str]) -> frozenset[str]:
-    """Those sidecars that a window of ours left which is over: its lease is that of another run, or nobody's. Reads."""
-    ours = ((name, operation_of(graph.storage, name.removesuffix(".json"))) for name in names)
+def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of the pending sidecars, and of those of them that a window of ours left which is over. Reads.
+
+    A window is over when its lease is nobody's, or that of another run.
+    """
+    names = sidecar_names(graph.storage)
+    operations = {name: operation_of(graph.storage, name.removesuffix(".json")) for name in names}
     over = frozenset(
         name
-        for name, operation in ours
+        for name, operation in operations.items()
         if operation is not None and operation.lease_number and not is_held(graph.storage, operation.lease_number)
     )
-    # What ended between these looks took its sidecar along.
-    return over & sidecar_names(graph.storage) if over else over
-
-
-def _is_siblings(graph: Graph, name: str) -> bool:
-    """Whether a sidecar was ours, or is gone by now: disarming removes it before its record. Reads."""
-    known = operation_of(graph.storage, name.removesuffix(".json")) is not None
-    return known or name not in sidecar_names(graph.storage)
+    # What ended between these looks took its sidecar along, and then its record.
+    there = sidecar_names(graph.storage) if names else names
+    left = over & there
+    foreign = frozenset(name for name in names & there if operations[name] is None)
+    return left | foreign if beside_siblings else names, left
 
 
 def quiet_state(graph: Graph, quiet_seconds: float) -> QuietState:

@@ -269,9 +269,9 @@ def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
     return Lease(number=number, token="", owner="an unreadable lease", purpose=path, ttl_seconds=0.0, pid=0, machine="")
 
 
-def is_held(storage: Storage, number: int, path: str = LEASE_PATH) -> bool:
-    """Whether that is the newest lease at a place, not released, and its process not known to be gone. Reads."""
-    lease = read_lease(storage, path)
+def is_held(storage: Storage, number: int) -> bool:
+    """Whether that is the newest committer lease, not released, and its process not known to be gone. Reads."""
+    lease = read_lease(storage)
     return lease is not None and lease.number == number and _may_be_held(lease)
 
 

@@ -84,8 +84,8 @@ def lance_errors(action: str) -> Iterator[None]:
 
 
 Dataset = lance.LanceDataset
-LISTINGS = 5
-"""How often branches are listed that go while they are."""
+listing_again = retry(retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(5), reraise=True)
+"""For what lists branches: Lance reads the file of each, and one that is deleted meanwhile fails the whole list."""
 AUTO_CLEANUP_PREFIX = "lance.auto_cleanup."
 SYSTEM_PREFIX = "__lance"
 """Begins the names of what Lance keeps among the indexes for itself."""
@@ -171,8 +171,7 @@ class LanceGateway:
         with lance_errors(f"update {dataset.uri}"):
             dataset.update(values, where=where)
 
-    # Lance lists the files of branches and reads each: one that goes meanwhile, as a lock does, fails the listing.
-    @retry(retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(LISTINGS), reraise=True)
+    @listing_again
     def branches(self, dataset: Dataset) -> tuple[BranchRef, ...]:
         """The Lance branches of a dataset, sorted by name, without main. Reads."""
         with lance_errors(f"list the branches of {dataset.uri}"):

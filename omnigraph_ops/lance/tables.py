@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragme
 from omnigraph_ops.lance.row_ids import with_safe_row_ids
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
-_DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": "VectorIndexDetails"}
+VECTOR_DETAILS = "VectorIndexDetails"
+_DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": VECTOR_DETAILS}
 # The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
 _Compaction: Any = lance_optimize.Compaction
 _CompactionTask: Any = lance_optimize.CompactionTask
@@ -238,8 +239,9 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
     ]
 
 
-VECTOR_DETAILS = "VectorIndexDetails"
 _BATCH_ROWS = 1_000_000
+Ids = npt.NDArray[np.uint64]
+Marks = npt.NDArray[np.bool_]
 
 
 def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
@@ -256,70 +258,56 @@ def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     suspect = _has_updated_rows(dataset)
     live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
     trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
-    stale = frozenset(name for name, files in _files(dataset, trees) if _is_stale(dataset, trees[name], files, live))
+    found = _files(dataset, trees, "page_data.lance")
+    stale = frozenset(name for name, files in found if _is_stale(dataset, trees[name], files, live))
     return stale | frozenset(i.name for i in facts.indexes if stale and index_type_of(i) == "INVERTED")
 
 
-def with_dead_entries(
-    dataset: Dataset, fragments: Iterable[FragmentFacts], indexes: Iterable[IndexFacts]
-) -> frozenset[str]:
+def with_dead_entries(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     """The vector indexes with entries of rows that are gone, by name; only a fold drops them. Reads.
 
-    Row ids of entries are read only where there may be more entries than rows. Without stable row ids a rewrite takes
-    the entries along that are alive.
+    None without stable row ids, where a rewrite drops them itself. Row ids of entries are read only where there may be
+    more entries than rows.
     """
     if not dataset.has_stable_row_ids:
         return frozenset()
-    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in fragments}
-    vectors = [i for i in indexes if i.details == VECTOR_DETAILS]
-    return frozenset(
-        i.name for i in vectors if _has_gone_rows(dataset, i, sum(live.get(fragment, 0) for fragment in i.covered))
-    )
+    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
+    vectors = {i.name: i for i in facts.indexes if i.details == VECTOR_DETAILS}
+    found = _files(dataset, vectors, "auxiliary.idx")
+    return frozenset(name for name, files in found if _has_dead_entries(dataset, vectors[name], files, live))
 
 
-def hides_dead_entries(index: IndexFacts, fragments: Iterable[FragmentFacts]) -> bool:
-    """Whether Lance looks for rows that are there before it takes the nearest from an index. Pure.
+def shown_dead_entries(facts: TableFacts, dead: Collection[str]) -> frozenset[str]:
+    """Those of the indexes with dead entries whose queries meet these. Pure.
 
-    It does while a fragment that the index covers has a deletion file, or is not there. When a compaction has dropped
-    the last of these files, entries of rows that are gone take the places of the nearest: a query for ten rows finds
-    fewer, or none (Lance 7 to 13).
+    Lance looks only for rows that are there while a fragment that the index covers has a deletion file, or is gone.
+    When a compaction has dropped the last of these files, entries of rows that are gone take the places of the nearest:
+    a query for ten rows finds fewer, or none (Lance 7 to 13).
     """
-    return not index.covered <= {f.fragment_id for f in fragments if not f.deleted_rows}
+    whole = {f.fragment_id for f in facts.fragments if not f.deleted_rows}
+    return frozenset(i.name for i in facts.indexes if i.name in dead and i.covered <= whole)
 
 
-def _has_gone_rows(dataset: Dataset, index: IndexFacts, rows: int) -> bool:
-    """Whether a vector index has an entry of a row that is not there; one that cannot be read has none. Reads."""
-    (described_index,) = (i for i in described(dataset) if i.name == index.name)
-    if any(segment.base_id is not None for segment in described_index.segments):
-        return False  # those of a clone are its original's
-    files = [f"{dataset.uri}/_indices/{segment.uuid}/auxiliary.idx" for segment in described_index.segments]
-    try:
-        with lance_errors(f"read index {index.name} of {dataset.uri}"):
-            readers = [LanceFileReader(f, dataset.initial_storage_options, columns=["_rowid"]) for f in files]
-            entries = sum(int(reader.num_rows()) for reader in readers)
-            # Rows without a vector have no entry, so where there may be such rows the numbers say nothing.
-            if entries <= rows and not dataset.schema.field(index.columns[0]).nullable:
-                return False
-            there = _row_ids(dataset)
-            return any(not _all_in(ids, there) for reader in readers for ids in _ids(reader))
-    except LanceFailure:
-        return False
+def _has_dead_entries(dataset: Dataset, index: IndexFacts, files: list[str], live: dict[int, int]) -> bool:
+    """Whether an entry is of a row that is not there. Reads."""
+
+    def any_gone(batches: Iterator[Ids]) -> bool:
+        there = _row_ids(dataset)
+        return any(int(ids.max()) >= len(there) or not there[ids].all() for ids in batches if len(ids))
+
+    # A row without a vector has no entry, so where there may be such rows the number of entries says nothing.
+    counted = not dataset.schema.field(index.columns[0]).nullable
+    return _holds(dataset, index, files, "_rowid", any_gone, more_than=_covered_rows(index, live) if counted else 0)
 
 
-def _row_ids(dataset: Dataset) -> npt.NDArray[np.bool_]:
-    """Which row ids are there; a byte for each up to the largest, as row ids are counted up. Reads metadata."""
+def _row_ids(dataset: Dataset) -> Marks:
+    """Which row ids are there. Reads metadata."""
     there = np.zeros(0, dtype=bool)
     for batch in dataset.scanner(columns=[], with_row_id=True).to_batches():
         ids = batch.column("_rowid").to_numpy()
-        if len(ids):
-            there = np.concatenate([there, np.zeros(max(0, int(ids.max()) + 1 - len(there)), dtype=bool)])
-            there[ids] = True
+        there = _with_room(there, ids)
+        there[ids] = True
     return there
-
-
-def _all_in(ids: npt.NDArray[np.uint64], there: npt.NDArray[np.bool_]) -> bool:
-    """Whether all of these row ids are there. Pure."""
-    return not len(ids) or (int(ids.max()) < len(there) and bool(there[ids].all()))
 
 
 def _has_updated_rows(dataset: Dataset) -> bool:
@@ -337,44 +325,63 @@ def _is_behind(index: IndexFacts, live: dict[int, int]) -> bool:
     return index.segments > 1 or not index.covered.issuperset(live)
 
 
-def _files(dataset: Dataset, trees: dict[str, IndexFacts]) -> Iterator[tuple[str, list[str]]]:
-    """Of each index the files with its entries. Reads."""
-    if trees:
+def _files(dataset: Dataset, wanted: Collection[str], file: str) -> Iterator[tuple[str, list[str]]]:
+    """Of each of these indexes the files with its entries. Reads."""
+    if wanted:
         with lance_errors(f"inspect the indexes of {dataset.uri}"):
-            found = [(i.name, list(i.segments)) for i in described(dataset) if i.name in trees]
+            found = [(i.name, list(i.segments)) for i in described(dataset) if i.name in wanted]
         for name, segments in found:
             # Those of a clone are its original's.
             if all(segment.base_id is None for segment in segments):
-                yield name, [f"{dataset.uri}/_indices/{segment.uuid}/page_data.lance" for segment in segments]
+                yield name, [f"{dataset.uri}/_indices/{segment.uuid}/{file}" for segment in segments]
+
+
+def _covered_rows(index: IndexFacts, live: dict[int, int]) -> int:
+    return sum(rows for fragment, rows in live.items() if fragment in index.covered)
 
 
 def _is_stale(dataset: Dataset, index: IndexFacts, files: list[str], live: dict[int, int]) -> bool:
     """Whether one row has two entries. Reads the ids of all entries where there are more of them than live rows."""
+    return _holds(dataset, index, files, "ids", _repeats, more_than=_covered_rows(index, live))
+
+
+def _holds(
+    dataset: Dataset,
+    index: IndexFacts,
+    files: list[str],
+    column: str,
+    true: Callable[[Iterator[Ids]], bool],
+    *,
+    more_than: int,
+) -> bool:
+    """Whether something is true of the row ids of all entries, if there are more of these than that. Reads."""
     options = dataset.initial_storage_options
     try:
         with lance_errors(f"read index {index.name} of {dataset.uri}"):
-            readers = [LanceFileReader(file, options, columns=["ids"]) for file in files]
-            entries = sum(int(reader.num_rows()) for reader in readers)
-            if entries <= sum(rows for fragment, rows in live.items() if fragment in index.covered):
+            readers = [LanceFileReader(file, options, columns=[column]) for file in files]
+            if sum(int(reader.num_rows()) for reader in readers) <= more_than:
                 return False
-            return _repeats(ids for reader in readers for ids in _ids(reader))
+            return true(ids for reader in readers for ids in _ids(reader))
     except LanceFailure:
         return False  # its files are gone, perhaps: a fold finds that out and builds it anew
 
 
-def _ids(reader: LanceFileReader) -> Iterator[npt.NDArray[np.uint64]]:
+def _ids(reader: LanceFileReader) -> Iterator[Ids]:
     for batch in reader.read_all(batch_size=_BATCH_ROWS).to_batches():
         yield batch.column(0).to_numpy()
 
 
-def _repeats(batches: Iterator[npt.NDArray[np.uint64]]) -> bool:
-    """Whether a number stands twice; a byte for each up to the largest, as row ids are counted up. Pure."""
+def _repeats(batches: Iterator[Ids]) -> bool:
+    """Whether a number stands twice. Pure."""
     seen = np.zeros(0, dtype=bool)
     for ids in batches:
-        if not len(ids):
-            continue
-        seen = np.concatenate([seen, np.zeros(max(0, int(ids.max()) + 1 - len(seen)), dtype=bool)])
+        seen = _with_room(seen, ids)
         if len(np.unique(ids)) < len(ids) or seen[ids].any():
             return True
         seen[ids] = True
     return False
+
+
+def _with_room(marks: Marks, ids: Ids) -> Marks:
+    """Marks of row ids, a byte for each up to the largest: they are counted up. Pure."""
+    return np.concatenate([marks, np.zeros(max(0, int(ids.max(initial=0)) + 1 - len(marks)), dtype=bool)])

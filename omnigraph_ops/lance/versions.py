@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.compute as pc
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from omnigraph_ops.lance.gateway import LISTINGS, Dataset, DatasetMissing, LanceFailure, lance_errors
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors, listing_again
 
 _MOST_REMEMBERED = 100_000
 """Paths, twice, that a stream of references knows to have given."""
@@ -164,8 +163,7 @@ def explain_removal(dataset: Dataset, versions: Sequence[int]) -> tuple[FileToGo
     return tuple(sorted(files, key=lambda f: f.path))
 
 
-# As `LanceGateway.branches`: one may go while all are listed, or before it is opened.
-@retry(retry=retry_if_exception_type(DatasetMissing), stop=stop_after_attempt(LISTINGS), reraise=True)
+@listing_again
 def freed_with_forks(dataset: Dataset, versions: Sequence[int], forks: Collection[str]) -> tuple[FileToGo, ...]:
     """Files of the main chain that only these versions and these branches refer to, by path. Reads.
 

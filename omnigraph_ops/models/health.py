@@ -49,8 +49,8 @@ class VectorHealth:
     size_bytes: int
     problem: str | None = None
     """Why `--retrain-vectors` would build it anew."""
-    bare: bool = False
-    """Whether it has entries of rows that are gone, so that queries find too few of those that are there."""
+    dead_entries: bool = False
+    """Whether entries of rows that are gone take the places of others in answers."""
     recall: float | None = None
     """The share of the ten nearest vectors that a query finds, at the engine's settings."""
     bytes_per_query: int | None = None

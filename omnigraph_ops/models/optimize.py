@@ -92,7 +92,7 @@ class IndexFold:
     retrain: bool = False
     """Whether a vector index gets the number of partitions that its rows want."""
     purge: bool = False
-    """Whether it is a vector index with entries of deleted rows that no deletion file hides, or none after the run."""
+    """Whether entries of deleted rows have to go from a vector index: queries meet them, or would after the rewrite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,11 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import store_check
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
-from tests.crash.harness_disk import Folder, Place, State
-from tests.crash.harness_kills import Kill, Witness
+from tests.crash.harness_kills import Death, Witness
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK, check_converged, check_readable, converge
 from tests.support.kills import BEFORE, Killer, killing
+from tests.support.places import Folder, Place, State
 from tests.support.rows import Rows, rows_everywhere
 
 
@@ -48,7 +48,7 @@ class Stage:
         self.place.put(self.pristine)
         forget_clocks()
 
-    def deaths(self) -> list[Kill]:
+    def deaths(self) -> list[Death]:
         """Run to the end; every effect with every way to die there, in order. Writes."""
         self.reset()
         witness = self.witness(place=self.place)
@@ -57,31 +57,31 @@ class Stage:
             self.run(open_graph(self.root, self.settings))
         witness.quiet("before the end")
         assert not witness.broken, "\n".join(witness.broken)
-        assert witness.kills, "the run has nothing to kill"
-        return witness.kills
+        assert witness.deaths, "the run has nothing to kill"
+        return witness.deaths
 
-    def kills(self) -> list[Kill]:
+    def kills(self) -> list[Death]:
         """As `deaths`, each state once. Writes.
 
         Nothing is written between two effects, so to die before one is to have died after the one before it.
         """
-        return [kill for kill in self.deaths() if kill.mode != BEFORE or kill.point.index == 0]
+        return [death for death in self.deaths() if death.mode != BEFORE or death.point.index == 0]
 
-    def kill(self, kill: Kill) -> None:
+    def kill(self, death: Death) -> None:
         """Make the graph what that death leaves of it. Writes."""
-        self.place.put(kill.state)
+        self.place.put(death.state)
         forget_clocks()
 
-    def survives(self, kill: Kill) -> list[str]:
+    def survives(self, death: Death) -> list[str]:
         """Kill there, look, converge, look again; what went wrong, in words. Writes."""
         try:
-            self.kill(kill)
+            self.kill(death)
             check_readable(self.root, self.rows)
             converge(self.root, self.again)
             check_readable(self.root, self.rows)
             check_converged(self.root)
         except Exception:
-            return [f"{kill}:\n{traceback.format_exc(limit=-3)}"]
+            return [f"{death}:\n{traceback.format_exc(limit=-3)}"]
         return []
 
 

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.crash.harness_disk import Place, State
-from tests.support.kills import AFTER, BEFORE, HALF_WRITTEN, NO_VERSION, ONE_VERSION_SHORT, CrashPoint, Killer
+from tests.support.kills import AFTER, BEFORE, HALF_WRITTEN, CrashPoint, Killer, torn
 from tests.support.leases import is_lease
-
-_HINT = "latest_version_hint.json"
+from tests.support.places import Place, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kill:
+class Death:
     """A death at one effect, and what is left of it."""
 
     point: CrashPoint
@@ -34,7 +32,7 @@ class Witness(Killer):
     """
 
     place: Place
-    kills: list[Kill] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     """What changed outside of the noted effects."""
     _seen: State = field(default_factory=dict)
@@ -64,22 +62,5 @@ class Witness(Killer):
         self._since = f"after {point}"
         for mode in point.modes:
             state = states.get(mode) or torn(states[BEFORE], states[AFTER], mode)
-            self.kills.append(Kill(point=point, mode=mode, state=state))
+            self.deaths.append(Death(point=point, mode=mode, state=state))
         return result
-
-
-def torn(before: State, after: State, mode: str) -> State:
-    """What a Lance commit leaves without its last versions, or without the hint at them. Pure."""
-    manifests = {n for n in after.keys() - before.keys() if n.endswith(".manifest") and "_versions/" in n}
-    # V2 names count down, so the newest version sorts first.
-    fresh = sorted(manifests, key=lambda name: name.rpartition("/")[2])
-    lost = set(fresh[: {NO_VERSION: len(fresh), ONE_VERSION_SHORT: 1}.get(mode, 0)])
-    state = {name: value for name, value in after.items() if name not in lost}
-    for folder in {name.rpartition("/")[0] for name in fresh}:
-        hint = f"{folder}/{_HINT}"
-        state.pop(hint, None)
-        if hint in before:
-            state[hint] = before[hint]
-        if not any(name.startswith(f"{folder}/") for name in state):
-            state.pop(folder, None)
-    return state

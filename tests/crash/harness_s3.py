@@ -13,11 +13,11 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR
 from omnigraph_ops.graph.opening import open_graph
 from tests.crash.conftest import Stage
-from tests.crash.harness_disk import State, none
 from tests.crash.harness_kills import Witness
 from tests.crash.harness_scenarios import Scenario
 from tests.crash.harness_state import QUICK
 from tests.support.kills import AFTER, BEFORE, NO_VERSION, ONE_VERSION_SHORT, Killer, shorten
+from tests.support.places import State, none
 from tests.support.rows import rows_everywhere
 from tests.support.s3 import s3_client, upload_graph
 

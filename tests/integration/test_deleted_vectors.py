@@ -58,10 +58,10 @@ def assert_all_found(dataset: Dataset, column: str = COLUMN) -> None:
     assert len(nearest(dataset, column)) == 10
 
 
-def is_bare(graph: Graph) -> bool:
+def has_dead_entries(graph: Graph) -> bool:
     (table,) = health(graph, tables=(KEY,)).tables
     (index,) = table.vectors
-    return index.bare
+    return index.dead_entries
 
 
 def planned(graph: Graph) -> TablePlan:
@@ -103,10 +103,10 @@ def test_what_another_writer_left_so_is_put_right(demo_graph: DemoGraph, stamp: 
     assert len(nearest(pinned(graph), COLUMN)) < 10, "as the engine's own optimize leaves it"
     graph = open_graph(graph.uri, WAYS[way])
     assert f"{INDEX} has entries of rows that are gone, so it is folded" in planned(graph).reason
-    assert is_bare(graph)
+    assert has_dead_entries(graph)
     assert not optimize_all(graph).failed
     assert_all_found(pinned(graph))
-    assert not is_bare(graph)
+    assert not has_dead_entries(graph)
     assert planned(graph).decision is OptimizeDecision.NO_OP
 
 

@@ -7,7 +7,6 @@ test can tidy up: what is on disk is what a dead process leaves behind.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -31,6 +30,7 @@ from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.storage import inventory
 from omnigraph_ops.storage.store import Storage
 from tests.support.leases import bury_holders, is_lease
+from tests.support.places import Folder, State
 
 BEFORE, AFTER = "before", "after"
 HALF_WRITTEN = "half-written"
@@ -68,6 +68,7 @@ _DATASET_COMMITS = (
 )
 
 
+_HINT = "latest_version_hint.json"
 _UNFINISHED: list[object] = []
 """Contexts of killed runs: were they collected as garbage, they would tidy up behind the dead."""
 
@@ -159,22 +160,27 @@ class Killer:
 
     def _torn_commit(self, folder: Path, act: Callable[[], Any]) -> None:
         """Commit, then take back from `_versions/` what the process did not live to write."""
-        versions = folder / "_versions"
-        hint = versions / "latest_version_hint.json"
-        known = {p.name for p in versions.glob("*.manifest")}
-        old_hint = hint.read_bytes() if hint.exists() else None
+        place = Folder(folder)
+        before = place.look()
         act()
-        # V2 names count down, so the newest version sorts first.
-        fresh = sorted(p for p in versions.glob("*.manifest") if p.name not in known)
-        lost = {NO_VERSION: len(fresh), ONE_VERSION_SHORT: 1}.get(self.mode, 0)
-        for path in fresh[:lost]:
-            path.unlink()
-        if old_hint is not None:
-            hint.write_bytes(old_hint)
-        elif hint.exists():
-            hint.unlink()
-        if not any(versions.glob("*.manifest")):
-            shutil.rmtree(versions)
+        place.put(torn(before, place.look(), self.mode))
+
+
+def torn(before: State, after: State, mode: str) -> State:
+    """What a Lance commit leaves without its last versions, or without the hint at them. Pure."""
+    manifests = {n for n in after.keys() - before.keys() if n.endswith(".manifest") and "_versions/" in n}
+    # V2 names count down, so the newest version sorts first.
+    fresh = sorted(manifests, key=lambda name: name.rpartition("/")[2])
+    lost = set(fresh[: {NO_VERSION: len(fresh), ONE_VERSION_SHORT: 1}.get(mode, 0)])
+    state = {name: value for name, value in after.items() if name not in lost}
+    for folder in {name.rpartition("/")[0] for name in fresh}:
+        hint = f"{folder}/{_HINT}"
+        state.pop(hint, None)
+        if hint in before:
+            state[hint] = before[hint]
+        if not any(name.startswith(f"{folder}/") for name in state):
+            state.pop(folder, None)
+    return state
 
 
 @contextmanager

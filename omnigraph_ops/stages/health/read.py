@@ -12,14 +12,7 @@ from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.tables import (
-    TableFacts,
-    fragment_facts,
-    hides_dead_entries,
-    index_facts,
-    table_facts,
-    with_dead_entries,
-)
+from omnigraph_ops.lance.tables import TableFacts, shown_dead_entries, table_facts, with_dead_entries
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
 from omnigraph_ops.models.history import Measured
@@ -114,7 +107,9 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0) -> Heal
         try:
             head = graph.open_head(entry)
             reopen = partial(graph.lance.open, graph.table_uri(entry), version=int(head.version))
-            return replace(_look(graph, entry, head, policy), vectors=_vectors_of(head, reopen, recall))
+            facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
+            vectors = _vectors_of(head, facts, reopen, recall)
+            return replace(_look(graph, entry, head, facts, policy), vectors=vectors)
         except OpsError as error:
             return TableHealth(table_key=entry.table_key, error=str(error))
 
@@ -141,9 +136,8 @@ def _internal(graph: Graph) -> tuple[InternalHealth, ...]:
     return tuple(found)
 
 
-def _look(graph: Graph, entry: TableEntry, head: Dataset, policy: OptimizePolicy) -> TableHealth:
+def _look(graph: Graph, entry: TableEntry, head: Dataset, facts: TableFacts, policy: OptimizePolicy) -> TableHealth:
     spec = spec_of(graph, entry)
-    facts = table_facts(head, policy.target_rows, policy.exclude, policy.cut)
     found = score_table(
         spec,
         facts,
@@ -249,17 +243,19 @@ def _mean(shares: Iterable[tuple[float, int]]) -> float | None:
     return round(sum(share * weight for share, weight in told) / rows, 6) if rows else None
 
 
-def _vectors_of(head: Dataset, reopen: Callable[[], Dataset], queries: int) -> tuple[VectorHealth, ...]:
+def _vectors_of(
+    head: Dataset, facts: TableFacts, reopen: Callable[[], Dataset], queries: int
+) -> tuple[VectorHealth, ...]:
     """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
     found = vector_facts(head)
-    fragments, indexes = (fragment_facts(head), index_facts(head)) if found else ((), ())
-    dead = with_dead_entries(head, fragments, indexes) if found else frozenset[str]()
-    bare = {i.name for i in indexes if i.name in dead and not hides_dead_entries(i, fragments)}
-    asked = (answers(reopen, facts, queries) if queries else None for facts in found)
-    return tuple(_health(facts, told, bare=facts.name in bare) for facts, told in zip(found, asked, strict=True))
+    shown = shown_dead_entries(facts, with_dead_entries(head, facts))
+    return tuple(
+        _health(index, answers(reopen, index, queries) if queries else None, dead_entries=index.name in shown)
+        for index in found
+    )
 
 
-def _health(facts: VectorFacts, found: Answers | None, *, bare: bool) -> VectorHealth:
+def _health(facts: VectorFacts, found: Answers | None, *, dead_entries: bool) -> VectorHealth:
     return VectorHealth(
         name=facts.name,
         column=facts.column,
@@ -274,7 +270,7 @@ def _health(facts: VectorFacts, found: Answers | None, *, bare: bool) -> VectorH
         uncovered_rows=facts.uncovered_rows,
         size_bytes=facts.size_bytes,
         problem=facts.problem,
-        bare=bare,
+        dead_entries=dead_entries,
         recall=found.recall if found else None,
         bytes_per_query=found.bytes_read if found else None,
         partitions_per_query=found.partitions_read if found else None,

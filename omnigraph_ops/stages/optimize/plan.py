@@ -8,7 +8,7 @@ from functools import partial
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
-from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts, hides_dead_entries
+from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts, shown_dead_entries
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.health import HealthPart
 from omnigraph_ops.models.optimize import (
@@ -308,11 +308,11 @@ def _index_work(
     """What is folded and built, and which indexes stay behind for now. Pure."""
     builds, pending = index_builds(seen, facts)
     foreign = foreign_texts(facts, seen.texts)
-    shown = [i for i in facts.indexes if i.name in seen.dead_entries and not hides_dead_entries(i, facts.fragments)]
+    shown = shown_dead_entries(facts, seen.dead_entries)
     pressing = builds or foreign or seen.stale or shown or unhidden
     waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
     folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)
-    folds = with_purges(folds, facts.indexes, frozenset(i.name for i in shown), unhidden)
+    folds = with_purges(folds, facts.indexes, shown, unhidden)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting
 

@@ -57,7 +57,7 @@ def _refuse_question_mark(graph: Graph, branch: str) -> None:
     if "?" in graph.uri:
         raise InvalidInput(
             f"branch {branch!r} of {graph.uri} cannot be looked at: Lance 9 and later look for branches elsewhere when "
-            "there is a '?' in the path; nothing was written and nothing may be wrong; move the graph to another name"
+            "there is a '?' in the path; nothing was written, the branch may be whole; rename the folder of the graph"
         )
 
 
