@@ -96,6 +96,7 @@ class PlainFormat:
     text_writer: TextWriter | None = None
     compacts_blobs = True
     leaves_stale_entries = False
+    limits_text_search = True
     sidecar_version = 0
     compares_sidecar_paths = False
     paths_by_name = False

@@ -165,6 +165,8 @@ class StampFormat(Protocol):
     compacts_blobs: bool
     leaves_stale_entries: bool
     """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
+    limits_text_search: bool
+    """Whether readers have Lance find so many rows of a text search, rather than all of which some are taken."""
     sidecar_version: int
     """The newest sidecar schema version this generation reads."""
     compares_sidecar_paths: bool

@@ -116,6 +116,7 @@ class Stamp3:
     )
     compacts_blobs = False
     leaves_stale_entries = True
+    limits_text_search = False
     sidecar_version = 2
     compares_sidecar_paths = False
     paths_by_name = True

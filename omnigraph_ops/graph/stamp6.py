@@ -59,6 +59,7 @@ class Stamp6:
     )
     compacts_blobs = True
     leaves_stale_entries = False
+    limits_text_search = False
     sidecar_version = 9
     compares_sidecar_paths = True
     paths_by_name = False

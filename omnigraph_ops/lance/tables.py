@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from lance import optimize as lance_optimize
 from lance.file import LanceFileReader
+from lance.query import DocumentGranularity
 
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceFailure, auto_cleanup_keys, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments
 from omnigraph_ops.lance.row_ids import with_safe_row_ids
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
-VECTOR_DETAILS = "VectorIndexDetails"
-_DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": "InvertedIndexDetails", "IVF_FLAT": VECTOR_DETAILS}
+VECTOR_DETAILS, TEXT_DETAILS = "VectorIndexDetails", "InvertedIndexDetails"
+_DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": TEXT_DETAILS, "IVF_FLAT": VECTOR_DETAILS}
 # The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
 _Compaction: Any = lance_optimize.Compaction
 _CompactionTask: Any = lance_optimize.CompactionTask
@@ -158,6 +160,23 @@ def build_index(dataset: Any, column: str, index_type: str, name: str) -> None:
             dataset.create_scalar_index(column, index_type, name=name, replace=True)
 
 
+def text_parameters(dataset: Dataset, name: str) -> dict[str, object]:
+    """How a text index takes words apart and its format, as its builder accepts them again. Reads."""
+    with lance_errors(f"inspect index {name} of {dataset.uri}"):
+        (index,) = (i for i in described(dataset) if i.name == name)
+        given = {**index.details, "format_version": min(segment.index_version for segment in index.segments)}
+    # The type of the column decides whether documents are text or JSON. Older releases know documents of one row only.
+    return {k: v for k, v in given.items() if k != "lance_tokenizer" and (k, v) != ("document_granularity", "row")}
+
+
+def build_text_again(dataset: Any, column: str, name: str, parameters: Mapping[str, object]) -> None:
+    """Build a text index with the parameters that it had; one commit. Writes."""
+    options = dict(parameters)
+    options["document_granularity"] = DocumentGranularity(options.get("document_granularity", "row"))
+    with lance_errors(f"build index {name} of {dataset.uri}"):
+        dataset.create_scalar_index(column, "INVERTED", name=name, replace=True, **options)
+
+
 def index_type_of(index: IndexFacts) -> str | None:
     """The type to rebuild an index with, None for a kind that the engine does not build. Pure."""
     return next((kind for kind, details in _DETAILS.items() if details == index.details), None)
@@ -258,46 +277,56 @@ def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
     suspect = _has_updated_rows(dataset)
     live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
     trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
-    found = _files(dataset, trees, "page_data.lance")
-    stale = frozenset(name for name, files in found if _is_stale(dataset, trees[name], files, live))
+    own = _own_segments(dataset, trees)
+    stale = frozenset(name for name, folders in own if _is_stale(dataset, trees[name], folders, live))
     return stale | frozenset(i.name for i in facts.indexes if stale and index_type_of(i) == "INVERTED")
 
 
-def with_dead_entries(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
-    """The vector indexes with entries of rows that are gone, by name; only a fold drops them. Reads.
+def with_dead_entries(dataset: Dataset, facts: TableFacts, *, texts: bool) -> frozenset[str]:
+    """The indexes with entries of rows that are gone, by name; only writing them anew drops these. Reads.
 
     None without stable row ids, where a rewrite drops them itself. Row ids of entries are read only where there may be
     more entries than rows.
+
+    Args:
+        texts: whether text indexes are looked into, too, or vector indexes only.
     """
     if not dataset.has_stable_row_ids:
         return frozenset()
     live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
-    vectors = {i.name: i for i in facts.indexes if i.details == VECTOR_DETAILS}
-    found = _files(dataset, vectors, "auxiliary.idx")
-    return frozenset(name for name, files in found if _has_dead_entries(dataset, vectors[name], files, live))
+    kinds = (VECTOR_DETAILS, TEXT_DETAILS) if texts else (VECTOR_DETAILS,)
+    wanted = {i.name: i for i in facts.indexes if i.details in kinds}
+    own = _own_segments(dataset, wanted)
+    return frozenset(name for name, folders in own if _has_dead_entries(dataset, wanted[name], folders, live))
 
 
 def shown_dead_entries(facts: TableFacts, dead: Collection[str]) -> frozenset[str]:
     """Those of the indexes with dead entries whose queries meet these. Pure.
 
     Lance looks only for rows that are there while a fragment that the index covers has a deletion file, or is gone.
-    When a compaction has dropped the last of these files, entries of rows that are gone take the places of the nearest:
-    a query for ten rows finds fewer, or none (Lance 7 to 13).
+    When a compaction has dropped the last of these files, entries of rows that are gone take the places of the nearest
+    or the most relevant: a query for ten rows finds fewer, or none (Lance 7 to 13).
     """
     whole = {f.fragment_id for f in facts.fragments if not f.deleted_rows}
     return frozenset(i.name for i in facts.indexes if i.name in dead and i.covered <= whole)
 
 
-def _has_dead_entries(dataset: Dataset, index: IndexFacts, files: list[str], live: dict[int, int]) -> bool:
+def _has_dead_entries(dataset: Dataset, index: IndexFacts, folders: list[str], live: dict[int, int]) -> bool:
     """Whether an entry is of a row that is not there. Reads."""
 
     def any_gone(batches: Iterator[Ids]) -> bool:
         there = _row_ids(dataset)
         return any(int(ids.max()) >= len(there) or not there[ids].all() for ids in batches if len(ids))
 
-    # A row without a vector has no entry, so where there may be such rows the number of entries says nothing.
-    counted = not dataset.schema.field(index.columns[0]).nullable
-    return _holds(dataset, index, files, "_rowid", any_gone, more_than=_covered_rows(index, live) if counted else 0)
+    # A row without a value has no entry, so where there may be such rows the number of entries says nothing.
+    counted = index.details == VECTOR_DETAILS and _has_a_value_in_every_row(dataset, index.columns[0])
+    return _holds(dataset, index, folders, any_gone, more_than=_covered_rows(index, live) if counted else 0)
+
+
+def _has_a_value_in_every_row(dataset: Dataset, column: str) -> bool:
+    """Whether the schema says so; it does of no nested column. Reads."""
+    position: int = dataset.schema.get_field_index(column)
+    return position >= 0 and not dataset.schema.field(position).nullable
 
 
 def _row_ids(dataset: Dataset) -> Marks:
@@ -325,31 +354,43 @@ def _is_behind(index: IndexFacts, live: dict[int, int]) -> bool:
     return index.segments > 1 or not index.covered.issuperset(live)
 
 
-def _files(dataset: Dataset, wanted: Collection[str], file: str) -> Iterator[tuple[str, list[str]]]:
-    """Of each of these indexes the files with its entries. Reads."""
+def _own_segments(dataset: Dataset, wanted: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Of each of these indexes the folders of its segments, but for those of a clone's original. Reads."""
     if wanted:
         with lance_errors(f"inspect the indexes of {dataset.uri}"):
             found = [(i.name, list(i.segments)) for i in described(dataset) if i.name in wanted]
         for name, segments in found:
-            # Those of a clone are its original's.
             if all(segment.base_id is None for segment in segments):
-                yield name, [f"{dataset.uri}/_indices/{segment.uuid}/{file}" for segment in segments]
+                yield name, [f"{dataset.uri}/_indices/{segment.uuid}" for segment in segments]
 
 
 def _covered_rows(index: IndexFacts, live: dict[int, int]) -> int:
     return sum(rows for fragment, rows in live.items() if fragment in index.covered)
 
 
-def _is_stale(dataset: Dataset, index: IndexFacts, files: list[str], live: dict[int, int]) -> bool:
+def _is_stale(dataset: Dataset, index: IndexFacts, folders: list[str], live: dict[int, int]) -> bool:
     """Whether one row has two entries. Reads the ids of all entries where there are more of them than live rows."""
-    return _holds(dataset, index, files, "ids", _repeats, more_than=_covered_rows(index, live))
+    return _holds(dataset, index, folders, _repeats, more_than=_covered_rows(index, live))
+
+
+_ENTRIES = {_DETAILS["BTREE"]: ("page_data.lance", "ids"), VECTOR_DETAILS: ("auxiliary.idx", "_rowid")}
+"""Where an index has the row ids of its entries, by its details: file and column."""
+
+
+def _entry_files(folder: str, index: IndexFacts, options: dict[str, str] | None) -> list[LanceFileReader]:
+    """The files of one segment with its entries, opened for their row ids. Reads."""
+    if index.details != TEXT_DETAILS:
+        file, column = _ENTRIES[index.details]
+        return [LanceFileReader(f"{folder}/{file}", options, columns=[column])]
+    written = LanceFileReader(f"{folder}/metadata.lance", options).metadata().schema.metadata
+    parts = [f"part_{number}_docs.lance" for number in json.loads(written.get(b"partitions", b"[]"))]
+    return [LanceFileReader(f"{folder}/{part}", options, columns=["_rowid"]) for part in parts]
 
 
 def _holds(
     dataset: Dataset,
     index: IndexFacts,
-    files: list[str],
-    column: str,
+    folders: list[str],
     true: Callable[[Iterator[Ids]], bool],
     *,
     more_than: int,
@@ -358,7 +399,7 @@ def _holds(
     options = dataset.initial_storage_options
     try:
         with lance_errors(f"read index {index.name} of {dataset.uri}"):
-            readers = [LanceFileReader(file, options, columns=[column]) for file in files]
+            readers = [reader for folder in folders for reader in _entry_files(folder, index, options)]
             if sum(int(reader.num_rows()) for reader in readers) <= more_than:
                 return False
             return true(ids for reader in readers for ids in _ids(reader))

@@ -44,7 +44,8 @@ def work(request: dict[str, Any]) -> int:
     if request["kind"] == "fold":
         dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=max(request["segments"], 1))
     else:
-        dataset.create_scalar_index(request["column"], "INVERTED", name=name, replace=True)
+        parameters = request.get("parameters", {})
+        dataset.create_scalar_index(request["column"], "INVERTED", name=name, replace=True, **parameters)
     return int(dataset.version)
 
 

@@ -86,13 +86,13 @@ class IndexFold:
     release: str | None = None
     """The release of pylance that writes it; None for the own one."""
     rebuild: bool = False
-    """Whether it is built anew rather than folded."""
+    """Whether it is built anew rather than folded; to drop entries, with the parameters that it has."""
     why: str = ""
     """Why it is written although it covers every row."""
     retrain: bool = False
     """Whether a vector index gets the number of partitions that its rows want."""
     purge: bool = False
-    """Whether entries of deleted rows have to go from a vector index: queries meet them, or would after the rewrite."""
+    """Whether entries of deleted rows have to go: queries with a limit meet them, or would after the rewrite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +133,8 @@ class TablePlan:
     builds: tuple[IndexBuild, ...] = ()
     pending_indexes: tuple[PendingIndex, ...] = ()
     compaction_tasks: int = 0
+    leaves_fragments: bool = False
+    """Whether fragments stay as they are, for the sake of an index that would lose hits."""
     strip_auto_cleanup: bool = False
     reason: str = ""
     error: str | None = None

@@ -192,3 +192,16 @@ def test_so_it_is_with_plain_lance(tmp_path: Path, kind: str, stable: bool) -> N
     compacted = lance.dataset(path)
     assert deleted(compacted) == 0
     assert len(nearest(compacted, "vec")) == 10
+
+
+def test_and_with_vectors_inside_a_struct(tmp_path: Path) -> None:
+    path, rows = tmp_path / "vectors.lance", 300
+    inside = pa.StructArray.from_arrays([column_of(clustered(rows, 16, 3, spread=1.0))], names=["vec"])
+    table = pa.table({"id": pa.array(range(rows)), "doc": inside})
+    dataset = lance.write_dataset(table, path, enable_stable_row_ids=True, max_rows_per_file=100)
+    dataset.create_index("doc.vec", "IVF_FLAT", num_partitions=1, metric="l2")
+    dataset.delete("id % 3 = 0")
+    assert [table.error for table in health(plain.opened(path)).tables] == [None]
+    assert not optimize_all(plain.opened(path)).failed
+    query = {"column": "doc.vec", "q": np.ones(16, np.float32), "k": 200}
+    assert lance.dataset(path).to_table(columns=["id"], nearest=query).num_rows == 200

@@ -42,7 +42,11 @@ def vocabulary(count: int) -> list[str]:
 
 def text_release(stamp: int) -> str:
     """The installed pylance of a stamp, or a visible skip."""
-    release = TEXT_RELEASES[stamp]
+    return installed_release(TEXT_RELEASES[stamp])
+
+
+def installed_release(release: str) -> str:
+    """The same release, or a visible skip."""
     if not is_installed(home_of(None), release):
         pytest.skip(f"pylance {release} is not installed; run omnigraph-ops install-text-indexer")
     return release

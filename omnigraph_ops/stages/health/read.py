@@ -248,7 +248,7 @@ def _vectors_of(
 ) -> tuple[VectorHealth, ...]:
     """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
     found = vector_facts(head)
-    shown = shown_dead_entries(facts, with_dead_entries(head, facts))
+    shown = shown_dead_entries(facts, with_dead_entries(head, facts, texts=False))
     return tuple(
         _health(index, answers(reopen, index, queries) if queries else None, dead_entries=index.name in shown)
         for index in found

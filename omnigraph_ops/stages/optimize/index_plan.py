@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.graph.stamp import Analyser, TextIndex, TextWriter
-from omnigraph_ops.lance.tables import VECTOR_DETAILS, FragmentFacts, IndexFacts, TableFacts, index_type_of
+from omnigraph_ops.lance.tables import TEXT_DETAILS, FragmentFacts, IndexFacts, TableFacts, index_type_of
 from omnigraph_ops.lance.text_indexer import COMMAND
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, PendingIndex, RewritePolicy
@@ -74,15 +74,17 @@ def with_rebuilds(
 
 
 def unhidden_by(groups: Iterable[Iterable[FragmentFacts]], indexes: Iterable[IndexFacts]) -> frozenset[str]:
-    """The vector indexes with entries of deleted rows that nothing hides once these fragments are rewritten. Pure."""
+    """The indexes whose entries of deleted rows nothing hides once these fragments are rewritten. Pure."""
     purged = frozenset(f.fragment_id for group in groups for f in group if f.deleted_rows)
-    return frozenset(i.name for i in indexes if i.details == VECTOR_DETAILS and i.covered & purged)
+    return frozenset(i.name for i in indexes if i.covered & purged)
 
 
 def with_purges(
     folds: Sequence[IndexFold], indexes: Iterable[IndexFacts], shown: Collection[str], unhidden: Collection[str]
 ) -> tuple[IndexFold, ...]:
-    """The folds, and one of each vector index whose entries of deleted rows have to go. Pure.
+    """The folds, and one of each index whose entries of deleted rows have to go. Pure.
+
+    A fold drops them from a vector index; from a text index only when it takes new rows in, so that is built anew.
 
     Args:
         shown: those that answer wrong as they are, which is reason enough for a run.
@@ -93,7 +95,7 @@ def with_purges(
         if index.name in shown or index.name in unhidden:
             fold = by_name.get(index.name) or _fold(index)
             why = f"{index.name} has entries of rows that are gone" if index.name in shown else fold.why
-            by_name[index.name] = replace(fold, purge=True, why=why)
+            by_name[index.name] = replace(fold, purge=True, rebuild=index.details == TEXT_DETAILS, why=why)
     return tuple(sorted(by_name.values(), key=lambda fold: fold.name))
 
 

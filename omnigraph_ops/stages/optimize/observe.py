@@ -117,7 +117,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         columns_without_values=columns_without_values(head, missing),
         column_bytes=_column_bytes(head, missing),
         vectors=vector_facts(head) if policy.retrain_vectors else (),
-        dead_entries=with_dead_entries(head, facts),
+        dead_entries=with_dead_entries(head, facts, texts=graph.format.limits_text_search),
         stale=stale_indexes(head, facts) if graph.format.leaves_stale_entries else frozenset(),
     )
 

@@ -203,7 +203,7 @@ class TableObservation:
     stale: frozenset[str] = frozenset()
     """Indexes with entries of updated rows that no fold takes out."""
     dead_entries: frozenset[str] = frozenset()
-    """Vector indexes with entries of rows that are gone, hidden from queries or not."""
+    """Indexes with entries of rows that are gone, hidden from queries or not, of the kinds where that matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,17 +268,22 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
     work, waiting = _index_work(seen, facts, policy)
     groups = _groups(facts, policy, folding=bool(work.folds or work.builds))
+    kept: Collection[str] = ()
     if seen.dead_entries & unhidden_by(groups, facts.indexes):
         groups = _groups(facts, policy, folding=True)
-        work, waiting = _index_work(seen, facts, policy, seen.dead_entries & unhidden_by(groups, facts.indexes))
+        unhidden = seen.dead_entries & unhidden_by(groups, facts.indexes)
+        work, waiting = _index_work(seen, facts, policy, unhidden)
+        kept = sorted(unhidden - {fold.name for fold in work.folds})
+        groups = () if kept else groups
     folds, builds, pending = work.folds, work.builds, work.pending
     rewritten = [f for group in groups for f in group]
-    productive = bool(folds or builds or facts.compaction_tasks or groups)
+    productive = bool(folds or builds or groups or (facts.compaction_tasks and not kept))
     rewrite_bytes = sum(f.data_bytes for f in rewritten)
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
-    notes = (waiting.sentence(facts.rows) if waiting else None, owners_note(facts, policy))
+    left = f"no fragment is rewritten: its deleted rows would cost searches by {', '.join(kept)} hits" if kept else None
+    notes = (waiting.sentence(facts.rows) if waiting else None, left, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,
         decision=OptimizeDecision.OPTIMIZE if productive else OptimizeDecision.NO_OP,
@@ -296,6 +301,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         builds=builds,
         pending_indexes=pending,
         compaction_tasks=len(groups),
+        leaves_fragments=bool(kept),
         strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
         reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *notes))),
     )

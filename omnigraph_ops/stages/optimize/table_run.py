@@ -21,7 +21,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
-from omnigraph_ops.lance.tables import execute_task, plan_tasks
+from omnigraph_ops.lance.tables import FragmentFacts, execute_task, plan_tasks
 from omnigraph_ops.models.optimize import TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
@@ -46,6 +46,10 @@ _REWRITE_ROUNDS = 5
 _LONGEST_REWRITE_SECONDS = 86_400.0
 
 
+def _every_fragment(fragments: Sequence[FragmentFacts], _indexes: object) -> frozenset[int]:
+    return frozenset(f.fragment_id for f in fragments)
+
+
 class TableRun:
     """One table's way through its units."""
 
@@ -62,7 +66,8 @@ class TableRun:
     ) -> None:
         self.graph, self.plan, self.executor = graph, plan, executor
         self.effort, self.progress, self.room = effort, progress, room
-        self.target_rows, self.exclude, self.cut = policy.target_rows, policy.exclude, policy.cut
+        self.target_rows, self.cut = policy.target_rows, policy.cut
+        self.exclude = _every_fragment if plan.leaves_fragments else policy.exclude
         self.stuck: set[str] = set()
         """Journals that could not be ended in this run."""
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -48,7 +49,15 @@ from omnigraph_ops.lance.gateway import (
     lance_errors,
 )
 from omnigraph_ops.lance.rewrites import RewriteMetrics
-from omnigraph_ops.lance.tables import build_index, commit_results, fold_index, index_facts, index_type_of
+from omnigraph_ops.lance.tables import (
+    build_index,
+    build_text_again,
+    commit_results,
+    fold_index,
+    index_facts,
+    index_type_of,
+    text_parameters,
+)
 from omnigraph_ops.lance.text_indexer import COMMAND, begin, home_of, is_installed, process_of
 from omnigraph_ops.lance.vector_indexes import retrain
 from omnigraph_ops.models.optimize import Executor, IndexBuild, IndexFold, TablePlan, UnitWindow
@@ -188,9 +197,17 @@ class IndexWriter:
         request = {"kind": "fold", "segments": segments}
         self._ask(dataset, release, f"fold index {name} of {dataset.uri}", name, request, progress)
 
-    def build_text(self, dataset: Dataset, release: str, name: str, column: str, progress: Progress) -> None:
-        """Build a text index anew with the engine's parameters; as `fold_text`. Writes."""
-        request = {"kind": "build", "column": column}
+    def build_text(  # noqa: PLR0917 - one request
+        self,
+        dataset: Dataset,
+        release: str,
+        name: str,
+        column: str,
+        progress: Progress,
+        parameters: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        """Build a text index anew, without `parameters` with those of the engine; as `fold_text`. Writes."""
+        request = {"kind": "build", "column": column, "parameters": dict(parameters)}
         self._ask(dataset, release, f"build index {name} of {dataset.uri}", name, request, progress)
 
     def _ask(  # noqa: PLR0917 - one request
@@ -332,6 +349,14 @@ def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: P
         writer.build_text(dataset, build.release, build.name, build.column, progress)
 
 
+def _build_text_again(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
+    (column,), parameters = index.columns, text_parameters(dataset, index.name)
+    if index.release is None:
+        build_text_again(dataset, column, index.name, parameters)
+    else:
+        writer.build_text(dataset, index.release, index.name, column, progress, parameters)
+
+
 def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
     if index.retrain:
         progress(f"training index {index.name} anew: {index.why}")
@@ -340,7 +365,9 @@ def _fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Pro
         progress(f"index {index.name} keeps its partitions: its vectors allow none that answer as well")
         if index.segments == 1 and not index.uncovered_fragments and not index.purge:
             return
-    if index.release is None:
+    if index.rebuild and index.purge:
+        _build_text_again(writer, dataset, index, progress)
+    elif index.release is None:
         fold_index(dataset, index.name, index.segments)
     elif index.rebuild and writer.lance.may_rebuild_indexes:
         writer.build_text(dataset, index.release, index.name, index.columns[0], progress)
@@ -356,7 +383,7 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     """
     # Fragments that another writer adds meanwhile are the next run's: not a reason to build anew.
     fragments = {f.fragment_id for f in dataset.get_fragments()}
-    folds = not index.rebuild or index.release is not None
+    folds = not index.rebuild or index.purge or index.release is not None
     try:
         if folds:
             _fold(writer, dataset, index, progress)
