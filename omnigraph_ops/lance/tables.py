@@ -332,7 +332,7 @@ def _has_a_value_in_every_row(dataset: Dataset, column: str) -> bool:
 def _row_ids(dataset: Dataset) -> Marks:
     """Which row ids are there. Reads metadata."""
     there = np.zeros(0, dtype=bool)
-    for batch in dataset.scanner(columns=[], with_row_id=True).to_batches():
+    for batch in dataset.scanner(columns=[], with_row_id=True, batch_size=_BATCH_ROWS).to_batches():
         ids = batch.column("_rowid").to_numpy()
         there = _with_room(there, ids)
         there[ids] = True
@@ -424,5 +424,9 @@ def _repeats(batches: Iterator[Ids]) -> bool:
 
 
 def _with_room(marks: Marks, ids: Ids) -> Marks:
-    """Marks of row ids, a byte for each up to the largest: they are counted up. Pure."""
-    return np.concatenate([marks, np.zeros(max(0, int(ids.max(initial=0)) + 1 - len(marks)), dtype=bool)])
+    """Marks of row ids, a byte for each up to the largest and perhaps more: ids are counted up. Pure."""
+    wanted = int(ids.max(initial=0)) + 1
+    if wanted <= len(marks):
+        return marks
+    # Twice as many each time: marks are not copied for every batch.
+    return np.concatenate([marks, np.zeros(max(wanted, 2 * len(marks)) - len(marks), dtype=bool)])
