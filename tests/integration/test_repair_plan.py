@@ -20,7 +20,7 @@ from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.rows import tree_of
 from tests.support.shell import Cli, assert_refused
-from tests.support.writers import copies, delete_first, drift, entry_of
+from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 SMALL = {"loads": 3, "rows": 20}
 PERSON, DOC = "node:Person", "node:Doc"
@@ -109,6 +109,16 @@ def test_a_table_that_drifted_since_was_not_approved(demo_graph: DemoGraph) -> N
         apply_repair(graph, preview)
     assert narrow.tables == (PERSON,)
     assert apply_repair(graph, narrow).manifest_version is not None
+
+
+def test_others_may_write_while_a_person_reads_the_preview(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(PERSON,))
+    preview = preview_repair(graph)
+    write(graph, DOC, copies("extra-"))
+    documents = entry_of(graph, DOC)
+    assert apply_repair(open_graph(graph.uri), preview).manifest_version is not None
+    assert entry_of(graph, PERSON).version == graph.open_head(entry_of(graph, PERSON)).version
+    assert entry_of(graph, DOC) == documents
 
 
 def test_many_differences_are_cut_short(demo_graph: DemoGraph) -> None:

@@ -17,19 +17,20 @@ from omnigraph_ops.graph.sidecars import sidecar_path, write_sidecar
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
-from omnigraph_ops.models.repair import Classification
+from omnigraph_ops.models.repair import Classification, RepairAction
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.repair.run import preview_repair
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.support.tables import PERSON
-from tests.support.writers import copies, entry_of
+from tests.support.writers import copies, delete_first, drift, entry_of
 
 KEEP_1 = RetentionPolicy(keep_versions=1)
+KNOWS = "edge:Knows"
 SMALL = {"node_types": 1, "loads": 3, "rows": 8}
 
 
@@ -84,6 +85,16 @@ def test_a_table_that_is_written_when_its_turn_comes_is_optimized_and_cleaned_up
     report = cleanup_all(beside(graph, half_written(graph)), plan)
     assert {t.table_key: t.error for t in report.tables}[PERSON] is None
     assert report.versions_removed > 0
+
+
+def test_a_repair_is_applied_while_another_table_is_written(graph: Graph) -> None:
+    drift(graph, KNOWS, delete_first())
+    preview = preview_repair(graph)
+    report = apply_repair(beside(graph, half_written(graph)), preview, force=True)
+    assert {t.table_key: t.action for t in report.tables if t.action is not RepairAction.NO_OP} == {
+        KNOWS: RepairAction.FORCED
+    }
+    assert check(graph).status is CheckStatus.CLEAN
 
 
 def test_what_stays_is_drift_as_before(graph: Graph) -> None:

@@ -160,14 +160,24 @@ def differences(approved: Sequence[RepairRow], found: Sequence[RepairRow]) -> tu
 
 
 def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
-    """The approved rows, if what they decide by is still so; `StalePlan` otherwise. Reads."""
+    """The approved rows, if what they decide by is still so; `StalePlan` otherwise. Reads, perhaps waits."""
     keys = tuple(row.table_key for row in preview.rows)
+    at_rest = {row.table_key for row in preview.rows if row.classification is Classification.NO_DRIFT}
+
+    def moved(row: RepairRow) -> bool:
+        return row.table_key in at_rest and row.classification is not Classification.NO_DRIFT
+
+    def find(entries: Sequence[TableEntry]) -> tuple[RepairRow, ...]:
+        return _rows(graph, entries, None)
+
     try:
         # No keys would mean every table: a preview of none approves none.
-        found = _rows(graph, select_entries(graph, graph.state(), keys) if keys else (), None)
+        found = find(select_entries(graph, graph.state(), keys)) if keys else ()
+        # Others write to tables that did not drift while a person reads the preview.
+        seen = look_again(graph, found, moved, find)
     except UnknownTable as error:
         raise StalePlan(f"{error}, which the preview showed; {_NOTHING}; preview again") from None
-    differing = differences(preview.rows, found)
+    differing = differences(preview.rows, seen)
     if differing:
         shown = "; ".join(differing[:_MAX_DIFFERENCES])
         more = len(differing) - _MAX_DIFFERENCES
@@ -179,8 +189,10 @@ def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
 
 
 def _decisive(row: RepairRow) -> tuple[object, ...]:
-    """What an approval is about; the evidence explains it and may be worded anew. Pure."""
+    """What an approval is about: not the versions of a table without drift, and not the evidence. Pure."""
     decided_by = row.classification, row.operations, row.error, row.readable
+    if row.classification is Classification.NO_DRIFT:
+        return decided_by
     return (row.manifest_version, row.lance_head_version, *decided_by)
 
 
