@@ -1,20 +1,17 @@
-"""What optimize needs from Lance: facts about a table version, stale entries of its indexes, and its commits."""
+"""What optimize needs from Lance: facts about a table version, and its commits."""
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
 from lance import optimize as lance_optimize
-from lance.file import LanceFileReader
 from lance.query import DocumentGranularity
 
-from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, LanceFailure, auto_cleanup_keys, lance_errors
+from omnigraph_ops.lance.gateway import SYSTEM_PREFIX, Dataset, auto_cleanup_keys, lance_errors
 from omnigraph_ops.lance.rewrites import RewriteMetrics, metrics_of, with_fragments
 from omnigraph_ops.lance.row_ids import with_safe_row_ids
 
@@ -160,21 +157,39 @@ def build_index(dataset: Any, column: str, index_type: str, name: str) -> None:
             dataset.create_scalar_index(column, index_type, name=name, replace=True)
 
 
-def text_parameters(dataset: Dataset, name: str) -> dict[str, object]:
-    """How a text index takes words apart and its format, as its builder accepts them again. Reads."""
-    with lance_errors(f"inspect index {name} of {dataset.uri}"):
-        (index,) = (i for i in described(dataset) if i.name == name)
-        given = {**index.details, "format_version": min(segment.index_version for segment in index.segments)}
-    # The type of the column decides whether documents are text or JSON. Older releases know documents of one row only.
-    return {k: v for k, v in given.items() if k != "lance_tokenizer" and (k, v) != ("document_granularity", "row")}
-
-
-def build_text_again(dataset: Any, column: str, name: str, parameters: Mapping[str, object]) -> None:
-    """Build a text index with the parameters that it had; one commit. Writes."""
+def build_text_again(dataset: Any, name: str, column: str, parameters: Mapping[str, object]) -> None:
+    """Build a text index with what `text_parameters` found; one commit. Writes."""
     options = dict(parameters)
     options["document_granularity"] = DocumentGranularity(options.get("document_granularity", "row"))
     with lance_errors(f"build index {name} of {dataset.uri}"):
         dataset.create_scalar_index(column, "INVERTED", name=name, replace=True, **options)
+
+
+def text_parameters(dataset: Dataset, name: str) -> tuple[str, dict[str, object]]:
+    """The column of a text index, and its format and how it takes words apart, as its builder accepts them. Reads."""
+    with lance_errors(f"inspect index {name} of {dataset.uri}"):
+        (index,) = (i for i in described(dataset) if i.name == name)
+        # What is described lacks the stop words.
+        statistics: Any = dataset.stats.index_stats(name)
+        given = {**index.details, **statistics["indices"][0]["params"]}
+        paths = (_path(field, index.fields[0]) for field in dataset.lance_schema.fields())
+    given["format_version"] = min(segment.index_version for segment in index.segments)
+    # The type of the column decides whether documents are text or JSON. Older releases know documents of one row only.
+    known = {k: v for k, v in given.items() if k != "lance_tokenizer" and (k, v) != ("document_granularity", "row")}
+    return next(filter(None, paths)), known
+
+
+def _path(field: Any, wanted: int) -> str | None:
+    """The names that lead from a field to one below it, without those of the elements of lists. Pure."""
+    name: str = field.name()
+    if field.id() == wanted:
+        return name
+    within = next(filter(None, (_path(child, wanted) for child in field.children())), None)
+    if within is None:
+        return None
+    if pa.types.is_list(field.to_arrow().type) or pa.types.is_large_list(field.to_arrow().type):
+        _, _, within = within.partition(".")
+    return f"{name}.{within}" if within else name
 
 
 def index_type_of(index: IndexFacts) -> str | None:
@@ -256,177 +271,3 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
         )
         for index in described(dataset)
     ]
-
-
-_BATCH_ROWS = 1_000_000
-Ids = npt.NDArray[np.uint64]
-Marks = npt.NDArray[np.bool_]
-
-
-def stale_indexes(dataset: Dataset, facts: TableFacts) -> frozenset[str]:
-    """The BTREE and text indexes that still have entries of updated rows, by name; empty when none has. Reads.
-
-    Before Lance 9 a fold keeps every entry whose row id is still in the metadata of a fragment that the index covered.
-    An updated row keeps its id, and its old fragment keeps the id until a tenth of it is deleted. So the index gets a
-    second entry of that row: every load by key fails from then on ("from_sorted_iter called with non-sorted input"),
-    and a text search finds what a row no longer says. No later fold takes the old entries out, of whichever Lance.
-
-    A BTREE with two entries of one row tells, and is looked into only where rows were ever updated, or where it is
-    folded anyway. The text indexes of the table were folded with it.
-    """
-    suspect = _has_updated_rows(dataset)
-    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
-    trees = {i.name: i for i in facts.indexes if index_type_of(i) == "BTREE" and (suspect or _is_behind(i, live))}
-    own = _own_segments(dataset, trees)
-    stale = frozenset(name for name, folders in own if _is_stale(dataset, trees[name], folders, live))
-    return stale | frozenset(i.name for i in facts.indexes if stale and index_type_of(i) == "INVERTED")
-
-
-def with_dead_entries(dataset: Dataset, facts: TableFacts, *, texts: bool) -> frozenset[str]:
-    """The indexes with entries of rows that are gone, by name; only writing them anew drops these. Reads.
-
-    None without stable row ids, where a rewrite drops them itself. Row ids of entries are read only where there may be
-    more entries than rows.
-
-    Args:
-        texts: whether text indexes are looked into, too, or vector indexes only.
-    """
-    if not dataset.has_stable_row_ids:
-        return frozenset()
-    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in facts.fragments}
-    kinds = (VECTOR_DETAILS, TEXT_DETAILS) if texts else (VECTOR_DETAILS,)
-    wanted = {i.name: i for i in facts.indexes if i.details in kinds}
-    own = _own_segments(dataset, wanted)
-    return frozenset(name for name, folders in own if _has_dead_entries(dataset, wanted[name], folders, live))
-
-
-def shown_dead_entries(facts: TableFacts, dead: Collection[str]) -> frozenset[str]:
-    """Those of the indexes with dead entries whose queries meet these. Pure.
-
-    Lance looks only for rows that are there while a fragment that the index covers has a deletion file, or is gone.
-    When a compaction has dropped the last of these files, entries of rows that are gone take the places of the nearest
-    or the most relevant: a query for ten rows finds fewer, or none (Lance 7 to 13).
-    """
-    whole = {f.fragment_id for f in facts.fragments if not f.deleted_rows}
-    return frozenset(i.name for i in facts.indexes if i.name in dead and i.covered <= whole)
-
-
-def _has_dead_entries(dataset: Dataset, index: IndexFacts, folders: list[str], live: dict[int, int]) -> bool:
-    """Whether an entry is of a row that is not there. Reads."""
-
-    def any_gone(batches: Iterator[Ids]) -> bool:
-        there = _row_ids(dataset)
-        return any(int(ids.max()) >= len(there) or not there[ids].all() for ids in batches if len(ids))
-
-    # A row without a value has no entry, so where there may be such rows the number of entries says nothing.
-    counted = index.details == VECTOR_DETAILS and _has_a_value_in_every_row(dataset, index.columns[0])
-    return _holds(dataset, index, folders, any_gone, more_than=_covered_rows(index, live) if counted else 0)
-
-
-def _has_a_value_in_every_row(dataset: Dataset, column: str) -> bool:
-    """Whether the schema says so; it does of no nested column. Reads."""
-    position: int = dataset.schema.get_field_index(column)
-    return position >= 0 and not dataset.schema.field(position).nullable
-
-
-def _row_ids(dataset: Dataset) -> Marks:
-    """Which row ids are there. Reads metadata."""
-    there = np.zeros(0, dtype=bool)
-    for batch in dataset.scanner(columns=[], with_row_id=True, batch_size=_BATCH_ROWS).to_batches():
-        ids = batch.column("_rowid").to_numpy()
-        there = _with_room(there, ids)
-        there[ids] = True
-    return there
-
-
-def _has_updated_rows(dataset: Dataset) -> bool:
-    """Whether there are rows that were updated after they were inserted, rewritten since or not. Reads."""
-    with lance_errors(f"inspect the fragments of {dataset.uri}"):
-        return any(_is_updated(fragment.metadata) for fragment in dataset.get_fragments())
-
-
-def _is_updated(fragment: Any) -> bool:
-    inserted, updated = fragment.created_at_version_meta, fragment.last_updated_at_version_meta
-    return bool((inserted and inserted.json()) != (updated and updated.json()))
-
-
-def _is_behind(index: IndexFacts, live: dict[int, int]) -> bool:
-    return index.segments > 1 or not index.covered.issuperset(live)
-
-
-def _own_segments(dataset: Dataset, wanted: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Of each of these indexes the folders of its segments, but for those of a clone's original. Reads."""
-    if wanted:
-        with lance_errors(f"inspect the indexes of {dataset.uri}"):
-            found = [(i.name, list(i.segments)) for i in described(dataset) if i.name in wanted]
-        for name, segments in found:
-            if all(segment.base_id is None for segment in segments):
-                yield name, [f"{dataset.uri}/_indices/{segment.uuid}" for segment in segments]
-
-
-def _covered_rows(index: IndexFacts, live: dict[int, int]) -> int:
-    return sum(rows for fragment, rows in live.items() if fragment in index.covered)
-
-
-def _is_stale(dataset: Dataset, index: IndexFacts, folders: list[str], live: dict[int, int]) -> bool:
-    """Whether one row has two entries. Reads the ids of all entries where there are more of them than live rows."""
-    return _holds(dataset, index, folders, _repeats, more_than=_covered_rows(index, live))
-
-
-_ENTRIES = {_DETAILS["BTREE"]: ("page_data.lance", "ids"), VECTOR_DETAILS: ("auxiliary.idx", "_rowid")}
-"""Where an index has the row ids of its entries, by its details: file and column."""
-
-
-def _entry_files(folder: str, index: IndexFacts, options: dict[str, str] | None) -> list[LanceFileReader]:
-    """The files of one segment with its entries, opened for their row ids. Reads."""
-    if index.details != TEXT_DETAILS:
-        file, column = _ENTRIES[index.details]
-        return [LanceFileReader(f"{folder}/{file}", options, columns=[column])]
-    written = LanceFileReader(f"{folder}/metadata.lance", options).metadata().schema.metadata
-    parts = [f"part_{number}_docs.lance" for number in json.loads(written.get(b"partitions", b"[]"))]
-    return [LanceFileReader(f"{folder}/{part}", options, columns=["_rowid"]) for part in parts]
-
-
-def _holds(
-    dataset: Dataset,
-    index: IndexFacts,
-    folders: list[str],
-    true: Callable[[Iterator[Ids]], bool],
-    *,
-    more_than: int,
-) -> bool:
-    """Whether something is true of the row ids of all entries, if there are more of these than that. Reads."""
-    options = dataset.initial_storage_options
-    try:
-        with lance_errors(f"read index {index.name} of {dataset.uri}"):
-            readers = [reader for folder in folders for reader in _entry_files(folder, index, options)]
-            if sum(int(reader.num_rows()) for reader in readers) <= more_than:
-                return False
-            return true(ids for reader in readers for ids in _ids(reader))
-    except LanceFailure:
-        return False  # its files are gone, perhaps: a fold finds that out and builds it anew
-
-
-def _ids(reader: LanceFileReader) -> Iterator[Ids]:
-    for batch in reader.read_all(batch_size=_BATCH_ROWS).to_batches():
-        yield batch.column(0).to_numpy()
-
-
-def _repeats(batches: Iterator[Ids]) -> bool:
-    """Whether a number stands twice. Pure."""
-    seen = np.zeros(0, dtype=bool)
-    for ids in batches:
-        seen = _with_room(seen, ids)
-        if len(np.unique(ids)) < len(ids) or seen[ids].any():
-            return True
-        seen[ids] = True
-    return False
-
-
-def _with_room(marks: Marks, ids: Ids) -> Marks:
-    """Marks of row ids, a byte for each up to the largest and perhaps more: ids are counted up. Pure."""
-    wanted = int(ids.max(initial=0)) + 1
-    if wanted <= len(marks):
-        return marks
-    # Twice as many each time: marks are not copied for every batch.
-    return np.concatenate([marks, np.zeros(max(wanted, 2 * len(marks)) - len(marks), dtype=bool)])

@@ -205,3 +205,34 @@ def test_and_with_vectors_inside_a_struct(tmp_path: Path) -> None:
     assert not optimize_all(plain.opened(path)).failed
     query = {"column": "doc.vec", "q": np.ones(16, np.float32), "k": 200}
     assert lance.dataset(path).to_table(columns=["id"], nearest=query).num_rows == 200
+
+
+def test_and_where_some_rows_have_no_entry(tmp_path: Path) -> None:
+    path, rows = tmp_path / "vectors.lance", 600
+    vectors = clustered(rows, 16, 3, spread=1.0)
+    vectors[::4] = 0  # of no direction
+    field = pa.field("vec", pa.list_(pa.float32(), 16), nullable=False)
+    schema = pa.schema([pa.field("id", pa.string()), field])
+    table = pa.table({"id": [f"v{n}" for n in range(rows)], "vec": column_of(vectors)}).cast(schema)
+    dataset = lance.write_dataset(table, path, enable_stable_row_ids=True)
+    dataset.create_index("vec", "IVF_FLAT", num_partitions=1, metric="cosine")
+    forget(lance.dataset(path), "vec", rows=100)
+    assert not optimize_all(plain.opened(path)).failed
+    assert deleted(lance.dataset(path)) == 0
+    assert len(nearest(lance.dataset(path), "vec")) == 10
+
+
+def test_an_index_that_lance_cannot_fold_keeps_its_rows_and_holds_up_no_other(tmp_path: Path) -> None:
+    path, rows = tmp_path / "vectors.lance", 600
+    table = pa.table({"id": [f"v{n}" for n in range(rows)], "vec": column_of(clustered(rows, 16, 3, spread=1.0))})
+    dataset = lance.write_dataset(table.slice(0, 500), path, enable_stable_row_ids=True)
+    dataset.create_index("vec", "IVF_PQ", num_partitions=1, num_sub_vectors=4, index_file_version="LEGACY")
+    dataset.create_scalar_index("id", "BTREE", name="z_idx")
+    forget(lance.dataset(path), "vec", rows=100)
+    lance.write_dataset(table.slice(500), path, mode="append")
+    (failed,) = optimize_all(plain.opened(path)).failed
+    assert "vec_idx" in str(failed.error)
+    assert "no row was changed; drop the index or build it with the tool that made it" in str(failed.error)
+    assert deleted(lance.dataset(path)) == 100
+    assert len(nearest(lance.dataset(path), "vec")) == 10
+    assert plain.index_coverage(path)["z_idx"] == [plain.fragment_ids(path)]

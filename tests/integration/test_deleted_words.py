@@ -16,6 +16,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.text_indexer import home_of, process_of
 from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy, TablePlan
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.support import plain
 from tests.support.texts import installed_release
@@ -33,6 +34,7 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
     "json": ("text", {}),
     "struct": ("text.say", {}),
     "list": ("text", {}),
+    "structs": ("text.say", {}),
     "elements": ("text", {"document_granularity": DocumentGranularity.LIST_ELEMENT}),
 }
 
@@ -68,6 +70,10 @@ def there(path: Path) -> int:
 def assert_all_found(path: Path) -> None:
     for rows in (1, 20, there(path)):
         assert found(path, rows) == min(rows, there(path)), f"with a limit of {rows}"
+
+
+def parameters_of(path: Path) -> object:
+    return lance.dataset(str(path)).stats.index_stats(NAME)["indices"][0]["params"]
 
 
 def deleted(path: Path) -> int:
@@ -106,12 +112,14 @@ def test_what_another_compaction_left_so_is_put_right_with_the_parameters_of_the
     lance.dataset(str(path)).optimize.compact_files()
     assert found(path) < 20
     (before,) = lance.dataset(str(path)).describe_indices()
+    statistics = parameters_of(path)
     assert f"{NAME} has entries of rows that are gone, so it is built anew" in planned(path).reason
     assert not optimize_all(plain.opened(path)).failed
     assert_all_found(path)
     (after,) = lance.dataset(str(path)).describe_indices()
     assert after.segments[0].uuid != before.segments[0].uuid
     assert after.details == before.details
+    assert parameters_of(path) == statistics
     assert after.segments[0].index_version == before.segments[0].index_version
     assert planned(path).decision is OptimizeDecision.NO_OP
 
@@ -125,6 +133,7 @@ def test_so_it_is_with_other_columns_of_words(tmp_path: Path, kind: str) -> None
         "struct": lambda: pa.array([{"say": word} for word in words]),
         "list": lambda: pa.array([[word, WORD] for word in words]),
         "elements": lambda: pa.array([[word, WORD] for word in words]),
+        "structs": lambda: pa.array([[{"say": word}] for word in words]),
     }[kind]()
     table = pa.table({"id": range(ROWS), "text": shaped})
     dataset = lance.write_dataset(table, str(path), enable_stable_row_ids=True, max_rows_per_file=ROWS // 6)
@@ -137,6 +146,60 @@ def test_so_it_is_with_other_columns_of_words(tmp_path: Path, kind: str) -> None
     scanner = lance.dataset(str(path)).scanner(full_text_query=query, limit=20, columns=["id", "_score"])
     assert scanner.to_table().num_rows == 20
     assert lance.dataset(str(path)).describe_indices()[0].details == before
+
+
+def test_the_words_that_the_owner_stops_stay_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "docs.lance"
+    written(path, custom_stop_words=[WORD])
+    lance.dataset(str(path)).delete("id % 3 = 0")
+    assert not optimize_all(plain.opened(path)).failed
+    assert deleted(path) == 0
+    assert found(path) == 0
+    assert parameters_of(path)["custom_stop_words"] == [WORD]  # type: ignore[index]
+
+
+def test_so_it_is_with_a_clone_that_reads_the_index_of_its_original(tmp_path: Path) -> None:
+    original, path = tmp_path / "original.lance", tmp_path / "clone" / "docs.lance"
+    dataset = written(original)
+    dataset.shallow_clone(str(path), dataset.version)
+    lance.dataset(str(path)).delete("id % 3 = 0")
+    assert not optimize_all(plain.opened(path)).failed
+    assert deleted(path) == 0
+    assert_all_found(path)
+    assert planned(path).decision is OptimizeDecision.NO_OP
+
+
+def test_an_index_that_cannot_be_looked_into_is_written_anew_before_rows_go(tmp_path: Path) -> None:
+    path = tmp_path / "docs.lance"
+    written(path)
+    (entries,) = path.glob("_indices/*/part_0_docs.lance")
+    entries.rename(tmp_path / "aside")
+    assert planned(path).folds == ()
+    lance.dataset(str(path)).delete("id % 3 = 0")
+    plan = planned(path)
+    assert [(fold.name, fold.purge) for fold in plan.folds] == [(NAME, True)]
+    assert plan.compaction_tasks > 0
+
+
+@pytest.mark.parametrize("small_table_bytes", [0, Settings().small_table_bytes], ids=["two_units", "at_once"])
+def test_rows_that_are_deleted_while_the_index_is_written_stay_for_the_next_night(
+    tmp_path: Path, small_table_bytes: int
+) -> None:
+    path = tmp_path / "docs.lance"
+    written(path)
+    lance.dataset(str(path)).delete("id < 100 AND id % 3 = 0")
+
+    def beside(said: str) -> None:
+        if said.endswith(f"folding index {NAME}"):
+            lance.dataset(str(path)).delete("id >= 100 AND id % 3 = 0")
+
+    graph = plain.opened(path, small_table_bytes=small_table_bytes)
+    assert not optimize_all(graph, progress=Lines(beside)).failed
+    assert deleted(path) > 100, "the later ones are there"
+    assert_all_found(path)
+    assert not optimize_all(plain.opened(path)).failed
+    assert deleted(path) == 0
+    assert_all_found(path)
 
 
 def test_fragments_stay_as_they_are_where_the_index_cannot_be_written(tmp_path: Path) -> None:

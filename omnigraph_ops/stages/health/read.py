@@ -12,7 +12,8 @@ from omnigraph_ops.graph.layout import any_version_of
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.tables import TableFacts, shown_dead_entries, table_facts, with_dead_entries
+from omnigraph_ops.lance.index_entries import limited_kinds, shown_dead_entries, with_dead_entries
+from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
 from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
 from omnigraph_ops.models.history import Measured
@@ -248,7 +249,7 @@ def _vectors_of(
 ) -> tuple[VectorHealth, ...]:
     """The vector indexes of a table at its HEAD. Reads metadata; with queries, samples of the vectors and the index."""
     found = vector_facts(head)
-    shown = shown_dead_entries(facts, with_dead_entries(head, facts, texts=False))
+    shown = shown_dead_entries(facts, with_dead_entries(head, facts, limited_kinds(texts=False)).found)
     return tuple(
         _health(index, answers(reopen, index, queries) if queries else None, dead_entries=index.name in shown)
         for index in found

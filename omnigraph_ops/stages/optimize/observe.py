@@ -13,15 +13,14 @@ from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.graph.stamp import certifying_engine, text_indexes
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure, live_rows
+from omnigraph_ops.lance.index_entries import limited_kinds, stale_indexes, with_dead_entries
 from omnigraph_ops.lance.tables import (
     TableFacts,
     column_bytes,
     has_values,
     index_type_of,
     inherited_indexes,
-    stale_indexes,
     table_facts,
-    with_dead_entries,
 )
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
@@ -117,7 +116,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         columns_without_values=columns_without_values(head, missing),
         column_bytes=_column_bytes(head, missing),
         vectors=vector_facts(head) if policy.retrain_vectors else (),
-        dead_entries=with_dead_entries(head, facts, texts=graph.format.limits_text_search),
+        dead=with_dead_entries(head, facts, limited_kinds(texts=graph.format.limits_text_search)),
         stale=stale_indexes(head, facts) if graph.format.leaves_stale_entries else frozenset(),
     )
 

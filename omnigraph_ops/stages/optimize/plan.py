@@ -8,7 +8,8 @@ from functools import partial
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
-from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts, shown_dead_entries
+from omnigraph_ops.lance.index_entries import DeadEntries, shown_dead_entries
+from omnigraph_ops.lance.tables import Cut, Exclude, FragmentFacts, IndexFacts, TableFacts
 from omnigraph_ops.lance.vector_indexes import VectorFacts
 from omnigraph_ops.models.health import HealthPart
 from omnigraph_ops.models.optimize import (
@@ -202,7 +203,7 @@ class TableObservation:
     """Vector indexes, looked at only where they may be trained anew."""
     stale: frozenset[str] = frozenset()
     """Indexes with entries of updated rows that no fold takes out."""
-    dead_entries: frozenset[str] = frozenset()
+    dead: DeadEntries = field(default_factory=DeadEntries)
     """Indexes with entries of rows that are gone, hidden from queries or not, of the kinds where that matters."""
 
 
@@ -269,9 +270,9 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     work, waiting = _index_work(seen, facts, policy)
     groups = _groups(facts, policy, folding=bool(work.folds or work.builds))
     kept: Collection[str] = ()
-    if seen.dead_entries & unhidden_by(groups, facts.indexes):
+    if seen.dead.possible & unhidden_by(groups, facts.indexes):
         groups = _groups(facts, policy, folding=True)
-        unhidden = seen.dead_entries & unhidden_by(groups, facts.indexes)
+        unhidden = seen.dead.possible & unhidden_by(groups, facts.indexes)
         work, waiting = _index_work(seen, facts, policy, unhidden)
         kept = sorted(unhidden - {fold.name for fold in work.folds})
         groups = () if kept else groups
@@ -314,7 +315,7 @@ def _index_work(
     """What is folded and built, and which indexes stay behind for now. Pure."""
     builds, pending = index_builds(seen, facts)
     foreign = foreign_texts(facts, seen.texts)
-    shown = shown_dead_entries(facts, seen.dead_entries)
+    shown = shown_dead_entries(facts, seen.dead.found)
     pressing = builds or foreign or seen.stale or shown or unhidden
     waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
     folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)

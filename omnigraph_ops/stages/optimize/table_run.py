@@ -20,8 +20,9 @@ from omnigraph_ops.graph.stamp import older_texts
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
+from omnigraph_ops.lance.index_entries import deleted_since, limited_kinds
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
-from omnigraph_ops.lance.tables import FragmentFacts, execute_task, plan_tasks
+from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, execute_task, fragment_facts, plan_tasks
 from omnigraph_ops.models.optimize import TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
@@ -46,10 +47,6 @@ _REWRITE_ROUNDS = 5
 _LONGEST_REWRITE_SECONDS = 86_400.0
 
 
-def _every_fragment(fragments: Sequence[FragmentFacts], _indexes: object) -> frozenset[int]:
-    return frozenset(f.fragment_id for f in fragments)
-
-
 class TableRun:
     """One table's way through its units."""
 
@@ -66,8 +63,9 @@ class TableRun:
     ) -> None:
         self.graph, self.plan, self.executor = graph, plan, executor
         self.effort, self.progress, self.room = effort, progress, room
-        self.target_rows, self.cut = policy.target_rows, policy.cut
-        self.exclude = _every_fragment if plan.leaves_fragments else policy.exclude
+        self.target_rows, self.policy, self.cut = policy.target_rows, policy, policy.cut
+        self.deleted: dict[int, int] | None = None
+        """Deleted rows by fragment as they were planned with; None where no writer can come between."""
         self.stuck: set[str] = set()
         """Journals that could not be ended in this run."""
 
@@ -81,11 +79,33 @@ class TableRun:
             abandon(self.graph, entry.path, self.progress)
             self._plain_at_once(entry, windows) if self._plain else self._at_once(entry, windows)
         else:
+            self._remember(entry)
             with rewrite_lease(self.graph, entry.path) as keeper:
                 with self._hold(entry) as hold:
                     entry = self._fold(entry, windows, hold)
                 if self._has_room(entry):
                     self._in_rounds(entry, windows, keeper)
+
+    def _remember(self, entry: TableEntry) -> None:
+        """Note which rows are deleted at the version that was planned with. Reads."""
+        pinned = self.graph.open_pinned(entry)
+        if pinned.has_stable_row_ids:
+            self.deleted = {f.fragment_id: f.deleted_rows for f in fragment_facts(pinned)}
+
+    def _exclude(self, fragments: Sequence[FragmentFacts], indexes: Sequence[IndexFacts]) -> frozenset[int]:
+        """Which fragments this run leaves alone, by id. Pure."""
+        if self.plan.leaves_fragments:
+            return frozenset(f.fragment_id for f in fragments)
+        left = self.policy.left_alone(fragments, indexes) if self.policy.exclude is not None else frozenset()
+        kinds = limited_kinds(texts=self.graph.format.limits_text_search)
+        # Nobody took the entries of rows that were deleted since out of the indexes.
+        return left | (deleted_since(self.deleted, fragments, indexes, kinds) if self.deleted is not None else set())
+
+    @property
+    def exclude(self) -> Exclude | None:
+        """`_exclude` for the edge; None when nothing ever is left, which saves a look at every fragment. Pure."""
+        bound = self.plan.leaves_fragments or self.deleted is not None or self.policy.exclude is not None
+        return self._exclude if bound else None
 
     def _has_room(self, entry: TableEntry) -> bool:
         """Whether the rewrite may follow the indexes, which are measured as they were published. Reads."""
@@ -196,6 +216,7 @@ class TableRun:
 
     def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Both units of a small plain dataset. Writes."""
+        self._remember(entry)
         with self._hold(entry) as hold:
             entry = self._fold(entry, windows, hold)
         pinned = self.graph.open_pinned(entry)

@@ -330,16 +330,32 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
 ) -> None:
     """Unit F: one commit of the dataset that is open per index name, then missing indexes. Writes."""
     # Text last: their process is on its way up meanwhile.
+    failures: list[LanceFailure] = []
     for index in sorted(plan.folds, key=lambda f: f.release is not None):
         progress(f"folding index {index.name}")
         guard()
-        _fold_or_rebuild(writer, dataset, index, guard, progress)
-        effort.folded.append(index.name)
+        with _noted(failures):
+            _fold_or_rebuild(writer, dataset, index, guard, progress)
+            effort.folded.append(index.name)
     for build in plan.builds:
         progress(f"building index {build.name}")
         guard()
-        _build(writer, dataset, build, progress)
-        effort.built.append(build.name)
+        with _noted(failures):
+            _build(writer, dataset, build, progress)
+            effort.built.append(build.name)
+    if failures:
+        raise failures[0]
+
+
+@contextlib.contextmanager
+def _noted(failures: list[LanceFailure]) -> Iterator[None]:
+    """Note a failure: the other indexes are none the worse for it. What another writer causes is raised."""
+    try:
+        yield
+    except (CommitConflict, CommitContention, IncompatibleCommit):
+        raise
+    except LanceFailure as error:
+        failures.append(error)
 
 
 def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: Progress) -> None:
@@ -350,9 +366,9 @@ def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: P
 
 
 def _build_text_again(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
-    (column,), parameters = index.columns, text_parameters(dataset, index.name)
+    column, parameters = text_parameters(dataset, index.name)
     if index.release is None:
-        build_text_again(dataset, column, index.name, parameters)
+        build_text_again(dataset, index.name, column, parameters)
     else:
         writer.build_text(dataset, index.release, index.name, column, progress, parameters)
 
@@ -383,7 +399,7 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     """
     # Fragments that another writer adds meanwhile are the next run's: not a reason to build anew.
     fragments = {f.fragment_id for f in dataset.get_fragments()}
-    folds = not index.rebuild or index.purge or index.release is not None
+    folds, reason = not index.rebuild or index.purge or index.release is not None, "it stays behind"
     try:
         if folds:
             _fold(writer, dataset, index, progress)
@@ -391,15 +407,15 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
         raise
     except LanceFailure as error:
         progress(f"folding index {index.name} failed, building it anew: {error}")
-        folds = folds and not index.purge  # it covers every row and still has to be written anew
+        folds, reason = folds and not index.purge, str(error)  # where it covers every row it has to be written, too
     found = next((i for i in index_facts(dataset) if i.name == index.name), None)
     if folds and found is not None and found.segments == 1 and fragments <= found.covered:
         return
     kind = index_type_of(found) if found is not None and writer.lance.may_rebuild_indexes else None
     if kind is None or len(index.columns) != 1:
         raise LanceFailure(
-            f"index {index.name} of {dataset.uri} could not be folded and is not of a kind this tool builds; "
-            "no row was changed; drop the index or build it with the tool that made it"
+            f"index {index.name} of {dataset.uri} could not be folded ({reason}) and is not of a kind this tool "
+            "builds; no row was changed; drop the index or build it with the tool that made it"
         )
     progress(f"building index {index.name} anew")
     guard()

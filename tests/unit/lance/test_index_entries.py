@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph_ops.lance.tables import _repeats, stale_indexes, table_facts
+from omnigraph_ops.lance.index_entries import Runs, _repeats, stale_indexes
+from omnigraph_ops.lance.tables import table_facts
 from tests.support.index_files import repeat_entries
 
 ROWS = 100
@@ -89,10 +90,10 @@ def test_an_index_without_its_files_is_left_to_the_fold(tmp_path: Path) -> None:
     assert stale(dataset) == NOTHING
 
 
-def test_the_indexes_of_a_clone_are_its_originals(tmp_path: Path) -> None:
+def test_the_indexes_of_a_clone_are_read_where_its_original_is(tmp_path: Path) -> None:
     dataset = folded(updated(indexed(tmp_path), 3, 5, 9))
     repeat_entries(dataset, "n_idx")
-    assert stale(dataset.shallow_clone(str(tmp_path / "clone"), dataset.version)) == NOTHING
+    assert stale(dataset.shallow_clone(str(tmp_path / "clone"), dataset.version)) == {"n_idx", "text_idx"}
 
 
 @pytest.mark.parametrize(
@@ -101,3 +102,22 @@ def test_the_indexes_of_a_clone_are_its_originals(tmp_path: Path) -> None:
 )
 def test_a_number_that_stands_twice_is_found_across_batches(batches: list[list[int]], *, repeats: bool) -> None:
     assert _repeats(np.array(ids, np.uint64) for ids in batches) is repeats
+
+
+@pytest.mark.parametrize(
+    ("batches", "runs"),
+    [
+        ([], []),
+        ([[]], []),
+        ([[3]], [(3, 3)]),
+        ([[5, 3, 4], [9]], [(3, 5), (9, 9)]),
+        ([[2**40, 7], [], [8, 1]], [(1, 1), (7, 7), (8, 8), (2**40, 2**40)]),
+    ],
+)
+def test_numbers_are_kept_as_runs(batches: list[list[int]], runs: list[tuple[int, int]]) -> None:
+    found = Runs.of(np.array(numbers, np.uint64) for numbers in batches)
+    assert list(zip(found.first.tolist(), found.last.tolist(), strict=True)) == runs
+    there = np.array([n for numbers in batches for n in numbers], np.uint64)
+    assert found.has(there)
+    for absent in (0, 6, 2**40 + 1, 2**63):
+        assert not found.has(np.array([absent, *there], np.uint64))
