@@ -23,6 +23,7 @@ from omnigraph_ops.coordination.state import RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.backup import BackupReport, BackupState
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.backup import take, transfer
@@ -248,6 +249,24 @@ def test_the_callers_freeze_stays(demo_graph: DemoGraph, tmp_path: Path) -> None
     assert len(list_backups(str(tmp_path / "backups")).backups) == 1
 
 
+def delete_branch(graph: Graph, entry: TableEntry) -> None:
+    """As the engine does: Lance refuses to delete a branch with tags, the engine removes its files."""
+    place, branch = Path(graph.table_uri(entry)), str(entry.branch)
+    (place / "_refs" / "branches" / f"{quote(branch, safe='')}.json").unlink()
+    shutil.rmtree(place / "tree" / branch)
+
+
+def test_a_freeze_that_lost_a_branch_is_said_before_anything_is_copied(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    entry = next(e for name in graph.branches() for e in graph.state(name).entries if e.branch is not None)
+    freeze = freeze_graph(graph)
+    delete_branch(graph, entry)
+    said = f"has lost something of what it keeps: branch {entry.branch} of {entry.path} .*nothing was copied"
+    with pytest.raises(CorruptGraph, match=said):
+        backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=freeze.freeze_id))
+    assert not (tmp_path / "backups").exists()
+
+
 def test_a_branch_that_somebody_deletes_meanwhile_is_named(
     demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,10 +277,7 @@ def test_a_branch_that_somebody_deletes_meanwhile_is_named(
 
     def deleted(*arguments: Any) -> Any:
         counted = prove(*arguments)  # the last that reads the graph: only the look at the end can tell
-        # As the engine does: Lance refuses to delete a branch with tags, the engine removes its files.
-        place = Path(graph.table_uri(entry))
-        (place / "_refs" / "branches" / f"{quote(branch, safe='')}.json").unlink()
-        shutil.rmtree(place / "tree" / branch)
+        delete_branch(graph, entry)
         return counted
 
     monkeypatch.setattr(take, "rows_of_cut", deleted)

@@ -11,7 +11,7 @@ import pytest
 from omnigraph_ops.errors import CorruptGraph, RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
-from omnigraph_ops.models.repair import Classification, RepairAction, RepairPreview, RepairRow
+from omnigraph_ops.models.repair import Classification, EvidenceTier, RepairAction, RepairPreview, RepairRow
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
@@ -19,7 +19,7 @@ from tests.support.rows import rows_of, tree_of
 from tests.support.writers import copies, delete_first, drift, entry_of
 
 SMALL = {"loads": 3, "rows": 20}
-DRIFTED = "node:Person"
+DRIFTED, PHOTO = "node:Person", "node:Photo"
 
 
 def row(preview: RepairPreview, key: str = DRIFTED) -> RepairRow:
@@ -108,6 +108,22 @@ def test_a_missing_version_is_unverifiable(demo_graph: DemoGraph, stamp: int) ->
     assert seen.classification is Classification.UNVERIFIABLE
     assert seen.error is not None
     assert str(entry.version + 1) in seen.error
+
+
+def test_rewritten_blobs_that_the_engine_may_read_otherwise_are_not_proven_equal(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, blobs=True)
+    drift(graph, PHOTO, lambda head: head.optimize.compact_files())
+    for tier in EvidenceTier:
+        seen = row(preview_repair(graph, evidence=tier), PHOTO)
+        assert seen.evidence is not None
+        if graph.format.compacts_blobs:
+            assert seen.classification is Classification.VERIFIED_MAINTENANCE
+        else:
+            assert (seen.classification, seen.evidence.content_equal) == (Classification.SUSPICIOUS, None)
+            assert "may have null blobs in image that its engine reads as empty" in str(seen.error)
+    assert seen.evidence.content_equal is (True if graph.format.compacts_blobs else None)
 
 
 def test_a_preview_that_is_no_longer_true_is_refused(demo_graph: DemoGraph, stamp: int) -> None:

@@ -88,7 +88,8 @@ def test_a_compaction_is_proven_equal_by_full_only(demo_graph: DemoGraph, stamp:
     graph = demo_graph(stamp=stamp, **SMALL, blobs=True, drift_tables=(PERSON, DOC))
     drift(graph, PHOTO, compact)
     for key in (PERSON, DOC, PHOTO):
-        assert [evidence(graph, key, tier).content_equal for tier in (COUNTS, SAMPLE, FULL)] == [None, None, True]
+        proven = None if key == PHOTO and not graph.format.compacts_blobs else True
+        assert [evidence(graph, key, tier).content_equal for tier in (COUNTS, SAMPLE, FULL)] == [None, None, proven]
         found = evidence(graph, key)
         assert all(c.equal and c.digest_before == c.digest_after for c in found.columns)
         assert (found.rows_before == found.rows_after, found.shown) == (True, ())

@@ -10,10 +10,12 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
+from omnigraph_ops.models.repair import Classification, EvidenceTier
 from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.interop.engine import Engine, engine
 from tests.support.rows import scan
-from tests.support.writers import entry_of
+from tests.support.writers import drift, entry_of
 
 pytestmark = pytest.mark.interop
 SCHEMA = "node Photo {\n    code: String @key\n    image: Blob?\n}\n"
@@ -85,3 +87,17 @@ def test_an_empty_blob_stays_empty_however_the_engine_prints_it(tmp_path: Path) 
     assert after == shown | {"i2": "base64:"}
     assert not oracle.optimize(root)["node:Photo"]["committed"]
     assert stored(graph) == before
+
+
+def test_drift_that_makes_null_blobs_empty_for_the_engine_is_not_verified(tmp_path: Path) -> None:
+    oracle, root = engine(3), tmp_path / "g.omni"
+    oracle.init(root, SCHEMA)
+    for start in (0, 2, 4):
+        load(oracle, root, start, SMALL, None)
+    before, graph = printed(oracle, root), open_graph(str(root))
+    drift(graph, "node:Photo", lambda head: head.optimize.compact_files())
+    (seen,) = preview_repair(graph, evidence=EvidenceTier.FULL).rows
+    assert (seen.classification, seen.evidence and seen.evidence.content_equal) == (Classification.SUSPICIOUS, None)
+    apply_repair(graph, preview_repair(graph), force=True)
+    after = printed(oracle, root)
+    assert {after[code] for code, image in before.items() if image is None} >= {"base64:"}

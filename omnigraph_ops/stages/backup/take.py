@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from omnigraph_ops.coordination.holds import read_hold
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupLeft, BackupRecord, BackupReport, BackupStart, RecordedRoot
-from omnigraph_ops.models.freeze import CutFile, Freeze
+from omnigraph_ops.models.freeze import CutFile, CutProblem, Freeze
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.backups import (
     JOURNAL,
@@ -67,6 +67,7 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
 
     Raises:
         InvalidInput: there is none, it is still being taken, it has ended, or it is about some tables only.
+        CorruptGraph: something of the cut is gone, a branch for instance.
     """
     freeze = active_freeze(graph, freeze_id)
     if freeze.tables:
@@ -74,7 +75,20 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
             f"freeze {freeze_id} is about {', '.join(freeze.tables)} only, a backup is of the whole graph; nothing was "
             "copied"
         )
+    problems = verify_cut(graph, freeze)
+    if problems:
+        raise CorruptGraph(
+            f"freeze {freeze_id} has lost something of what it keeps: {_said(problems)}; nothing was copied; "
+            "end it with unfreeze, and freeze again or back up without it"
+        )
     return freeze
+
+
+def _said(problems: Sequence[CutProblem]) -> str:
+    gone = problems[0]
+    where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
+    more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
+    return f"{where} version {gone.version}: {gone.reason}{more}"
 
 
 @contextlib.contextmanager
@@ -268,12 +282,7 @@ class _Attempt:
     def _refuse_gone(self) -> None:
         problems = verify_cut(self.graph, self.freeze)
         if problems:
-            gone = problems[0]
-            where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
-            more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
-            raise CorruptGraph(
-                f"{where} version {gone.version} went during the backup: {gone.reason}{more}; {self._unfinished()}"
-            )
+            raise CorruptGraph(f"something went during the backup: {_said(problems)}; {self._unfinished()}")
 
     def _unfinished(self) -> str:
         return f"the backup {self.destination.uri(self._id)} stays unfinished; back up again"

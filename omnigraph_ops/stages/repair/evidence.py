@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.lance_manifest import History, VersionRecord
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import Dataset
@@ -245,6 +245,23 @@ def _evidence_of_version(record: VersionRecord) -> VersionEvidence:
     )
 
 
+def unseen_blobs(graph: Graph, entry: TableEntry, pinned: Dataset, chain: History) -> str | None:
+    """Why values of blobs that were rewritten prove nothing to the engine of this graph; None if they do. Reads.
+
+    Lance 7 reads a blob of size 0 at position 0 as empty and one without a description as null. Newer releases write
+    null as the former and read both as null.
+    """
+    if graph.format.compacts_blobs or "Rewrite" not in chain.operations:
+        return None
+    columns = [name for name in spec_of(graph, entry).blob_columns if pinned.schema.field(name).nullable]
+    if not columns:
+        return None
+    return (
+        f"may have null blobs in {', '.join(columns)} that its engine reads as empty from now on, "
+        "which this release of Lance cannot tell"
+    )
+
+
 T = TypeVar("T")
 _MAX_PROBLEM = 300
 
@@ -268,6 +285,9 @@ class EvidenceCollector:
         if sides is not None:
             metadata = _metadata(found, sides, problems)
             found = _look_at_rows(metadata, sides, problems, meter, self._comparison)
+            unseen = unseen_blobs(self._graph, entry, sides.before.dataset, chain)
+            if found.content_equal and not sides.same_fragments and unseen:
+                found = replace(found, content_equal=None, content_reason=f"it {unseen}")
         versions = version_evidence(chain, after=entry.version)
         views = _attempt(problems, self._views) or ()
         found = replace(

@@ -33,7 +33,7 @@ from omnigraph_ops.models.repair import (
 )
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.repair.comparison import Comparison
-from omnigraph_ops.stages.repair.evidence import EvidenceCollector
+from omnigraph_ops.stages.repair.evidence import EvidenceCollector, unseen_blobs
 
 VERIFIED_OPERATIONS = frozenset({"Rewrite", "ReserveFragments"})
 REPAIR_ACTOR = "omnigraph:repair"
@@ -264,7 +264,7 @@ def _against(graph: Graph, entry: TableEntry, head: Dataset, chain: History) -> 
         return f"{entry.table_key} {failure}", False
     # Operations that change rows on purpose are compared by the evidence, for a person.
     claims = chain.problem is None and VERIFIED_OPERATIONS.issuperset(chain.operations)
-    wrong = wrong_content(pinned, head) if claims else None
+    wrong = (wrong_content(pinned, head) or unseen_blobs(graph, entry, pinned, chain)) if claims else None
     return (f"{entry.table_key} {wrong}" if wrong else None), True
 
 
