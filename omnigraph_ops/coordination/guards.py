@@ -175,7 +175,7 @@ def refuse_pending(graph: Graph, *, beside_siblings: bool = False, table_key: st
     if names:
         raise (RecoveryNeeded if left else RecoveryPending)(
             f"{graph.uri} has {len(names)} pending recovery sidecar(s), first {min(names)}; nothing was written; "
-            "run `omnigraph-ops check`, then `omnigraph-ops recover`",
+            "run `omnigraph-ops check` to see what settles it",
             sidecars=names,
         )
     if graph.is_locked():

@@ -206,6 +206,11 @@ class RepairRow:
     readable: bool = True
     """Whether readers could read the newest version; one that they could not is never published."""
 
+    @property
+    def publishable(self) -> bool:
+        """Whether somebody may publish the newest version at all. Pure."""
+        return self.readable and self.lance_head_version > self.manifest_version
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPreview:
@@ -223,6 +228,11 @@ class RepairPreview:
     @property
     def drifted(self) -> tuple[RepairRow, ...]:
         return tuple(r for r in self.rows if r.classification is not Classification.NO_DRIFT)
+
+    @property
+    def lost(self) -> tuple[RepairRow, ...]:
+        """Drifted tables whose newest version nobody may publish: it cannot be read. Pure."""
+        return tuple(r for r in self.drifted if not r.publishable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

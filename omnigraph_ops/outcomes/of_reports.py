@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from omnigraph_ops.models.backup import BackupLeft, BackupReport
 from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, RetentionPolicy, RowRetentionReport, SnapshotExpiry
@@ -70,21 +70,32 @@ def _optimized(stats: TableStats) -> Work:
 
 def of_repair(report: RepairReport) -> Outcome:
     """What came of a repair. Pure."""
-    refused = len(report.refused)
     return Outcome(
         stage="repair",
         detail=_repair_detail(report),
         applied=report.manifest_version is not None,
         changed=any(row.action in _PUBLISHED for row in report.tables),
-        problem=f"repair refused {refused} suspicious or unverifiable table(s), they are as they were; review the "
-        "preview and run again with --force --confirm only if publishing that drift is intended"
-        if refused
-        else "",
+        problem="; ".join(_refusals(report)),
         tables=tuple(
             TableOutcome(table_key=row.table_key, changed=row.action in _PUBLISHED, error=_refusal(row))
             for row in report.tables
         ),
     )
+
+
+def _refusals(report: RepairReport) -> Iterator[str]:
+    """What was refused, and what a person can do about it. Pure."""
+    lost = [row.table_key for row in report.refused if not row.publishable]
+    if others := len(report.refused) - len(lost):
+        yield (
+            f"repair refused {others} suspicious or unverifiable table(s), they are as they were; review the preview "
+            "and run again with --force --confirm only if publishing that drift is intended"
+        )
+    if lost:
+        yield (
+            f"no repair helps {', '.join(lost)}: the newest version cannot be read and is not published, whoever "
+            "asks; restore the graph from a backup"
+        )
 
 
 def _refusal(row: RepairRow) -> str | None:

@@ -7,6 +7,7 @@ temporary file, fsync and rename on local disk, one PutObject on S3.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import re
@@ -25,6 +26,8 @@ _SOURCE = re.compile(r"[,;]?\s*(?:at )?(?:/|\b)[\w./+-]+\.rs:\d+(?::\d+)?")
 """Where Lance's own source raised an error: its text ends with one or more of these."""
 _WRAPPED = re.compile(r"\b(?:External error|LanceError\(\w+\)|Generic N/A error|Wrapped error): ")
 """What Lance puts before the text of an error for each layer that it went through."""
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How Lance names an error of the operating system."""
 _NO_CREDENTIALS = re.compile(r"Unable to locate credentials|CredentialsNotLoaded|NoCredentialsError")
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"No space left on device|quota exceeded", re.IGNORECASE), "free space there, then run again"),
@@ -36,7 +39,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "machine, then the rights of docs/reference/rights.md",
     ),
     (
-        re.compile(r"Permission denied|Access ?Denied|\bForbidden\b", re.IGNORECASE),
+        re.compile(r"Permission denied|Operation not permitted|Access ?Denied|\bForbidden\b", re.IGNORECASE),
         "give this account the rights of docs/reference/rights.md, then run again",
     ),
 )
@@ -63,6 +66,20 @@ def reason_of(error: BaseException) -> str:
         text = error.strerror
     remedy = next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), None)
     return text if remedy is None or text.endswith(remedy) else f"{text}; {remedy}"
+
+
+_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def lacks_rights(error: BaseException) -> bool:
+    """Whether a file system refused, which no repetition changes; a store may deny for a while. Pure."""
+    cause: BaseException | None = error
+    while cause is not None:
+        said = _OS_ERROR.search(str(cause))
+        if (isinstance(cause, OSError) and cause.errno in _RIGHTS) or (said and int(said[1]) in _RIGHTS):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 HIDDEN_PREFIX = ".tmp_"

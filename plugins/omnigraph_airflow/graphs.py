@@ -79,7 +79,10 @@ def approvers_of(root: str) -> tuple[str, ...]:
     place = real_place(root)
     found = [entry for entry in reading.graphs if _overlap(real_place(entry.root), place)]
     if reading.problems and not (found and all(entry.approvals.approvers for entry in found)):
-        raise _undescribed(reading, f"graph at {root}, so nobody knows who may approve")
+        raise InvalidInput(
+            f"{reading.file} has faults, so nobody knows who may approve at {root}; "
+            f"mend them, first {reading.problems[0]}"
+        )
     lists = [entry.approvals.approvers for entry in found if entry.approvals.approvers]
     everywhere = tuple(
         dict.fromkeys(name for names in lists for name in names if all(name in other for other in lists))

@@ -170,6 +170,7 @@ def nightly_dag(night: Night) -> DAG:
             "owner": night.owner,
             "retries": 2,
             "retry_delay": timedelta(minutes=2),
+            "known_params": sorted(night.params),
             **night.task_args,
         },
         render_template_as_native_obj=True,

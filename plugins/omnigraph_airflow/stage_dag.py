@@ -27,16 +27,25 @@ ASKED_IN_FORM: Mapping[str, Any] = {
 """What every approval of these DAGs has: the trigger form confirms, and may name the plan."""
 
 
+_MOST_RUNS = 64
+
+
 def manual_dag(*, dag_id: str, params: Mapping[str, Param], doc_md: str | None) -> Callable[[Callable[[], None]], Any]:
-    """The `@dag` of such a DAG: no schedule, one run at a time, retries only where a retry can help. Pure."""
+    """The `@dag` of such a DAG: no schedule, retries only where a retry can help. Pure."""
     return dag(
         dag_id=dag_id,
         schedule=None,
         start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
         catchup=False,
-        max_active_runs=1,
+        # Runs about other graphs do not wait for the answer that one of them waits for.
+        max_active_runs=_MOST_RUNS,
         # Only what may succeed later is raised as retryable (omnigraph_airflow.task_run).
-        default_args={"owner": "omnigraph", "retries": 2, "retry_delay": timedelta(minutes=2)},
+        default_args={
+            "owner": "omnigraph",
+            "retries": 2,
+            "retry_delay": timedelta(minutes=2),
+            "known_params": sorted(params),
+        },
         render_template_as_native_obj=True,
         params=dict(params),
         tags=["omnigraph", dag_id.removeprefix("omnigraph_")],

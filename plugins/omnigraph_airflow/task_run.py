@@ -2,7 +2,7 @@
 
 The one place where errors of omnigraph_ops become Airflow's: retry, or fail without a retry.
 
-TransientError, StorageError   raised as they are: Airflow retries
+TransientError, StorageError   raised as they are: Airflow retries; unless rights are missing in a file system
 every other OpsError           AirflowFailException with its one sentence: a retry cannot help,
                                or (OutcomeUnknown) must not happen before somebody has looked
 anything else                  AirflowFailException: a bug must not be run twice
@@ -30,6 +30,7 @@ from omnigraph_ops.models.runs import TaskAttempt
 from omnigraph_ops.outcomes import audit_log
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.stages.registry import tasks_by_stage
+from omnigraph_ops.storage.store import lacks_rights
 from omnigraph_ops.views.markdown import some
 
 if TYPE_CHECKING:
@@ -47,7 +48,11 @@ def airflow_errors() -> Iterator[None]:
     """Translate what a stage raises into what Airflow should do next. Pure."""
     try:
         yield
-    except (AirflowException, TransientError, StorageError):
+    except (AirflowException, TransientError):
+        raise
+    except StorageError as error:
+        if lacks_rights(error):
+            raise AirflowFailException(str(error)) from error
         raise
     except OutcomeUnknown as error:
         raise AirflowFailException(f"outcome unknown, run check before anything else: {error}") from error

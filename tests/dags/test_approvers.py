@@ -120,7 +120,7 @@ def test_a_file_at_fault_does_not_make_everybody_an_approver(
 
     (tmp_path / "graphs.yaml").write_text(FAULTS[fault].replace("PLACE", str(place)))
     instance = Instance("approve_cleanup")
-    with pytest.raises(AirflowFailException, match=r"so nobody knows who may approve; it has faults, first .*yaml:\d"):
+    with pytest.raises(AirflowFailException, match=r"has faults, so nobody knows who may approve at .*first .*yaml:\d"):
         ask("eve", confirmed=True, instance=instance)
     assert "nobody knows who may approve" in instance.pushed["failure"][0]["message"]
 

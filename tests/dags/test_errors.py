@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 import pytest
 
 from omnigraph_ops import errors
+from omnigraph_ops.storage.store import translated
 from tests.support.runs import Instance
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("airflow")]
@@ -30,6 +32,26 @@ def test_only_what_may_succeed_later_is_retried(cls: type[errors.OpsError]) -> N
     expected = cls if issubclass(cls, RETRIED) else AirflowFailException
     with pytest.raises(expected, match="one sentence"), airflow_errors():
         raise cls("one sentence")
+
+
+@pytest.mark.parametrize(
+    ("cause", "retried"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (OSError(errno.EPERM, "Operation not permitted"), False),
+        (OSError(errno.EROFS, "Read-only file system"), False),
+        (OSError("LanceError(IO): cannot write: Permission denied (os error 13)"), False),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError("Forbidden"), True),
+    ],
+)
+def test_rights_that_are_missing_on_a_disk_do_not_come_by_themselves(cause: OSError, *, retried: bool) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+    from omnigraph_airflow.task_run import airflow_errors
+
+    expected = errors.StorageError if retried else AirflowFailException
+    with pytest.raises(expected, match="cannot write here"), airflow_errors(), translated("write", "here"):
+        raise cause
 
 
 def test_a_bug_is_not_run_twice() -> None:

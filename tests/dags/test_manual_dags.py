@@ -96,6 +96,18 @@ def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, made: M
     assert events(graph) == []
 
 
+@pytest.mark.parametrize("dag_id", [*STAGES, "omnigraph_backup", "omnigraph_maintenance"])
+def test_a_param_that_the_dag_does_not_have_stops_the_run(dags: Any, dag_id: str, made: Made) -> None:
+    graph = made()
+    before = content(graph)
+    finished = run(dags, dag_id, graph, kepp=50, ttl_days=1, quiet_seconds_=0)
+    assert finished.state == "failed"
+    said = "this DAG has no param 'kepp', 'quiet_seconds_', 'ttl_days'; nothing was done; "
+    assert any(said in failure for failure in finished.report["failed"])
+    assert content(graph) == before
+    assert events(graph) == []
+
+
 def test_a_repair_publishes_exactly_what_was_previewed(dags: Any, made: Made) -> None:
     graph = made(drift_tables=(PERSON,), drift_kind="delete")
     looked = run(dags, "omnigraph_repair", graph, evidence="full")

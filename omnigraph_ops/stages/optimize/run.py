@@ -417,5 +417,5 @@ def _unplannable(entry: TableEntry, error: OpsError) -> TablePlan:
         read_version=entry.version,
         lance_head_version=entry.version,
         reason="cannot be looked at",
-        error=f"{entry.table_key}: {error}",
+        error=str(error),
     )

@@ -142,8 +142,9 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
         if not report.failed:
             return ""
         keys = ", ".join(t.table_key for t in report.failed)
+        others = "the others are done; " if any(t.committed and not t.error for t in report.tables) else ""
         return (
-            f"optimize failed for {len(report.failed)} table(s): {keys}; the others are done; "
+            f"optimize failed for {len(report.failed)} table(s): {keys}; {others}"
             "run `omnigraph-ops check`, then optimize again"
         )
 

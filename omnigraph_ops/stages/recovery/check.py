@@ -368,6 +368,9 @@ def may_pass(report: CheckReport, *, grace_seconds: float, at_us: int) -> bool:
     return bool(started) and all(at is not None and at > oldest_us for at in started)
 
 
+_DAMAGED = "if its files are damaged, restore the graph from a backup"
+
+
 def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[DriftFinding, ...]) -> Iterable[str]:
     if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
@@ -379,7 +382,7 @@ def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[Dri
     if any(not d.covered and not d.recoverable and d.problem is None for d in drift):
         yield "run `omnigraph-ops repair` to review the drifted tables"
     for unread in (d for d in drift if d.problem is not None):
-        yield f"{unread.table_key} cannot be read, so its state is unknown: {unread.problem}"
+        yield f"{unread.table_key} cannot be read, so its state is unknown: {unread.problem}; {_DAMAGED}"
 
 
 def _lock_advice(fence: FenceNote | None, abandoned: bool) -> str:

@@ -143,9 +143,7 @@ def decide(row: RepairRow, *, force: bool) -> RepairAction:
         return RepairAction.NO_OP
     if row.classification is Classification.VERIFIED_MAINTENANCE:
         return RepairAction.HEALED
-    if row.lance_head_version <= row.manifest_version or not row.readable:
-        return RepairAction.REFUSED  # there is no newer version that may be published, whoever asks
-    return RepairAction.FORCED if force else RepairAction.REFUSED
+    return RepairAction.FORCED if force and row.publishable else RepairAction.REFUSED
 
 
 def differences(approved: Sequence[RepairRow], found: Sequence[RepairRow]) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ _MOST_EVIDENCE = 10
 """Versions and branches of one table."""
 _MOST_EQUAL = 8
 """Columns of a row that tell which one it is, where fewer than these differ."""
+_NAMED = 3
+"""Tables in a sentence."""
 _CONTENT = {True: "equal", False: "differs", None: "not proven equal"}
 
 
@@ -100,7 +102,11 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
         )
 
     def nothing_to_do(self, plan: RepairPreview) -> str | None:
-        return None if plan.drifted else "no table has drifted: nothing to repair"
+        if len(plan.lost) < len(plan.drifted):
+            return None
+        if plan.lost:
+            return f"no repair helps: the newest version of {_named(plan.lost)} cannot be read"
+        return "no table has drifted: nothing to repair"
 
     def is_routine(self, plan: RepairPreview) -> bool:
         """Verified maintenance only, and nothing in the evidence speaks against it. Pure."""
@@ -122,10 +128,9 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
 
     def question(self, plan: RepairPreview, *, force: bool = False) -> Question:
         """What a person is asked about a repair. Pure."""
-        keys = [row.table_key for row in plan.drifted]
-        more = f" and {len(keys) - 3} more tables" if len(keys) > 3 else ""
+        lost = (f"The newest version of {_named(plan.lost)} cannot be read. It stays as it is; {_RESTORE}.",)
         return Question(
-            subject=f"Repair {', '.join(keys[:3])}{more}?",
+            subject=f"Repair {_named([row for row in plan.drifted if row.publishable])}?",
             intro=f"Tables of {plan.uri} hold versions that the graph does not publish. Repair publishes them as they "
             "are; it rewrites nothing.",
             on_approve="the tables marked publish are published at their newest version in one graph commit"
@@ -134,6 +139,7 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
             on_reject="only the repair is skipped. The tables stay as they are, and the rest of the run goes on "
             "without them.",
             notes=(
+                *(lost if plan.lost else ()),
                 "Verified maintenance is compaction only: no row changed. Suspicious operations change rows or "
                 "indexes; unverifiable ones cannot be read.",
                 "The switch below also publishes the tables that are not verified maintenance. Use it only when you "
@@ -143,6 +149,14 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
 
     def outcome(self, report: RepairReport) -> Outcome:
         return of_repair(report)
+
+
+_RESTORE = "restore the graph from a backup"
+
+
+def _named(rows: Sequence[RepairRow]) -> str:
+    more = f" and {len(rows) - _NAMED} more tables" if len(rows) > _NAMED else ""
+    return ", ".join(row.table_key for row in rows[:_NAMED]) + more
 
 
 def _nothing_against(row: RepairRow) -> bool:
@@ -159,6 +173,9 @@ def _drifted(plan: RepairPreview, drift: Sequence[DriftFinding] | None) -> Itera
             yield f"{key} was drifted when it was previewed ({row.manifest_version} → {row.lance_head_version})"
         return
     for table in drift:
+        if table.problem is not None:
+            yield f"{table.table_key}: the newest version cannot be read ({table.problem}); {_RESTORE}"
+            continue
         known = previewed.get(table.table_key)
         called = f", {known.classification}" if known and known.lance_head_version == table.lance_head_version else ""
         yield f"{table.table_key} is drifted ({table.manifest_version} → {table.lance_head_version}{called})"
@@ -280,11 +297,12 @@ def _totals(rows: Sequence[RepairRow]) -> str:
 
 def _drift_cells(row: RepairRow) -> tuple[str, ...]:
     verified = row.classification is Classification.VERIFIED_MAINTENANCE
+    otherwise = "leave, unless forced" if row.publishable else "leave"
     rows = (counted(row.rows_before), counted(row.rows_after))
     return (
         row.table_key,
         _versions(row),
-        "publish" if verified else "leave, unless forced",
+        "publish" if verified else otherwise,
         _classification(row),
         some(row.operations, _MOST_OPERATIONS) or "?",
         f"{rows[0]} (same number)" if rows[0] == rows[1] != "?" else " → ".join(dict.fromkeys(rows)),
@@ -293,7 +311,8 @@ def _drift_cells(row: RepairRow) -> tuple[str, ...]:
 
 
 def _versions(row: RepairRow) -> str:
-    return " → ".join(str(v) for v in dict.fromkeys((row.manifest_version, row.lance_head_version)))
+    newest = row.lance_head_version or "?"  # 0 where it cannot be read
+    return " → ".join(str(v) for v in dict.fromkeys((row.manifest_version, newest)))
 
 
 def _classification(row: RepairRow) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
-from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, StorageError, TransientError
+from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, StorageError, TransientError
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
@@ -57,19 +58,21 @@ class OmnigraphOperator(BaseOperator):
     """Runs one stage on one graph; the stage's value becomes the task's XCom, as JSON.
 
     :param graph: a name in the graphs file, a path or a URI (templated).
+    :param known_params: what whoever triggers the DAG may say; a run that says anything else fails. None: anything.
     """
 
     template_fields: Sequence[str] = ("graph",)
     ui_color = "#eef7ee"
     operator_extra_links: Sequence[BaseOperatorLink] = (GraphPageLink(),)
 
-    def __init__(self, *, graph: str = GRAPH, **kwargs: Any) -> None:
+    def __init__(self, *, graph: str = GRAPH, known_params: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.graph = graph
+        self.graph, self.known_params = graph, known_params
 
     def execute(self, context: Context) -> Any:
         """Run the stage."""
         with failures_told(context, self._subject()), airflow_errors():
+            refuse_unknown_params(context, self.known_params)
             opened = OmnigraphHook(self.graph).get_conn()
             with journaled(context, opened, self._subject()) as graph, airflow_errors():
                 return self.run_stage(graph, context)
@@ -81,6 +84,19 @@ class OmnigraphOperator(BaseOperator):
     def run_stage(self, graph: Graph, context: Context) -> Any:
         """The stage itself; returns what goes into XCom."""
         raise NotImplementedError
+
+
+def refuse_unknown_params(context: Context, known: Sequence[str] | None) -> None:
+    """Refuse a run that was triggered with a param that its DAG does not have: a default would be taken. Pure."""
+    if known is None:
+        return
+    unknown = sorted((context["dag_run"].conf or {}).keys() - known)
+    if unknown:
+        near = [match for name in unknown for match in difflib.get_close_matches(name, known, n=1)]
+        raise InvalidInput(
+            f"this DAG has no param {', '.join(map(repr, unknown))}; nothing was done; "
+            + (f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known)}")
+        )
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.operators.ask import by_hand
-from omnigraph_airflow.operators.base import failures_told
+from omnigraph_airflow.operators.base import failures_told, refuse_unknown_params
 from omnigraph_airflow.task_run import airflow_errors
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class QuietGraphSensor(BaseSensorOperator):
     :param graph: path or URI of the graph (templated).
     :param quiet_seconds: how long nothing may have been published (templated).
     :param hours: a run that nobody triggered by hand also waits for them; None: any hour.
+    :param known_params: as of the operators.
     :param deferrable: wait in the triggerer; default: Airflow's `[operators] default_deferrable`.
     """
 
@@ -61,6 +62,7 @@ class QuietGraphSensor(BaseSensorOperator):
         graph: str = GRAPH,
         quiet_seconds: float | str = 300,
         hours: Hours | None = None,
+        known_params: Sequence[str] | None = None,
         deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
@@ -71,6 +73,7 @@ class QuietGraphSensor(BaseSensorOperator):
         self.graph = graph
         self.quiet_seconds = quiet_seconds
         self.hours = hours
+        self.known_params = known_params
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
         )
@@ -101,6 +104,8 @@ class QuietGraphSensor(BaseSensorOperator):
             return False
         with airflow_errors():
             from omnigraph_ops.coordination.guards import quiet_state
+
+            refuse_unknown_params(context, self.known_params)
 
             graph = OmnigraphHook(self.graph).get_conn()
             state = quiet_state(graph, float(self.quiet_seconds))

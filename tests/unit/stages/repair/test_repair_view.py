@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from omnigraph_ops.models.health import DriftFinding
 from omnigraph_ops.models.repair import (
     BranchEvidence,
     Classification,
@@ -116,6 +117,31 @@ def test_a_row_per_table_what_needs_a_person_first() -> None:
     ]
     assert cells(shown, "node:Person")[2:] == ["leave, unless forced", "suspicious", "Delete", "10 → 8", "?"]
     assert shown.index("`node:Person`") < shown.index("`node:Company`")
+
+
+def test_nobody_is_asked_about_a_version_that_cannot_be_read() -> None:
+    lost = row("node:Lost", lance_head_version=0, classification=Classification.UNVERIFIABLE, readable=False)
+    assert STAGE.nothing_to_do(preview(lost)) == ("no repair helps: the newest version of node:Lost cannot be read")
+    beside = preview(lost, CHANGED)
+    assert STAGE.nothing_to_do(beside) is None
+    assert STAGE.question(beside).subject == "Repair node:Person?"
+    shown = body(beside)
+    assert cells(shown, "node:Lost")[1:3] == ["3 → ?", "leave"]
+    assert "The newest version of node:Lost cannot be read. It stays as it is; restore the graph" in shown
+    finding = DriftFinding(
+        table_key="node:Lost", manifest_version=3, lance_head_version=0, covered=False, problem="cut off"
+    )
+    assert STAGE.attention(beside, [finding]) == (
+        "node:Lost: the newest version cannot be read (cut off); restore the graph from a backup",
+    )
+
+
+def test_the_advice_about_such_a_version_is_no_force() -> None:
+    refused = [row(f"node:{n}", lance_head_version=n, action=RepairAction.REFUSED, readable=n > 3) for n in (0, 5)]
+    report = RepairReport(uri="/g", confirm=True, force=False, manifest_version=None, tables=tuple(refused))
+    said, lost = STAGE.outcome(report).problem.split("; no repair helps ")
+    assert said.startswith("repair refused 1 suspicious or unverifiable table(s)")
+    assert lost.startswith("node:0: the newest version cannot be read")
 
 
 def test_totals_come_first() -> None:
