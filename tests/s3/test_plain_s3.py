@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
@@ -47,6 +48,26 @@ def test_a_database_in_a_bucket(s3: str, tmp_path: Path) -> None:
     assert check(graph).drift == ()
     assert plan_orphans(graph).unknown == ()
     assert [content(f"{uri}/{name}.lance") for name in ("my items", "users")] == rows
+
+
+def test_a_text_search_keeps_its_hits_in_a_bucket(s3: str, tmp_path: Path) -> None:
+    words = pa.table({"id": range(300), "text": [f"common word{i}" for i in range(300)]})
+    path = tmp_path / "db" / "my docs.lance"
+    dataset = lance.write_dataset(words, str(path), enable_stable_row_ids=True, max_rows_per_file=50)
+    dataset.create_scalar_index("text", "INVERTED", name="text_idx")
+    dataset.delete("id % 3 = 0")
+    lance.dataset(str(path)).optimize.compact_files()
+    uri = upload_graph(tmp_path / "db")
+
+    def found() -> int:
+        there = lance.dataset(f"{uri}/my docs.lance", storage_options=lance_options(uri))
+        search = there.scanner(full_text_query="common", limit=20, columns=["id", "_score"])
+        return int(search.to_table().num_rows)
+
+    assert found() < 20
+    assert not optimize_all(open_graph(uri)).failed
+    assert found() == 20
+    assert not any(table.committed for table in optimize_all(open_graph(uri)).tables)
 
 
 def test_a_table_of_a_graph_that_fills_its_bucket_is_not_taken_alone(s3: str, tmp_path: Path) -> None:
