@@ -80,6 +80,7 @@ def test_each_is_manual_and_asks_before_it_acts(dags: Any, dag_id: str) -> None:
     assert approve in dag.get_task(apply).upstream_task_ids
     assert dag.get_task(apply).downstream_task_ids == {"report"}
     assert dag.params["confirm"] is False
+    assert dag.max_active_runs > 1, "a question about one graph keeps no other waiting"
 
 
 @pytest.mark.parametrize("dag_id", STAGES)
