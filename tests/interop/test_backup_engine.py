@@ -133,7 +133,7 @@ def test_a_branch_that_the_engine_deletes_meanwhile_is_named(tmp_path: Path, sta
         backup_graph(opened, str(tmp_path / "backups"), BackupOptions(freeze_id=freeze.freeze_id))
     unfreeze(opened, freeze.freeze_id)
     report = backup_graph(opened, str(tmp_path / "backups"))
-    assert report.resumed
+    assert not report.resumed, "nothing was copied before it was refused"
     at_cut = {name: subject.export(graph, name) for name in ("main", "lazy")}
     graph.rename(tmp_path / "hidden.omni")
     place = tmp_path / "restored.omni"
