@@ -166,7 +166,7 @@ class StampFormat(Protocol):
     leaves_stale_entries: bool
     """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
     limits_text_search: bool
-    """Whether readers have Lance find so many rows of a text search, rather than all of which some are taken."""
+    """Whether readers leave the limit of a text search to Lance; the engine has it find every row, and takes some."""
     sidecar_version: int
     """The newest sidecar schema version this generation reads."""
     compares_sidecar_paths: bool

@@ -62,7 +62,7 @@ class DeadEntries:
 
 
 def limited_kinds(*, texts: bool) -> tuple[str, ...]:
-    """The details of the indexes of which queries take so many entries: vector indexes, and perhaps text. Pure."""
+    """The details of the kinds of indexes that Lance asks for a limited number of rows, text only if `texts`. Pure."""
     return (VECTOR_DETAILS, TEXT_DETAILS) if texts else (VECTOR_DETAILS,)
 
 

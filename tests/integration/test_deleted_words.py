@@ -212,7 +212,7 @@ def test_fragments_stay_as_they_are_where_the_index_cannot_be_written(tmp_path: 
         assert not optimize_all(plain.opened(path, **nowhere, **more)).failed
         plan = planned(path, **nowhere, **more)
         assert plan.decision is OptimizeDecision.NO_OP
-        assert f"its deleted rows would cost searches by {NAME} hits" in plan.reason
+        assert f"no fragment is rewritten, because searches by {NAME} would lose hits" in plan.reason
         assert "pylance 8.0.1, which is not installed" in plan.pending_indexes[0].reason
     assert lance.dataset(str(path)).version == version
     assert_all_found(path)

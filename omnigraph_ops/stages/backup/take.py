@@ -67,7 +67,6 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
 
     Raises:
         InvalidInput: there is none, it is still being taken, it has ended, or it is about some tables only.
-        CorruptGraph: something of the cut is gone, a branch for instance.
     """
     freeze = active_freeze(graph, freeze_id)
     if freeze.tables:
@@ -75,13 +74,17 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
             f"freeze {freeze_id} is about {', '.join(freeze.tables)} only, a backup is of the whole graph; nothing was "
             "copied"
         )
+    return freeze
+
+
+def _refuse_lost(graph: Graph, freeze: Freeze) -> None:
+    """Refuse a freeze that has lost something of its cut, a branch for instance; `CorruptGraph`. Reads."""
     problems = verify_cut(graph, freeze)
     if problems:
         raise CorruptGraph(
-            f"freeze {freeze_id} has lost something of what it keeps: {_said(problems)}; nothing was copied; "
+            f"freeze {freeze.freeze_id} has lost something of what it keeps: {_said(problems)}; nothing was copied; "
             "end it with unfreeze, and freeze again or back up without it"
         )
-    return freeze
 
 
 def _said(problems: Sequence[CutProblem]) -> str:
@@ -163,12 +166,12 @@ def backup_graph(
     Raises:
         InvalidInput: the freeze or the earlier backup cannot be used, or the target is inside the graph.
         Stopped: the run was asked to stop; the next backup to this place goes on.
-        CorruptGraph: something of the cut went while it was copied: named; the backup stays unfinished.
+        CorruptGraph: something of the cut is gone: named; nothing was copied, or the backup stays unfinished.
         LeaseHeld, RecoveryPending: the graph cannot be frozen now; nothing was copied.
     """
     destination = _place_outside(graph, target)
     if options.freeze_id is not None:
-        given_freeze(graph, options.freeze_id)
+        _refuse_lost(graph, given_freeze(graph, options.freeze_id))
     earlier = _earlier(graph, options)
     with claimed(destination, graph.target) as claim:
         where = destination.uri(claim.backup_id)

@@ -283,7 +283,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
     spark = bool(rewritten) and rewrite_bytes >= policy.spark_threshold_bytes
     shares = shares_of(facts, seen.spec, policy.target_rows, tuple(p.column for p in pending), policy.task_bytes)
     won_back = parts_of(put_right(shares, folding=bool(folds or builds)), policy.thresholds.fragments)
-    left = f"no fragment is rewritten: its deleted rows would cost searches by {', '.join(kept)} hits" if kept else None
+    left = f"no fragment is rewritten, because searches by {', '.join(kept)} would lose hits" if kept else None
     notes = (waiting.sentence(facts.rows) if waiting else None, left, owners_note(facts, policy))
     plan = TablePlan(
         table_key=seen.spec.table_key,

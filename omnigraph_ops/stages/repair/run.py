@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -165,9 +166,7 @@ def _unchanged(graph: Graph, preview: RepairPreview) -> tuple[RepairRow, ...]:
     def moved(row: RepairRow) -> bool:
         return row.table_key in at_rest and row.classification is not Classification.NO_DRIFT
 
-    def find(entries: Sequence[TableEntry]) -> tuple[RepairRow, ...]:
-        return _rows(graph, entries, None)
-
+    find = partial(_rows, graph, collector=None)
     try:
         # No keys would mean every table: a preview of none approves none.
         found = find(select_entries(graph, graph.state(), keys)) if keys else ()

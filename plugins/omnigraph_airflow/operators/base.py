@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -19,7 +18,7 @@ from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, airflow_errors
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
-from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, StorageError, TransientError
+from omnigraph_ops.errors import ApprovalMissing, GraphFrozen, InvalidInput, StorageError, TransientError, did_you_mean
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.models.optimize import SkipReason, TableStats
 from omnigraph_ops.parallel import in_parallel
@@ -92,10 +91,9 @@ def refuse_unknown_params(context: Context, known: Sequence[str] | None) -> None
         return
     unknown = sorted((context["dag_run"].conf or {}).keys() - known)
     if unknown:
-        near = [match for name in unknown for match in difflib.get_close_matches(name, known, n=1)]
         raise InvalidInput(
-            f"this DAG has no param {', '.join(map(repr, unknown))}; nothing was done; "
-            + (f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known)}")
+            f"this DAG has no param {', '.join(map(repr, unknown))}; nothing was done; it has {', '.join(known)}"
+            f"{did_you_mean(unknown[0], known)}"
         )
 
 

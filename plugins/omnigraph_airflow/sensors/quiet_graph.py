@@ -106,7 +106,6 @@ class QuietGraphSensor(BaseSensorOperator):
             from omnigraph_ops.coordination.guards import quiet_state
 
             refuse_unknown_params(context, self.known_params)
-
             graph = OmnigraphHook(self.graph).get_conn()
             state = quiet_state(graph, float(self.quiet_seconds))
         self.log.info("%s: %s", "quiet" if state.quiet else "not quiet yet", state.reason)
