@@ -7,13 +7,15 @@ import sys
 from collections.abc import Sequence
 
 # Everything else is imported when the signals are handled: until then Ctrl-C is a traceback.
-from omnigraph_ops.cli.process import Signals, closed_stdout, lossy_stderr
+from omnigraph_ops.cli.process import NoPandas, Signals, closed_stdout, lossy_stderr
 from omnigraph_ops.errors import OpsError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `omnigraph-ops`; returns the exit code. Without arguments it has the process for itself."""
     signals = Signals(own_process=argv is None)
+    if argv is None:
+        sys.meta_path.insert(0, NoPandas)
     if argv is None and sys.stdout is None:
         sys.stdout = closed_stdout()
     with signals.installed(), lossy_stderr(own_process=argv is None):

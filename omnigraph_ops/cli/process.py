@@ -1,4 +1,4 @@
-"""Signals, stdout and stderr of the process of a command.
+"""Signals, stdout, stderr and imports of the process of a command.
 
 The first Ctrl-C, SIGTERM or SIGHUP (a terminal that was closed) asks the run to stop, the second aborts it, the third
 ends the process at once. stderr may fail, on a full disk, a closed pipe or closed from the start: then it loses text
@@ -28,6 +28,19 @@ _HANDLED: dict[signal.Signals, Any] = {
 """The signals, and the handlers that they are taken over from: what ignores a signal goes on ignoring it."""
 _SHOWN = 3
 _CLOSING = "The run is at its end and is being recorded; press Ctrl-C again to leave that to the next command."
+
+
+class NoPandas:
+    """An importer that hides pandas, which pyarrow imports wherever it is installed.
+
+    No command needs it, and it is a fifth of the time and of the memory that one starts with.
+    """
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        """Refuse pandas; others find the rest. Pure."""
+        if name == "pandas":
+            raise ModuleNotFoundError("hidden: no command needs it", name=name)
 
 
 class Signals:

@@ -29,8 +29,18 @@ class _Unused(types.ModuleType):
         return type(name, (), {})
 
 
+class _NoPandas:
+    """Hides pandas, which pyarrow imports wherever it is installed: half of the rest, in time and in memory."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("hidden: nothing here needs it", name=name)
+
+
 for _name in ("lance_namespace", "lance_namespace.errors", "lance_namespace_urllib3_client"):
     sys.modules[_name] = _Unused(_name)
+sys.meta_path.insert(0, _NoPandas)
 
 import lance  # noqa: E402 - after what it would import
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -200,6 +201,22 @@ def test_help_and_version_start_without_lance(flag: str, words: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code, flag], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (ran.returncode, words in ran.stdout) == (0, True), ran.stderr
     assert ran.stdout.splitlines()[-1] == "False"
+
+
+def test_no_process_of_a_command_takes_its_time_to_import_pandas(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph, seen, modules = demo_graph(loads=2, rows=12, node_types=1), tmp_path / "seen", tmp_path / "modules"
+    modules.mkdir()
+    (modules / "pandas.py").write_text(f"open({str(seen)!r}, 'a').write('imported'); raise ImportError")
+    ran = subprocess.run(
+        [sys.executable, "-m", "omnigraph_ops", "optimize", graph.uri],
+        env={**os.environ, "PYTHONPATH": str(modules)},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (ran.returncode, seen.exists()) == (0, False), ran.stderr
+    assert "folding index bio_idx" in ran.stderr, "another process writes it"
 
 
 def test_demo_graph_writes_what_was_asked_for(cli: Cli, tmp_path: Path, stamp: int) -> None:

@@ -55,7 +55,9 @@ class Health(RunStage[HealthRequest, HealthReport]):
 
 def health_view(report: HealthReport) -> View:
     """One row per table, worst first. Pure."""
-    overall = "unknown" if report.score is None else f"{report.score} of 100"
+    overall = "unknown" if report.score is None else f"{report.score} of 100 by bytes"
+    unread = sum(1 for table in report.tables if table.score is None)
+    overall += f" without {unread} that cannot be read" if unread else ""
     section = Section(title="Tables", header=_HEADER, rows=tuple(map(_cells, report.tables)))
     rows = tuple(_vector(t.table_key, index) for t in report.tables for index in t.vectors)
     vectors = Section(title="Vector indexes", header=_VECTOR_HEADER, rows=rows)
@@ -68,7 +70,7 @@ def health_view(report: HealthReport) -> View:
         ),
     )
     return View(
-        title=f"health {report.uri} — {len(report.tables)} tables, {overall} by bytes, worst first",
+        title=f"health {report.uri} — {len(report.tables)} tables, {overall}, worst first",
         sections=filled([section, vectors, stored]),
     )
 

@@ -29,7 +29,7 @@ def test_health_is_told_worst_first_with_its_reasons() -> None:
     lost = TableHealth(table_key="node:B", error="it cannot be opened")
     report = HealthReport(uri="/g", stamp=6, graph_version=1, score=60, tables=(lost, bad))
     view = health_view(report)
-    assert view.title == "health /g — 2 tables, 60 of 100 by bytes, worst first"
+    assert view.title == "health /g — 2 tables, 60 of 100 by bytes without 1 that cannot be read, worst first"
     found = [{h: c for h, c in zip(view.sections[0].header, row, strict=True) if c} for row in view.sections[0].rows]
     assert found == [
         {"Table": "node:B", "Score": "?", "Note": "it cannot be opened"},
