@@ -272,7 +272,7 @@ def _how_to_apply(call: Call, stage: AnyPlanned, graph: Graph, kept: str | None,
     also = [f"--{name.replace('_', '-')}" for name in ("allow_young", "fence") if said.get(name)]
     if said.get("spark") is not None and (kept is None or stage.applies_on_spark):
         also += ["--spark", said["spark"]]
-    command = shlex.join(["omnigraph-ops", stage.name, graph.uri, *words, *also, "--confirm"])
+    command = shlex.join(["omnigraph-ops", stage.name, graph.target, *words, *also, "--confirm"])
     return f"to carry out {'this plan' if kept is not None else 'this policy'}: {command}"
 
 

@@ -118,6 +118,11 @@ class Graph:
         return self.uri
 
     @property
+    def addressed(self) -> tuple[str, ...]:
+        """Keys of the tables that the address narrows it to; empty for all there are."""
+        return ()
+
+    @property
     def stamp(self) -> int:
         return self.format.stamp
 

@@ -202,6 +202,10 @@ class PlainGraph(Graph):
     def target(self) -> str:
         return self.uri if self.only is None else self.context.location.uri(self.only)
 
+    @property
+    def addressed(self) -> tuple[str, ...]:
+        return () if self.only is None else (table_key_of(self.only),)
+
     def state(self, branch: str | None = None) -> BranchState:
         """Every dataset at its HEAD. Reads."""
         if branch is not None:

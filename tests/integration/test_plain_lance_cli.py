@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from omnigraph_ops.cli import main
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import NotAGraph
 from omnigraph_ops.graph import Graph, open_graph
@@ -134,3 +136,30 @@ def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     plain.indexed(tmp_path / "elsewhere.lance", stable=True)
     (folder / "linked.lance").symlink_to(tmp_path / "elsewhere.lance")
     assert [e.table_key for e in open_graph(str(folder)).state().entries] == ["table:items", "table:users"]
+
+
+@pytest.mark.parametrize("verb", ["cleanup --keep 1", "orphans", "repair"])
+def test_the_command_that_a_preview_prints_is_about_the_dataset_that_was_asked_for(
+    cli: Cli, folder: Path, verb: str
+) -> None:
+    other = tree_of(folder / "users.lance")
+    shown = cli(verb, str(folder / "items.lance")).err
+    printed = next(line for line in shown.splitlines() if line.startswith("to carry out "))
+    words = shlex.split(printed.split(": ", 1)[1])
+    assert words[:3] == ["omnigraph-ops", verb.split()[0], str(folder / "items.lance")]
+    main(words[1:])
+    assert tree_of(folder / "users.lance") == other
+
+
+def test_a_freeze_of_one_dataset_is_about_that_one(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    items, root = str(folder / "items.lance"), str(folder)
+    frozen = cli("freeze --json", items).json["freeze_id"]
+    (listed,) = cli("holds --json", root).json["holds"]
+    assert listed["what"] == "table:items"
+    assert_refused(cli(f"backup --freeze {frozen}", root, str(tmp_path / "b")), "is about table:items only")
+    assert cli("optimize", str(folder / "users.lance")).code == 0
+    assert "table:items  skipped (frozen" in cli("optimize", items).out
+    assert cli(f"backup --freeze {frozen}", items, str(tmp_path / "b")).code == 0
+    whole = cli("freeze --json", root).json["freeze_id"]
+    assert_refused(cli(f"backup --freeze {whole}", items, str(tmp_path / "b")), "is about all there is")
+    assert cli(f"backup --freeze {whole}", root, str(tmp_path / "b")).code == 0

@@ -66,13 +66,15 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
     """A freeze that somebody else took and ends. Reads.
 
     Raises:
-        InvalidInput: there is none, it is still being taken, it has ended, or it is about some tables only.
+        InvalidInput: there is none, it is still being taken, it has ended, or it is about other tables.
     """
     freeze = active_freeze(graph, freeze_id)
-    if freeze.tables:
+    if freeze.tables != graph.addressed:
+        about = f"{', '.join(freeze.tables)} only" if freeze.tables else "all there is"
         raise InvalidInput(
-            f"freeze {freeze_id} is about {', '.join(freeze.tables)} only, a backup is of the whole graph; nothing was "
-            "copied"
+            f"freeze {freeze_id} is about {about}, a backup of {graph.target} is of "
+            f"{', '.join(graph.addressed) or 'all of it'}; nothing was copied; freeze what is to be backed up, or back "
+            "up without a freeze"
         )
     return freeze
 

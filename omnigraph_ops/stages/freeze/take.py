@@ -86,7 +86,7 @@ def freeze_graph(
         ttl_seconds=ttl_seconds,
         bound_to_process=True,
         owner=owner or audit_log.shell_actor(),
-        freeze=FreezeTerms(tables=tuple(tables)),
+        freeze=FreezeTerms(tables=tuple(tables) or graph.addressed),
     )
     try:
         progress(f"freeze {hold.hold_id} announced, waiting for running maintenance")
