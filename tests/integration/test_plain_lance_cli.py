@@ -146,7 +146,7 @@ def test_the_command_that_a_preview_prints_is_about_the_dataset_that_was_asked_f
     shown = cli(verb, str(folder / "items.lance")).err
     printed = next(line for line in shown.splitlines() if line.startswith("to carry out "))
     words = shlex.split(printed.split(": ", 1)[1])
-    assert words[:3] == ["omnigraph-ops", verb.split()[0], str(folder / "items.lance")]
+    assert words[:3] == ["omnigraph-ops", verb.split(maxsplit=1)[0], str(folder / "items.lance")]
     main(words[1:])
     assert tree_of(folder / "users.lance") == other
 
