@@ -121,7 +121,7 @@ def table_record(of: TableParts) -> TableRecord:
         work=Work.of(row.work for _, row in of.done),
         executor=stats.executor.value if stats is not None and stats.committed else None,
         windows=stats.windows if stats is not None else (),
-        decisions=tuple(d for d in of.decisions if _concerns(d, of)),
+        decisions=tuple(d for d in of.decisions if _concerns(d.stage, of)),
     )
 
 
@@ -147,7 +147,8 @@ def _reason(of: TableParts) -> str:
     """Why nothing was done: a token of optimize, what keeps cleanup away, or that there was no work. Pure."""
     stats, plan, cleanup = of.optimized, of.plan, of.cleanup_plan
     # A decision that was not an approval says more than what the plan would have done.
-    turned_down = [d for d in of.decisions if d.answer is not Answer.APPROVED and _concerns(d, of)]
+    turned_down = [d for d in of.decisions if d.answer is not Answer.APPROVED and _concerns(d.stage, of)]
+    undecided = {"repair", "cleanup"} - {d.stage for d in of.decisions}
     found = (
         "interrupted" if of.interrupted else None,
         stats.skipped.value if stats and stats.skipped else None,
@@ -155,6 +156,7 @@ def _reason(of: TableParts) -> str:
         *(f"{d.stage} {d.answer.value}" for d in turned_down),
         cleanup.refused if cleanup else None,
         *(row.reason for _, row in reversed(of.done)),
+        *(f"{stage} not confirmed" for stage in sorted(undecided) if _concerns(stage, of)),
     )
     return next((reason for reason in found if reason), _NO_WORK)
 
@@ -182,13 +184,13 @@ def _before(of: TableParts) -> Measured:
     return known
 
 
-def _concerns(decision: RunDecision, of: TableParts) -> bool:
-    """Whether the plan that was decided about named the table. Pure."""
-    if decision.stage == "repair":
+def _concerns(stage: str, of: TableParts) -> bool:
+    """Whether the plan of a stage that is decided about names the table. Pure."""
+    if stage == "repair":
         return of.previewed is not None and of.previewed.classification is not Classification.NO_DRIFT
-    if decision.stage == "cleanup":
+    if stage == "cleanup":
         return bool(of.planned_forks or (of.cleanup_plan is not None and of.cleanup_plan.versions))
-    return any(stage == decision.stage and not row.reason for stage, row in of.done)
+    return any(name == stage and not row.reason for name, row in of.done)
 
 
 def record_of(header: RunHeader, results: RunResults) -> RunRecord:

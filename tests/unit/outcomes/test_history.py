@@ -223,6 +223,14 @@ def test_a_rejected_cleanup_is_no_success_and_names_the_decision() -> None:
     assert (second.reason, first.before.version) == ("it is damaged", 9)
 
 
+def test_a_cleanup_that_nobody_was_asked_about_is_not_without_work() -> None:
+    planned = TableCleanupPlan(
+        table_key="node:A", table_path="nodes/a", pinned_version=9, lance_head_version=9, versions=(1, 2)
+    )
+    run = made(cleanup_plan=cleanup_plan(planned, replace(planned, table_key="node:B", versions=())))
+    assert [t.reason for t in run.tables] == ["cleanup not confirmed", "no work"]
+
+
 def test_what_cleanup_freed_counts_forks_too() -> None:
     fork = OrphanedFork(
         table_key="node:A", table_path="nodes/a", branch="b", files=(PlannedFile(path="p", size=7, kind="fork"),)
