@@ -260,7 +260,9 @@ def _show(call: Call, stage: AnyPlanned, graph: Graph, plan: Any, request: Any) 
         kept = said["save_plan"] or said["plan"] or (plan.digest if stage.keeps_previews else None)
         if why:
             call.tell(why)
-        if not why or kept is None:  # a policy may find something another day
+        elif left := stage.left_by_default(plan):
+            call.tell(f"{left}; --force takes them, too")
+        if not why or (kept is None and words_of(request)):  # a policy may find something another day
             call.tell(_how_to_apply(call, stage, graph, kept, request))
     return 0
 

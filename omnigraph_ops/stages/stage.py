@@ -208,6 +208,10 @@ class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     def nothing_to_do(self, plan: P) -> str | None:
         """Why nobody needs to be asked about the plan, None when somebody does. Pure."""
 
+    def left_by_default(self, plan: P) -> str | None:
+        """What the plan shows and leaves alone unless its switch is on, None when that is nothing. Pure."""
+        return None
+
     @abstractmethod
     def question(self, plan: P, *, force: bool = False) -> Question:
         """What a person is asked. Pure."""

@@ -83,6 +83,7 @@ def test_a_kept_plan_without_anything_to_do_comes_without_its_command(
     assert saved.code == 0
     assert "to carry out" not in saved.err
     assert "to carry out this policy" in cli("cleanup --keep 100", graph.uri).err
+    assert "to carry out" not in cli("repair", graph.uri).err
 
 
 def test_holds_are_listed_by_the_keys_of_their_tables(demo_graph: DemoGraph, cli: Cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -138,16 +139,22 @@ def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     assert [e.table_key for e in open_graph(str(folder)).state().entries] == ["table:items", "table:users"]
 
 
-@pytest.mark.parametrize("verb", ["cleanup --keep 1", "orphans", "repair"])
+@pytest.mark.parametrize("verb", ["cleanup --keep 1", "orphans"])
 def test_the_command_that_a_preview_prints_is_about_the_dataset_that_was_asked_for(
     cli: Cli, folder: Path, verb: str
 ) -> None:
+    for name in ("items", "users"):
+        stray = folder / f"{name}.lance" / "data" / "stray.lance"
+        stray.touch()
+        os.utime(stray, (0, 0))
     other = tree_of(folder / "users.lance")
     shown = cli(verb, str(folder / "items.lance")).err
     printed = next(line for line in shown.splitlines() if line.startswith("to carry out "))
     words = shlex.split(printed.split(": ", 1)[1])
     assert words[:3] == ["omnigraph-ops", verb.split(maxsplit=1)[0], str(folder / "items.lance")]
-    main(words[1:])
+    before = tree_of(folder / "items.lance")
+    assert main(words[1:]) == 0
+    assert tree_of(folder / "items.lance") != before
     assert tree_of(folder / "users.lance") == other
 
 

@@ -108,6 +108,11 @@ class Repair(PlannedStage[RepairRequest, RepairPreview, RepairReport]):
             return f"no repair helps: the newest version of {_named(plan.lost)} cannot be read"
         return "no table has drifted: nothing to repair"
 
+    def left_by_default(self, plan: RepairPreview) -> str | None:
+        verified = Classification.VERIFIED_MAINTENANCE
+        left = [row for row in plan.drifted if row.publishable and row.classification is not verified]
+        return f"{_named(left)} would be left: not verified maintenance" if left else None
+
     def is_routine(self, plan: RepairPreview) -> bool:
         """Verified maintenance only, and nothing in the evidence speaks against it. Pure."""
         return all(_nothing_against(row) for row in plan.drifted)
