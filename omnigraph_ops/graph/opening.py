@@ -14,7 +14,7 @@ from omnigraph_ops.graph.stamp import GraphContext
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, LanceGateway
-from omnigraph_ops.storage.location import AMBIENT, StoreAccess, graph_root, locate
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess, graph_root, locate, refuse_respelled
 from omnigraph_ops.storage.store import Storage
 
 _STATE = "__cluster/state.json"
@@ -72,7 +72,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     """Open a graph for maintenance after checking its stamp and schema contract. Reads.
 
     Raises:
-        InvalidInput: the target is not a path or an s3:// URI.
+        InvalidInput: the target is not a path or an s3:// URI, or its key is one that engines spell otherwise.
         NotAGraph, UnsupportedStamp, ContractError: it cannot be maintained; nothing was written.
 
     Without a graph manifest it may be plain Lance: one dataset, or a folder of them.
@@ -95,6 +95,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
         )
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
+        refuse_respelled(location.root)
         raise NotAGraph(f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}")
     return plain
 
@@ -103,6 +104,7 @@ def _read_stamp(context: GraphContext) -> int | None:
     """The stamp of the graph manifest, None where there is no such dataset. Reads."""
     root = context.location.root
     if not context.storage.exists(""):
+        refuse_respelled(root)
         raise NotAGraph(
             f"there is nothing at {root}; nothing was written; check the path and whether its storage is mounted, "
             "correct the address (in a graphs file it is `target`), or bring a backup back with `omnigraph-ops restore`"
@@ -112,6 +114,7 @@ def _read_stamp(context: GraphContext) -> int | None:
     except DatasetMissing:
         return None
     except LanceFailure as error:
+        refuse_respelled(root)
         raise CorruptGraph(f"{root}/{MANIFEST_DIR} cannot be read; nothing was written: {error}") from None
     raw = (manifest.schema.metadata or {}).get(STAMP_KEY.encode())
     if raw is None and not ROOT_FILES.intersection(context.storage.list("")):
@@ -119,6 +122,7 @@ def _read_stamp(context: GraphContext) -> int | None:
             f"{root}/{MANIFEST_DIR} was not written by Omnigraph; the folder of a Lance namespace, whose own "
             "catalog that may be, is not maintained; nothing was written"
         )
+    refuse_respelled(root)
     # The first generation carried no stamp.
     raw = b"1" if raw is None else raw
     stamp = int(raw) if raw.isdigit() else None

@@ -137,6 +137,8 @@ _USER_INFO = re.compile(r"(?<=://).*@", re.DOTALL)
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _NOT_LITERAL = "%?#"
 """Lance decodes the first and ends the path of a URL at the others."""
+_RESPELLED = re.compile(r'[ "<>`{}]|[^\x00-\x7f]')
+"""Engines store files under URL-encoded keys for these: 0.7.2 all of a graph, 0.9.0 its schema files."""
 _NOT_XML = "\ufffe\uffff"
 """No listing of an object store can name these."""
 _GRAPH_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -165,6 +167,17 @@ def locate(target: str) -> GraphLocation:
     if _WINDOWS.match(rest.lstrip("/") if scheme else rest):
         raise InvalidInput(f"{target} is a path of Windows; {_NOTHING}; give the path under which this machine has it")
     return GraphLocation(given=target, root=_local_root(target, _file_path(target, rest) if scheme else rest))
+
+
+def refuse_respelled(root: str) -> None:
+    """Refuse the root of a graph on S3 whose files engines look for under other keys; `InvalidInput`. Pure."""
+    found = _RESPELLED.search(root) if root.startswith("s3://") else None
+    if found is not None:
+        raise InvalidInput(
+            f"{root} contains {found[0]!r}, which engines encode in the keys of a graph and this tool does not; "
+            f"{_NOTHING}; a graph under such a key cannot be maintained where it is: copy it to a key of plain letters, "
+            "digits and `/._-`, or choose such a key"
+        )
 
 
 def is_elsewhere(target: str) -> bool:

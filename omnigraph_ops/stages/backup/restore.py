@@ -20,6 +20,7 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH
 from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.graph.plain import PLAIN_STAMP
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import (
@@ -39,7 +40,7 @@ from omnigraph_ops.stages.freeze.files import checksum_of, rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
-from omnigraph_ops.storage.location import AMBIENT, StoreAccess
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess, refuse_respelled
 from omnigraph_ops.storage.store import Storage
 
 _TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")
@@ -63,7 +64,8 @@ def restore_backup(
         mover: what restores the files; None: the threads of this process, at `bytes_per_second`.
 
     Raises:
-        InvalidInput: it is no finished backup, there is something at the place, or the place is inside a graph.
+        InvalidInput: it is no finished backup, there is something at the place, the place is inside a graph, or engines
+            spell its key otherwise.
         LeaseHeld: another restore to this place is at work.
         CorruptGraph: a file of the backup is not what was backed up; the restored graph has no manifest.
     """
@@ -71,6 +73,8 @@ def restore_backup(
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
     destination = place_of(place, access)
+    if record.stamp != PLAIN_STAMP:
+        refuse_respelled(destination.root)
     if is_inside(destination, storage.uri(backup_id)):
         raise InvalidInput(f"{destination.root} is inside the backup; nothing was written; restore to another place")
     if (above := graph_around(destination, itself=False)) is not None:
