@@ -175,7 +175,7 @@ def refuse_respelled(root: str) -> None:
     if found is not None:
         raise InvalidInput(
             f"{root} contains {found[0]!r}, which engines encode in the keys of a graph and this tool does not; "
-            f"{_NOTHING}; a graph under such a key cannot be maintained where it is: copy it to a key of plain letters, "
+            f"{_NOTHING}; a graph under such a key cannot be maintained where it is: copy it to a key of letters, "
             "digits and `/._-`, or choose such a key"
         )
 
