@@ -25,6 +25,7 @@ from tests.support.rows import rows_everywhere
 from tests.support.sidecars import (
     OTHER,
     TABLE,
+    Document,
     append_foreign_row,
     arm,
     audit_rows,
@@ -238,6 +239,25 @@ def test_other_kinds_are_left_to_the_engine(graph: Graph, kind: str, capsys: pyt
     arm(graph, change=lambda d: d.update(writer_kind=kind))
     move(graph)
     _check_left(graph, capsys)
+
+
+def test_a_schema_apply_that_makes_and_renames_tables_is_the_engines(demo_graph: Callable[..., Graph]) -> None:
+    graph = demo_graph(stamp=6, loads=2, rows=8)
+
+    def change(document: Document) -> None:
+        (renamed,) = document["tables"]
+        made = {**pin_of(graph, OTHER), "table_key": "node:New", "expected_version": 0}
+        made["identity"] = {"stable_table_id": 991, "table_incarnation_id": 992}
+        document |= {"writer_kind": "SchemaApply", "tables": [made, {**renamed, "table_key": "node:Renamed"}]}
+
+    arm(graph, change=change)
+    move(graph)
+    report = check(graph)
+    (found,) = report.sidecars
+    assert (found.table_keys, found.recoverable) == (("node:New", TABLE), False)
+    assert found.detail == "a SchemaApply of the engine; its outcome is decided when omnigraph opens the graph"
+    assert [(d.table_key, d.covered) for d in report.drift] == [(TABLE, True)]
+    assert not [line for line in report.advice if "repair" in line]
 
 
 def test_several_pins_are_left_to_the_engine(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,10 @@ def classify(
             recoverable=False,
             detail=f"its branch {sidecar.branch!r} is gone; an open by the engine discards it",
         )
-    if any(p.lance_head_version is None or p.pinned_version is None for p in pins):
+    lost = [p for p in pins if p.lance_head_version is None or p.pinned_version is None]
+    if lost and sidecar.writer_kind == "SchemaApply" and all(p.pinned_version is None for p in lost):
+        return _engine_decides(sidecar)  # tables that it makes are not published yet
+    if lost:
         return _review("a table it names cannot be read; an open by the engine would fail")
     if any((p.lance_head_version or 0) < (p.pinned_version or 0) for p in pins):
         return _review("a table's HEAD is behind its pin; an open by the engine would refuse")
@@ -274,7 +277,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> tuple[SidecarFinding, tup
         path=file.path,
         writer_kind=sidecar.writer_kind,
         branch=sidecar.branch,
-        table_keys=tuple(p.table_key for p in sidecar.tables),
+        table_keys=tuple(p.table_key for p in (pins or sidecar.tables)),
         started_at_us=sidecar.started_at_us,
         classification=verdict.classification,
         recoverable=verdict.recoverable,
@@ -298,11 +301,15 @@ def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass)
 def pin_states(graph: Graph, sidecar: Sidecar) -> tuple[PinState, ...]:
     """Pin and HEAD of every table that a sidecar names. Reads."""
     state = graph.state(sidecar.branch)
-    return tuple(_pin_state(graph, state, pin) for pin in sidecar.tables)
+    # It names a table that it renames by the new key, under which nothing is published yet.
+    renames = sidecar.writer_kind == "SchemaApply"
+    return tuple(_pin_state(graph, state, pin, renames=renames) for pin in sidecar.tables)
 
 
-def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin) -> PinState:
+def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin, *, renames: bool) -> PinState:
     entry = state.get(pin.table_key)
+    if renames and pin.identity is not None:
+        entry = next((e for e in state.entries if e.identity == pin.identity), None)
     head: int | None = None
     if entry is not None and (pin.identity is None or pin.identity == entry.identity):
         try:
@@ -316,7 +323,7 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin) -> PinState:
         if preserved and head > entry.version and entry.branch is None:
             problem = wrong_content(graph.open_pinned(entry), graph.open_head(entry))
     return PinState(
-        table_key=pin.table_key,
+        table_key=entry.table_key if entry else pin.table_key,
         expected_version=pin.expected_version,
         pinned_version=entry.version if entry else None,
         lance_head_version=head,
