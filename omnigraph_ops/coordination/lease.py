@@ -324,7 +324,17 @@ def _process_exists(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended and only its parent has not asked for that yet. Reads the process table."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        # The first thread of a process is shown like that, too, when it ended before the others.
+        return state == "Z" and len(os.listdir(f"/proc/{pid}/task")) == 1
+    except (OSError, IndexError):
+        return False
 
 
 def _clock() -> float:

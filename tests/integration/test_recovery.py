@@ -242,7 +242,7 @@ def test_other_kinds_are_left_to_the_engine(graph: Graph, kind: str, capsys: pyt
 
 
 def test_a_schema_apply_that_makes_and_renames_tables_is_the_engines(demo_graph: Callable[..., Graph]) -> None:
-    graph = demo_graph(stamp=6, loads=2, rows=8)
+    graph = demo_graph(stamp=6, loads=4, rows=12)
 
     def change(document: Document) -> None:
         (renamed,) = document["tables"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -108,6 +109,19 @@ def test_a_killed_holder_on_this_machine_is_replaced_at_once(storage: Storage) -
     put(storage, replace(LEASE, ttl_seconds=3600, pid=dead_pid(), machine=this_machine()))
     with committer_lease(storage, purpose="w", ttl_seconds=3600, wait_seconds=0) as keeper:
         keeper.assert_held()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what has ended and was not waited for is told by Linux alone")
+def test_a_killed_holder_that_nobody_waited_for_is_gone(storage: Storage) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    lease = replace(LEASE, pid=child.pid, machine=this_machine())
+    storage.write(LEASE_PATH, serde.dumps(lease).encode())
+    assert working_holder(storage) == lease
+    child.kill()
+    # Waits for its end and leaves it to be waited for, as by a supervisor that does not.
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert working_holder(storage) is None
+    child.wait()
 
 
 def test_a_held_lease_is_waited_for_then_named(storage: Storage) -> None:
