@@ -115,7 +115,7 @@ def test_a_killed_holder_on_this_machine_is_replaced_at_once(storage: Storage) -
 def test_a_killed_holder_that_nobody_waited_for_is_gone(storage: Storage) -> None:
     child = subprocess.Popen(["sleep", "600"])
     lease = replace(LEASE, pid=child.pid, machine=this_machine())
-    storage.write(LEASE_PATH, serde.dumps(lease).encode())
+    put(storage, lease)
     assert working_holder(storage) == lease
     child.kill()
     # Waits for its end and leaves it to be waited for, as by a supervisor that does not.
