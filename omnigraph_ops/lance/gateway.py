@@ -46,6 +46,10 @@ class CommitConflict(LanceFailure):
     """Another commit preempted ours; nothing of ours landed but perhaps a ReserveFragments version."""
 
 
+class DistanceOverflow(LanceFailure):
+    """A vector is so large that its distances are infinite: no partition of an index takes it in."""
+
+
 class IncompatibleCommit(LanceFailure):
     """An Overwrite or Restore landed in between; planning again from this read is pointless."""
 
@@ -55,6 +59,7 @@ _TEXTS: tuple[tuple[str, type[LanceFailure]], ...] = (
     ("Retryable commit conflict", CommitConflict),
     ("Commit conflict for version", CommitConflict),
     ("Incompatible transaction", IncompatibleCommit),
+    ("null partition ID", DistanceOverflow),
     ("was not found", DatasetMissing),
     ("Not found:", DatasetMissing),
     ("not found error", DatasetMissing),

@@ -9,7 +9,7 @@ between the two are the ones that every engine can fold.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,10 @@ LEAST_RECALL = 0.95
 UNREADABLE = "unreadable"
 NEIGHBOURS = 10
 _SAMPLE_PER_PARTITION, _SAMPLE_BYTES = 256, 256 * 1024 * 1024
+_SURE = 0.9
+"""Of the bounds, because a sample of so many tells the size of a partition to some per cent."""
+_LARGEST = 1e36
+"""Squared length of a vector; distances between larger ones overflow, here and in Lance."""
 _ROUNDS = 12
 """Of dropping small centroids and splitting large ones, which nearly always ends sooner."""
 _ITERATIONS = 10
@@ -66,18 +70,29 @@ class VectorFacts:
         return max(1, (self.rows + self.uncovered_rows) // TARGET_ROWS)
 
     @property
+    def badness(self) -> int:
+        """How bad its partitions are, see `badness_of`; 0 for what is never trained. Pure."""
+        trained = self.kind == "IVF_FLAT" and self.metric == "l2" and self.sizes
+        return badness_of(self.sizes, self.rows + self.uncovered_rows) if trained else 0
+
+    @property
     def problem(self) -> str | None:
         """Why it is to be trained anew, None when its partitions are fine. Pure."""
-        if self.kind != "IVF_FLAT" or self.metric != "l2" or not self.sizes:
+        if not self.badness:
             return None
         of = f"{self.name} has {len(self.sizes)} partition{'s' * (len(self.sizes) != 1)} for {self.rows:,} rows"
         if len(self.sizes) > 1 and min(self.sizes) < FEWEST_ROWS:
             return f"{of}, the smallest of {min(self.sizes):,}: Lance wants at least {FEWEST_ROWS:,}"
         if max(self.sizes) > MOST_ROWS:
             return f"{of}, the largest of {max(self.sizes):,}: Lance wants at most {MOST_ROWS:,}"
-        if self.wanted > 1 and self.rows > 2 * TARGET_ROWS * len(self.sizes):
-            return f"{of}, {self.wanted} are recommended"
-        return None
+        return f"{of}, {self.wanted} are recommended"
+
+
+def badness_of(sizes: Sequence[int], rows: int) -> int:
+    """2: engines split or join partitions of these sizes, and may fail; 1: they are too few for the rows; 0. Pure."""
+    if max(sizes) > MOST_ROWS or (len(sizes) > 1 and min(sizes) < FEWEST_ROWS):
+        return 2
+    return int(rows >= 2 * TARGET_ROWS and sum(sizes) > 2 * TARGET_ROWS * len(sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,16 +191,33 @@ def _nearest(dataset: Dataset, query: dict[str, object]) -> tuple[frozenset[int]
 def _sampled(dataset: Dataset, column: str, rows: int) -> Vectors:
     with lance_errors(f"sample column {column} of {dataset.uri}"):
         total = int(dataset.count_rows())
-        width = int(getattr(dataset.schema.field(column).type, "list_size", 0) or 1)
+        path = _path(dataset.schema, column)
+        width = int(getattr(_field(dataset.schema, path).type, "list_size", 0) or 1)
         wanted = min(total, rows, max(1, _SAMPLE_BYTES // (4 * width)))
         if not wanted:
             return np.empty((0, width), dtype=np.float32)
         # Every n-th row could be of one kind; the seed gives the same table the same sample.
         rows_taken = np.sort(np.random.default_rng(0).choice(total, size=wanted, replace=False))
-        taken = dataset.take(rows_taken.tolist(), columns=[column]).column(column)
+        taken = dataset.take(rows_taken.tolist(), columns={"vector": _quoted(path)}).column(0)
     values = taken.combine_chunks().drop_null()
     found: Vectors = values.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, width)
-    return found[np.isfinite(found).all(axis=1)]
+    return found[np.square(found, dtype=np.float64).sum(axis=1) < _LARGEST]
+
+
+def _path(schema: pa.Schema, column: str) -> tuple[str, ...]:
+    """The fields down to the column of an index, one where it is in no struct. Pure."""
+    return (column,) if column in schema.names else tuple(column.split("."))
+
+
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join(f"`{name}`" for name in path)
+
+
+def _field(schema: pa.Schema, path: tuple[str, ...]) -> pa.Field:
+    found = schema.field(path[0])
+    for name in path[1:]:
+        found = found.type.field(name)
+    return found
 
 
 def _distances(vectors: Vectors, centroids: Vectors) -> Iterator[Vectors]:
@@ -236,9 +268,10 @@ def _seeds(vectors: Vectors, number: int) -> Vectors:
 
 
 def centroids_for(dataset: Dataset, facts: VectorFacts) -> Vectors | None:
-    """Centroids whose partitions every engine can fold, trained on a sample; None when the vectors allow none. Reads.
+    """Centroids whose partitions every engine can fold, trained on a sample. Reads.
 
-    One centroid where there are too few rows for two partitions.
+    One centroid where there are too few rows for two partitions. None when the vectors allow no better partitions than
+    there are: they would be the same every night.
     """
     rows = facts.rows + facts.uncovered_rows
     sample = _sampled(dataset, facts.column, _SAMPLE_PER_PARTITION * facts.wanted)
@@ -254,8 +287,9 @@ def centroids_for(dataset: Dataset, facts: VectorFacts) -> Vectors | None:
         else:
             break
     sizes = np.bincount(_homes(sample, found), minlength=len(found)) * rows // len(sample)
-    good = sizes.max() < MOST_ROWS and (len(found) == 1 or sizes.min() > FEWEST_ROWS)
-    return found if good and _recall(sample, found) >= LEAST_RECALL else None
+    sure = sizes.max() < _SURE * MOST_ROWS and (len(found) == 1 or sizes.min() > FEWEST_ROWS / _SURE)
+    better = badness_of(sizes.tolist(), rows) < facts.badness
+    return found if sure and better and _recall(sample, found) >= LEAST_RECALL else None
 
 
 def _superfluous(centroids: Vectors, sizes: npt.NDArray[np.intp]) -> list[int]:

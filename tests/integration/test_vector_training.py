@@ -165,3 +165,22 @@ def test_a_plain_dataset_is_trained_in_place(tmp_path: Path) -> None:
     assert found.problem is None
     assert found.partitions > 1
     assert lance.dataset(path).count_rows() == ROWS
+
+
+def test_a_vector_that_no_partition_takes_in_is_named_with_the_way_out(tmp_path: Path) -> None:
+    path = str(tmp_path / "docs.lance")
+    vectors = clustered(600, 8, 2)
+    lance.write_dataset(pa.table({"v": column_of(vectors)}), path).create_index(
+        "v", "IVF_FLAT", metric="L2", num_partitions=1
+    )
+    vectors[0] = 1e20
+    lance.write_dataset(pa.table({"v": column_of(vectors)}), path, mode="append")
+    version = lance.dataset(path).version
+    for settings in (QUICK, RETRAIN):
+        (failed,) = optimize_all(open_graph(path, settings)).failed
+        assert failed.error is not None
+        assert "distances overflow" in failed.error
+        assert "let the engine's own optimize write the index" in failed.error
+    (told,) = health(open_graph(path), recall=3).tables
+    assert told.error is None
+    assert lance.dataset(path).version == version

@@ -97,7 +97,7 @@ def _cells(table: TableHealth) -> tuple[str, ...]:
 def _vector(table_key: str, index: VectorHealth) -> tuple[str, ...]:
     asked = index.recall is not None and index.bytes_per_query is not None
     notes = ["deleted rows take places among the nearest; optimize folds it"] if index.dead_entries else []
-    notes += [f"{index.problem}; optimize --retrain-vectors builds it anew"] if index.problem else []
+    notes += [f"{index.problem}; optimize --retrain-vectors improves it if its vectors allow"] if index.problem else []
     return (
         f"{table_key} {index.name}",
         f"{index.kind} {index.metric}",

@@ -43,6 +43,7 @@ from omnigraph_ops.lance.gateway import (
     CommitConflict,
     CommitContention,
     Dataset,
+    DistanceOverflow,
     IncompatibleCommit,
     LanceFailure,
     LanceGateway,
@@ -335,8 +336,10 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
         progress(f"folding index {index.name}")
         guard()
         with _noted(failures):
+            before = int(dataset.version)
             _fold_or_rebuild(writer, dataset, index, guard, progress)
-            effort.folded.append(index.name)
+            # An index may keep what it has, and then nothing was written.
+            effort.folded += [index.name] if int(dataset.version) > before else []
     for build in plan.builds:
         progress(f"building index {build.name}")
         guard()
@@ -354,6 +357,14 @@ def _noted(failures: list[LanceFailure]) -> Iterator[None]:
         yield
     except (CommitConflict, CommitContention, IncompatibleCommit):
         raise
+    except DistanceOverflow as error:
+        failures.append(
+            LanceFailure(
+                "some vectors are so large that their distances overflow, and this release of Lance puts them into no "
+                "partition; no row was changed, and queries find what they did; correct these vectors, or let the "
+                f"engine's own optimize write the index ({error})"
+            )
+        )
     except LanceFailure as error:
         failures.append(error)
 
@@ -403,7 +414,7 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     try:
         if folds:
             _fold(writer, dataset, index, progress)
-    except (CommitConflict, CommitContention, IncompatibleCommit):
+    except (CommitConflict, CommitContention, IncompatibleCommit, DistanceOverflow):
         raise
     except LanceFailure as error:
         progress(f"folding index {index.name} failed, building it anew: {error}")

@@ -109,8 +109,45 @@ def test_copies_of_one_vector_stay_as_they_are(tmp_path: Path) -> None:
     assert dataset.version == version
 
 
+def test_an_index_that_training_makes_no_better_stays_as_it_is(tmp_path: Path) -> None:
+    # Of two centroids one gets a cluster of 1,600 alone, which is too few to be a partition.
+    centers = np.tile(np.array([50, 50, 50, 50, 100, 0], dtype=np.float32), 1600)
+    noise = np.random.default_rng(0).random((len(centers), 8)) * 0.02
+    dataset = indexed(tmp_path / "d", (centers[:, None] + noise).astype(np.float32))
+    version, (facts,) = dataset.version, vector_facts(dataset)
+    assert facts.problem is not None
+    assert not retrain(dataset, "v")
+    assert dataset.version == version
+
+
+def test_vectors_whose_distances_overflow_are_not_sampled(tmp_path: Path) -> None:
+    vectors = clustered(3 * TARGET_ROWS, 8, 3)
+    table = pa.table({"v": column_of(vectors)})
+    dataset = lance.write_dataset(table, str(tmp_path / "d"), data_storage_version="2.2", enable_stable_row_ids=True)
+    dataset.create_index("v", "IVF_FLAT", name="v", metric="L2", num_partitions=1)
+    vectors[::3] = 1e20
+    dataset = lance.write_dataset(pa.table({"v": column_of(vectors)}), str(tmp_path / "d"), mode="append")
+    (facts,) = vector_facts(dataset)
+    with np.errstate(all="raise"):
+        found = centroids_for(dataset, facts)
+        asked = answers(partial(lance.dataset, str(tmp_path / "d")), facts, 5)
+    assert found is None or np.abs(found).max() < 1e19
+    assert asked is not None
+    assert np.isfinite(asked.drift)
+
+
+def test_a_vector_inside_a_struct_is_sampled(tmp_path: Path) -> None:
+    column = pa.StructArray.from_arrays([column_of(clustered(5 * TARGET_ROWS, 8, 4))], ["v w"])
+    dataset = lance.write_dataset(pa.table({"S": column}), str(tmp_path / "d"), enable_stable_row_ids=True)
+    dataset.create_index("S.`v w`", "IVF_FLAT", name="v", metric="L2", num_partitions=1)
+    (facts,) = vector_facts(dataset)
+    found = centroids_for(dataset, facts)
+    assert found is not None
+    assert found.shape[1] == 8
+
+
 def test_missing_vectors_are_not_sampled(tmp_path: Path) -> None:
-    vectors = column_of(clustered(9000, 8, 2)).to_pylist()
+    vectors = column_of(clustered(15_000, 8, 2)).to_pylist()
     column = pa.array([None if n % 3 == 0 else v for n, v in enumerate(vectors)], pa.list_(pa.float32(), 8))
     dataset = lance.write_dataset(pa.table({"v": column}), str(tmp_path / "d"), enable_stable_row_ids=True)
     dataset.create_index("v", "IVF_FLAT", name="v", metric="L2", num_partitions=1)

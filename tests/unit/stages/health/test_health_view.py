@@ -74,6 +74,6 @@ def test_every_vector_index_has_a_row_that_says_what_is_wrong() -> None:
     first, second = view.sections[1].rows
     assert first == (
         *("node:A v_idx", "IVF_FLAT l2", "1 / 4", "20,000 / 20,000", "2", "12", "2.0 KiB", "0.50", "1.0 KiB", "1.5"),
-        "v_idx has 1 partition; optimize --retrain-vectors builds it anew",
+        "v_idx has 1 partition; optimize --retrain-vectors improves it if its vectors allow",
     )
     assert second[7:] == ("not asked", "", "", "")
