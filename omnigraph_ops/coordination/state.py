@@ -154,7 +154,8 @@ PLACES = (
 )
 
 _HALF_WRITTEN = re.compile(
-    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/plans/{_ULID}|/rewrites/[^/]+(?:/[^/]+)?|/runs/[^/]+|/tasks/[^/]+(?:/[^/]+)?)?)"
+    rf"(?:{RECOVERY_DIR}|{MAINTENANCE_DIR}(?:/[a-z_-]+|/plans/{_ULID}|/(?:runs|results)/[^/]+"
+    r"|/(?:rewrites|tasks)/[^/]+(?:/[^/]+)?)?)"
     r"/[^/]+(?:\.tmp|#\d+)"
 )
 

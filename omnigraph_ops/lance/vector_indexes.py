@@ -201,7 +201,8 @@ def _sampled(dataset: Dataset, column: str, rows: int) -> Vectors:
         taken = dataset.take(rows_taken.tolist(), columns={"vector": _quoted(path)}).column(0)
     values = taken.combine_chunks().drop_null()
     found: Vectors = values.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, width)
-    return found[np.square(found, dtype=np.float64).sum(axis=1) < _LARGEST]
+    fit: Vectors = found[np.square(found, dtype=np.float64).sum(axis=1) < _LARGEST]
+    return fit
 
 
 def _path(schema: pa.Schema, column: str) -> tuple[str, ...]:

@@ -114,9 +114,9 @@ def reason(log: str) -> str:
     """The line of a submit's output that says best why it failed. Pure."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # The application's own sentence is its last word; of what Spark and Java say the first is the cause.
-    own = [line for line in lines if line.startswith("Error: ")]
+    own = [line for line in lines if line.startswith("Error: ") and "JNI" not in line]
     errors = [line for line in lines if " ERROR " in line and "Error initializing SparkContext" not in line]
-    causes = errors or [line for line in lines if "Exception: " in line]
+    causes = errors or [line for line in lines if "Exception: " in line or "OutOfMemoryError: " in line]
     others = [line for line in lines if " INFO " not in line]
     said = (own[-1:] or causes[:1] or others[-1:] or ["it said nothing"])[0]
     return said.removeprefix("Error: ").rpartition("Exception: ")[2].rpartition(" ERROR ")[2].rstrip(". ")

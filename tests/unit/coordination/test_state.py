@@ -62,7 +62,13 @@ def test_what_this_tool_never_writes_is_in_no_place(path: str) -> None:
     assert place_of(f"__other/lease{LEASE}") is None
 
 
-@pytest.mark.parametrize("path", ["expire-rows-1.json.0a.tmp", f"tasks/{'0' * 32}/{ULID}/left.json#1"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("expire-rows-1.json.0a.tmp", f"tasks/{'0' * 32}/{ULID}/left.json#1", f"plans/{ULID}/1.json.0a.tmp"),
+        *(f"results/{ULID}/01.5.json.0a.tmp", f"runs/{ULID}/u.json.0a.tmp", f"rewrites/x/{ULID}/a.json.0a.tmp"),
+    ],
+)
 def test_a_small_file_without_its_final_name_is_unfinished(path: str) -> None:
     assert is_unfinished(f"__maintenance/{path}")
     assert place_of(f"__maintenance/{path}") is None

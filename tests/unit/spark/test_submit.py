@@ -56,6 +56,11 @@ def test_a_submit_may_have_an_environment_of_its_own(tmp_path: Path, monkeypatch
         ('echo \'{"error": "no such table", "retryable": false}\' > "$6"; exit 1', OpsError, "no such table"),
         ('echo "{}" > "$6"; echo \'Exception: lost\'; exit 137', StorageError, "code 137 and no outcome: lost"),
         ("echo 'x.SparkException: Could not parse Master URL'; exit 1", StorageError, "not start .*: Could not parse"),
+        (
+            "echo 'Error: A JNI error has occurred'; echo 'Exception in main java.lang.OutOfMemoryError: heap'; exit 1",
+            StorageError,
+            "OutOfMemoryError: heap",
+        ),
         ("exit 0", StorageError, "did not start"),
         ("echo '12:00 INFO BlockManager: Initialized'; exit 137", StorageError, "it said nothing"),
     ],
