@@ -32,7 +32,8 @@ _POLL_SECONDS = 0.2
 class Submitter:
     """Submits jobs from this process to one master, one after the other: each takes what the master has.
 
-    A master on which Spark did not start is not asked again: one that does not answer costs a minute each time.
+    A master on which Spark did not start is not asked again: one that does not answer costs a minute each time. Where
+    this environment has no Spark it is `NotInstalled` at once, before anything is done without it.
     """
 
     master: str
@@ -41,6 +42,10 @@ class Submitter:
     """Of the submits; None: that of this process, with what Spark needs."""
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _why_dead: str | None = None
+    _submit: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._submit = spark_submit(f"--spark {self.master}")
 
     def __call__(self, job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
         """Run one job; what it returned. The effect of the job.
@@ -49,11 +54,9 @@ class Submitter:
             check: called while the job runs; whatever it raises ends the submit.
 
         Raises:
-            NotInstalled: this environment has no Spark.
             StorageError: Spark did not start, or the job failed and the same submit may succeed later.
             OpsError: the job failed.
         """
-        submit = spark_submit(f"--spark {self.master}")
         with self._turn, tempfile.TemporaryDirectory(prefix="omnigraph-submit-") as folder:
             check()
             if self._why_dead is not None:
@@ -62,7 +65,7 @@ class Submitter:
             words = [str(APPLICATION), job, "--result-uri", str(result), *arguments]
             self.progress(f"{job} on {self.master}")
             environment = os.environ | spark_environment() if self.environment is None else self.environment
-            code = run_submit([submit, "--master", self.master, *words], environment, log, check)
+            code = run_submit([self._submit, "--master", self.master, *words], environment, log, check)
             outcome = _outcome(result, value)
             if outcome is not None and outcome.value is not None:
                 return outcome.value

@@ -314,3 +314,14 @@ def test_what_is_no_master_is_refused(demo_graph: DemoGraph, cli: Cli, tmp_path:
     graph = demo_graph(node_types=1, loads=1, rows=5)
     places = [str(tmp_path / "place")] if verb in {"backup", "restore"} else []
     assert_refused(cli(verb, graph.uri, *places, "--spark", master), "is no Spark master", code=2)
+
+
+@pytest.mark.parametrize("verb", ["repair --evidence full", "optimize", "orphans"])
+def test_spark_that_is_not_installed_is_refused_before_anything_is_done(
+    cli: Cli, demo_graph: DemoGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    graph = demo_graph(loads=2, rows=8, node_types=1, drift_tables=("node:Person",), drift_kind="delete")
+    before = tree_of(graph.uri)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert_refused(cli(verb, graph.uri, "--spark", "local[1]"), "--spark local[1] needs pyspark")
+    assert tree_of(graph.uri) == before
