@@ -154,6 +154,12 @@ def engine_cli(path: str, *, timeout_seconds: float, storage_options: Mapping[st
     return EngineCli(path=path, release=release, timeout_seconds=timeout_seconds, environment=named)
 
 
+def typical_release(stamp: int) -> EngineRelease | None:
+    """A release for all that write graphs of a stamp, which share the ways that matter here; None for others. Pure."""
+    version = {3: (0, 7, 2), 6: (0, 9, 0)}.get(stamp)
+    return None if version is None else EngineRelease(version=version, stamp=stamp)
+
+
 def release_of(said: str, path: str) -> EngineRelease:
     """The release in the text of `--version`; `InvalidInput` for one whose graphs are not known here. Pure."""
     found = _VERSION.search(said)

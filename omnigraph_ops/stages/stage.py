@@ -155,6 +155,13 @@ class RunStage(Stage[Q, R]):
         return 0
 
 
+def not_read(tables: Sequence[str]) -> str:
+    """The problem of a verb that only looks: tables that it could not look at, empty where there are none. Pure."""
+    if not tables:
+        return ""
+    return f"{len(tables)} table(s) cannot be read: {', '.join(tables)}; nothing was written; run `omnigraph-ops check`"
+
+
 class PlannedStage(Stage[Q, R], Generic[Q, P, R]):
     """A stage that plans first: the plan is sealed, a person may approve it, and it is applied unchanged."""
 

@@ -54,6 +54,18 @@ def test_the_internal_tables_have_their_figures(demo_graph: DemoGraph, stamp: in
     assert "__manifest" in cli("health", graph.uri).out
 
 
+@pytest.mark.parametrize("verb", ["health", "plan"])
+def test_a_look_that_could_not_read_a_table_does_not_exit_with_0(demo_graph: DemoGraph, cli: Cli, verb: str) -> None:
+    graph = demo_graph(node_types=1, loads=2, rows=8)
+    versions = Path(graph.table_uri(entry_of(graph, PERSON)), "_versions")
+    for manifest in versions.iterdir():
+        manifest.write_bytes(b"")
+    seen = cli(f"{verb} --json", graph.uri)
+    assert seen.code == 1
+    assert {t["table_key"] for t in seen.json["tables"]} == {"edge:Knows", PERSON}
+    assert "1 table(s) cannot be read: node:Person; nothing was written; run `omnigraph-ops check`" in seen.err
+
+
 def test_every_fact_is_what_the_table_has(demo_graph: DemoGraph) -> None:
     graph = demo_graph(node_types=1, loads=2, rows=20)
     optimize_all(graph)

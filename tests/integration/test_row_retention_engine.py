@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from omnigraph_ops.errors import (
     InvalidInput,
 )
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, SCHEMA_IR_FILE
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.models.cleanup import RowBounds, RowPolicy, RowRetentionPlan, TableRowStats
@@ -238,6 +239,21 @@ class TestThroughTheEngine:
         graph = demo_graph(stamp=stamp, drift_tables=("edge:Knows",), drift_kind="delete", **SMALL)
         (table,) = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).tables
         assert "edge:Knows has drifted" in (table.refused or "")
+
+    def test_a_plan_without_an_engine_refuses_what_no_release_of_the_stamp_can_delete(
+        self, demo_graph: DemoGraph, stamp: int
+    ) -> None:
+        graph = demo_graph(stamp=stamp, **SMALL)
+        ir = json.loads(graph.storage.read(SCHEMA_IR_FILE))
+        (person,) = (node for node in ir["nodes"] if node["name"] == "Person")
+        for declared in person["properties"]:  # no plain string is left to mark rows in
+            declared["prop_type"]["list"] |= declared["name"] == "bio"
+        graph.storage.write(SCHEMA_IR_FILE, json.dumps(ir).encode())
+        if stamp == 6:
+            assert plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1)).total_rows > 0
+            return
+        with pytest.raises(InvalidInput, match=r"omnigraph 0\.7\.2 deletes dated nodes beside edges only"):
+            plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1))
 
     def test_branches(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph = demo_graph(stamp=stamp, lazy_branches=1, **SMALL)

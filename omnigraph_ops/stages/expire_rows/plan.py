@@ -9,7 +9,7 @@ from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import looks
 from omnigraph_ops.coordination.sealed import expiry, seal
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
-from omnigraph_ops.engine import EngineCli
+from omnigraph_ops.engine import EngineCli, typical_release
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan, unknown_table
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import now_us
@@ -242,7 +242,7 @@ class _RowPlanner:
                 self.facts[policy.table_key],
                 policy.property,
                 has_edges=bool(edges_of(self.facts, policy.table_key)),
-                release=self.engine.release if self.engine is not None else None,
+                release=self.engine.release if self.engine is not None else typical_release(self.graph.stamp),
             )
 
     def _most(self, expired: int) -> int:

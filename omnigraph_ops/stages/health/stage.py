@@ -8,7 +8,7 @@ from omnigraph_ops.models.health import HealthReport, TableHealth, VectorHealth
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
-from omnigraph_ops.stages.stage import Effect, RunStage
+from omnigraph_ops.stages.stage import Effect, RunStage, not_read
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class Health(RunStage[HealthRequest, HealthReport]):
 
     def view(self, value: HealthReport) -> View:
         return health_view(value)
+
+    def problem(self, report: HealthReport) -> str:
+        return not_read([table.table_key for table in report.tables if table.error is not None])
 
 
 def health_view(report: HealthReport) -> View:

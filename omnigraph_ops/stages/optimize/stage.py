@@ -22,7 +22,7 @@ from omnigraph_ops.outcomes.of_reports import amplification
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes
 from omnigraph_ops.requests import Option, TablesRequest
-from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds
+from omnigraph_ops.stages.stage import WRITERS_REFUSED, Effect, FormField, RunStage, Submit, TaskIds, not_read
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
 
     def view(self, value: OptimizePlan) -> View:
         return plan_view(value)
+
+    def problem(self, report: OptimizePlan) -> str:
+        return not_read([t.table_key for t in report.tables if t.decision is OptimizeDecision.FAILED])
 
 
 class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
