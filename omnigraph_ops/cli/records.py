@@ -83,7 +83,9 @@ def _read(call: Call, graph: Graph) -> Shown:
     if said["run"] is not None:
         run = history.read_run(graph, said["run"])
         if run is None:
-            raise InvalidInput(f"the history of {graph.uri} has no run {said['run']!r}")
+            raise InvalidInput(
+                f"the history of {graph.uri} has no run {said['run']!r}; `omnigraph-ops history` lists what it has"
+            )
         return run
     since_us = None if said["since"] is None else max(0, now_us() - said["since"] * 1_000_000)
     last = 20 if said["last"] is None else said["last"]

@@ -77,20 +77,19 @@ def verify(plan: Sealable, *, uri: str, consequence: str) -> None:
     Raises:
         StalePlan: in each of these cases.
     """
-    kind = type(plan).__name__
     if serde.digest(replace(plan, digest="")) != plan.digest:  # type: ignore[type-var]
-        raise StalePlan(f"the {kind} was altered after it was made; {consequence}; plan again")
+        raise StalePlan(f"the plan was altered after it was made; {consequence}; plan again")
     if plan.uri != uri:
-        raise StalePlan(f"the {kind} is for {plan.uri}, not {uri}; {consequence}")
+        raise StalePlan(f"the plan is for {plan.uri}, not {uri}; {consequence}; plan this one")
     if plan.planned_at_us > now_us() + _MOST_AHEAD_US:
         # Its ages were told by another clock than the one that is to expire it.
         raise StalePlan(
-            f"the {kind} was made at {moment(plan.planned_at_us)}, which by this host's clock is later than now, "
+            f"the plan was made at {moment(plan.planned_at_us)}, which by this host's clock is later than now, "
             f"{moment(now_us())}; {consequence}; set the clock that is wrong, then plan again"
         )
     if now_us() > plan.expires_at_us:
         hours = (now_us() - plan.expires_at_us) / 3.6e9
-        raise StalePlan(f"the {kind} expired {hours:.1f} h ago; {consequence}; plan again and have it approved")
+        raise StalePlan(f"the plan expired {hours:.1f} h ago; {consequence}; plan again and have it approved")
 
 
 def store(storage: Storage, plan: Sealable) -> PlanRef:
@@ -123,7 +122,9 @@ def _damaged(path: str, error: InvalidInput) -> None:
 def plan_path(digest: str) -> str:
     """Where the plan of a digest is kept, relative to the graph. Pure."""
     if _DIGEST.fullmatch(digest) is None:
-        raise InvalidInput(f"{digest!r} is not the digest of a plan")
+        raise InvalidInput(
+            f"{digest!r} is not the digest of a plan; nothing was done; a preview prints it, as sha256:…"
+        )
     return f"{PLANS_DIR}/{digest.removeprefix('sha256:')}.json"
 
 

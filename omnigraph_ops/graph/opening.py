@@ -96,7 +96,15 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
         refuse_respelled(location.root)
-        raise NotAGraph(f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}")
+        lost = not ROOT_FILES.isdisjoint(storage.list(""))
+        rest = (
+            "it has other files of one: bring a backup back with `omnigraph-ops restore`"
+            if lost
+            else "and no Lance dataset is there either: check the path"
+        )
+        raise NotAGraph(
+            f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}; nothing was written; {rest}"
+        )
     return plain
 
 

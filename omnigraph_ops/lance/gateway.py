@@ -6,6 +6,7 @@ LanceFailure(StorageError)
 ├── DatasetMissing        no dataset, branch or version there
 ├── CommitContention      a row-level compare-and-swap was lost (`Too many concurrent writers`)
 ├── CommitConflict        another commit preempted ours; plan again from a fresh read
+├── DistanceOverflow      a vector is too large for any partition of an index
 └── IncompatibleCommit    Overwrite or Restore landed; stop
 """
 

@@ -156,7 +156,7 @@ def test_a_plan_of_another_graph_is_refused(cli: Cli, demo_graph: DemoGraph, tmp
     one, two = demo_graph(**SMALL), demo_graph(**SMALL, name="two.omni")
     (tmp_path / "plan").write_text(cli("cleanup --keep 1", one.uri, "--json").out)
     tree = tree_of(two.uri)
-    assert_refused(cli("cleanup --confirm --plan", two.uri, str(tmp_path / "plan")), "the CleanupPlan is for")
+    assert_refused(cli("cleanup --confirm --plan", two.uri, str(tmp_path / "plan")), "the plan is for")
     assert tree_of(two.uri) == tree
 
 

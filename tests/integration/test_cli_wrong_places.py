@@ -51,7 +51,7 @@ def test_a_hold_names_what_is_not_there(demo_graph: DemoGraph, cli: Cli) -> None
     graph = demo_graph(**SMALL)
     words = "hold --table node:Person --ttl 1h --reason test"
     assert_refused(
-        cli(f"{words} --version 999", graph.uri), "node:Person has no version 999 any more; nothing was held"
+        cli(f"{words} --version 999", graph.uri), "node:Person has no version 999, or not any more; nothing was held"
     )
     assert_refused(cli(f"{words} --branch nope", graph.uri), "has no branch 'nope'; nothing was held")
     assert_refused(cli("freeze --reason test --ttl 31d", graph.uri), "at most 30 days, not 31d")

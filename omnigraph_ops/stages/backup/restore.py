@@ -20,7 +20,6 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH
 from omnigraph_ops.graph.opening import open_graph
-from omnigraph_ops.graph.plain import PLAIN_STAMP
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
 from omnigraph_ops.outcomes.backups import (
@@ -73,7 +72,7 @@ def restore_backup(
     storage, backup_id = backup_of(target, access)
     record = read_record(storage, backup_id)
     destination = place_of(place, access)
-    if record.stamp != PLAIN_STAMP:
+    if any(file.file.startswith(f"{MANIFEST_DIR}/") for file in record.files):
         refuse_respelled(destination.root)
     if is_inside(destination, storage.uri(backup_id)):
         raise InvalidInput(f"{destination.root} is inside the backup; nothing was written; restore to another place")

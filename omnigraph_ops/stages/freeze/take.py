@@ -225,7 +225,7 @@ def check_ttl(seconds: float) -> None:
     if not 1 <= seconds <= LONGEST_TTL_SECONDS or not math.isfinite(seconds):
         raise InvalidInput(
             f"a freeze or hold lasts at least 1 s and at most {LONGEST_TTL_SECONDS / 86_400:.0f} days, not "
-            f"{duration(int(seconds)) if math.isfinite(seconds) else seconds}"
+            f"{duration(int(seconds)) if math.isfinite(seconds) else seconds}; nothing was written"
         )
 
 
@@ -262,7 +262,7 @@ def hold_version(
             graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=number)
         except DatasetMissing:
             raise InvalidInput(
-                f"{table_key} has no version {number} any more; nothing was held; it is published at version "
+                f"{table_key} has no version {number}, or not any more; nothing was held; it is published at version "
                 f"{entry.version}"
             ) from None
         held = HeldVersion(table_path=entry.path, version=number, branch=entry.branch)
