@@ -303,6 +303,8 @@ def _key(location: tuple[Any, ...]) -> tuple[Any, ...]:
 def _sentence(found: Mapping[str, Any]) -> str:
     if found["type"] == "extra_forbidden":
         return "unknown key"
+    if found["type"] == "string_pattern_mismatch" and found["ctx"]["pattern"] == f"^{NAME}$":
+        return "a name begins with a lower-case letter and has at most 64 such letters, digits, `_` and `-`"
     message = str(found["msg"]).removeprefix("Value error, ")
     # The name of a variable stays as it is.
     return message if message[:2].isupper() else message[:1].lower() + message[1:]
