@@ -15,6 +15,7 @@ from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
@@ -53,6 +54,20 @@ def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
     assert current_lock(after) is None
     check_lineage(after, None)
     assert recover(after).outcomes == ()
+
+
+def test_a_restore_that_came_after_our_publish_is_rolled_back(graph: Graph) -> None:
+    """An engine that opens the graph while we are armed takes our commits for a crash, and is too late."""
+    rows, before = rows_everywhere(graph), entry_of(graph, PERSON).version
+    assert optimize_table(graph, PERSON).committed
+    drift(graph, PERSON, lambda head: head.checkout_version(before).restore())
+    assert [(d.table_key, d.recoverable) for d in check(graph).drift] == [(PERSON, True)]
+    report = recover(open_graph(graph.uri))
+    assert [(o.table_key, o.action) for o in report.outcomes] == [(PERSON, "rolled_back")]
+    after = open_graph(graph.uri)
+    assert (report.status, check(after).drift, rows_everywhere(after)) == (CheckStatus.CLEAN, (), rows)
+    check_lineage(after, None)
+    assert PERSON not in {t.table_key for t in plan_optimize(after).productive()}, "what was optimized stays so"
 
 
 def test_a_rollback_that_was_killed_before_its_publish_is_finished(

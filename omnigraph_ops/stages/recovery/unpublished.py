@@ -9,6 +9,9 @@ the table before it writes its sidecar, table by table. When it is killed betwee
 fails, the rows of the graph stay as they were, and the table is ahead of its pin: from then on every write to it is
 refused. No sidecar tells an open to finish that, so `recover` restores the published version on top, which is what the
 engine does where a sidecar tells it to.
+
+An engine of stamp 3 that opens the graph while we are armed may restore the version before our commits, after we have
+published them: its own publish is refused then. That restore is rolled back like a delete.
 """
 
 from __future__ import annotations
@@ -104,7 +107,7 @@ _FENCE_SECONDS = 60.0
 
 
 def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
-    """Whether a table is ahead of its pin by nothing but deletes of the engine, and what we restored of them. Reads."""
+    """Whether a table is ahead of its pin by deletes and restores of the engine alone, and ours of them. Reads."""
     try:
         commits = commits_after(graph.storage, entry.path, entry.version, int(graph.open_head(entry).version))
     except OpsError:
@@ -180,7 +183,7 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
             action="rolled_back",
             from_version=entry.version,
             to_version=version,
-            detail="a delete of the engine that was never published; the published rows are in place again",
+            detail="what the engine deleted or restored was never published; the published rows are in place again",
         )
         graph.run.ended(unit, outcome)
     return outcome
@@ -200,8 +203,7 @@ def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeepe
 
 
 def _is_undone(commit: VersionRecord, engine: str | None) -> bool:
-    marked = OPERATION_PROPERTY in dict(commit.properties)
-    if commit.operation == "Restore":
-        return marked
+    if OPERATION_PROPERTY in dict(commit.properties):
+        return commit.operation == "Restore"
     written = engine is not None and (commit.writer or "").startswith(engine)
-    return commit.operation == "Delete" and written and not marked
+    return commit.operation in {"Delete", "Restore"} and written
