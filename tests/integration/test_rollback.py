@@ -23,7 +23,7 @@ from tests.conftest import DemoGraph
 from tests.crash.harness_state import check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.waits import instead_of_sleep
-from tests.support.writers import Change, copies, drift, entry_of
+from tests.support.writers import Change, copies, drift, entry_of, write
 
 NOW = datetime(2099, 1, 1)
 PERSON, KNOWS = "node:Person", "edge:Knows"
@@ -68,6 +68,30 @@ def test_a_restore_that_came_after_our_publish_is_rolled_back(graph: Graph) -> N
     assert (report.status, check(after).drift, rows_everywhere(after)) == (CheckStatus.CLEAN, (), rows)
     check_lineage(after, None)
     assert PERSON not in {t.table_key for t in plan_optimize(after).productive()}, "what was optimized stays so"
+
+
+def test_a_killed_rollback_of_a_restore_is_finished(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, before = rows_everywhere(graph), entry_of(graph, PERSON).version
+    assert optimize_table(graph, PERSON).committed
+    drift(graph, PERSON, lambda head: head.checkout_version(before).restore())
+
+    def dies(*_arguments: object, **_options: object) -> None:
+        raise PublishConflict("the process is gone")
+
+    with monkeypatch.context() as patch, pytest.raises(PublishConflict):
+        patch.setattr(unpublished, "publish", dies)
+        recover(graph)
+    assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
+    after = open_graph(graph.uri)
+    assert (check(after).drift, rows_everywhere(after)) == ((), rows)
+
+
+def test_a_restore_of_other_rows_is_for_a_person(graph: Graph) -> None:
+    before = entry_of(graph, PERSON).version
+    write(graph, PERSON, copies("later-"))
+    assert optimize_table(graph, PERSON).committed
+    drift(graph, PERSON, lambda head: head.checkout_version(before).restore())
+    assert [(d.table_key, d.recoverable) for d in check(graph).drift] == [(PERSON, False)]
 
 
 def test_a_rollback_that_was_killed_before_its_publish_is_finished(

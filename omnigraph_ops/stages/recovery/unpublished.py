@@ -36,7 +36,7 @@ from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.publish import publish, table_update, version_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
-from omnigraph_ops.lance.evidence import other_rows, wrong_content
+from omnigraph_ops.lance.evidence import fragment_prints, other_rows, wrong_content
 from omnigraph_ops.lance.gateway import Dataset, live_rows
 from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
@@ -108,11 +108,32 @@ _FENCE_SECONDS = 60.0
 
 def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
     """Whether a table is ahead of its pin by deletes and restores of the engine alone, and ours of them. Reads."""
+    engine = graph.format.inline_deletes_by
     try:
         commits = commits_after(graph.storage, entry.path, entry.version, int(graph.open_head(entry).version))
+        restores = [c for c in commits if c.operation == "Restore" and OPERATION_PROPERTY not in dict(c.properties)]
+        rest = [commit for commit in commits if commit not in restores]
+        undone = bool(commits) and engine is not None and all(_is_undone(commit, engine) for commit in rest)
+        return undone and all(_is_before_ours(graph, entry, commit.version) for commit in restores)
     except OpsError:
         return False
-    return bool(commits) and all(_is_undone(commit, graph.format.inline_deletes_by) for commit in commits)
+
+
+def _is_before_ours(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
+    """Whether a version has the fragments from before the newest published commits of this tool. Reads.
+
+    The restore of a person who wants other rows back is none: somebody else's commit lies between.
+    """
+    uri, version = graph.table_uri(entry), entry.version
+    wanted = fragment_prints(graph.lance.open(uri, version=restored_as))
+    while version > 1:
+        (commit,) = commits_after(graph.storage, entry.path, version - 1, version)
+        if OPERATION_PROPERTY not in dict(commit.properties) or commit.operation not in CONTENT_PRESERVING:
+            return False
+        version -= 1
+        if fragment_prints(graph.lance.open(uri, version=version)) == wanted:
+            return True
+    return False
 
 
 def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -202,8 +223,8 @@ def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeepe
         return draft.manifest.version if made else None
 
 
-def _is_undone(commit: VersionRecord, engine: str | None) -> bool:
+def _is_undone(commit: VersionRecord, engine: str) -> bool:
     if OPERATION_PROPERTY in dict(commit.properties):
         return commit.operation == "Restore"
-    written = engine is not None and (commit.writer or "").startswith(engine)
-    return commit.operation in {"Delete", "Restore"} and written
+    # A restore has no writer of its own: its manifest is that of the version that it restores.
+    return commit.operation == "Delete" and (commit.writer or "").startswith(engine)
