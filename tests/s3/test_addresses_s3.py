@@ -15,6 +15,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
+from omnigraph_ops.stages.freeze.files import relocation
 from omnigraph_ops.storage.location import AMBIENT, locate
 from omnigraph_ops.storage.store import Storage
 from tests.support.addresses import KEYS, assert_one_place
@@ -59,6 +60,8 @@ def test_a_backup_may_lie_under_such_a_key_and_plain_lance_may_be_restored_to_on
     with pytest.raises(InvalidInput, match="which engines encode"):
         restore_backup(graph, f"{bucket}/a b/g.omni")
     assert not Storage(bucket, AMBIENT.s3fs(bucket)).exists("a b")
+    with pytest.raises(InvalidInput, match="which engines encode"):
+        list(relocation(open_graph(str(tmp_path / "g")), (), f"{bucket}/a b/g.omni"))
     assert restore_backup(graph, f"{bucket}/ab/g.omni").problems == ()
     lance.write_dataset(pa.table({"n": [1]}), str(tmp_path / "db" / "t.lance"))
     plain = backup_graph(open_graph(str(tmp_path / "db")), f"{bucket}/my backups").backup

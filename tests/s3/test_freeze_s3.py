@@ -36,7 +36,7 @@ def test_a_copy_under_another_prefix_is_the_graph_at_the_freeze(
     assert verify_cut(graph, freeze) == ()
     files = with_checksums(graph, cut_files(graph, freeze))
     assert all(f.normalized.startswith(f"{graph.uri}/") for f in listed(graph, freeze.freeze_id, files).files)
-    new_root = f"{graph.uri.rpartition('/')[0]}/copy {stamp}.omni"
+    new_root = f"{graph.uri.rpartition('/')[0]}/copy[{stamp}]*.omni"
     copy = graph.storage.at(new_root)
     moved = {r.file: r.data for r in relocation(graph, files, new_root)}
     assert moved
