@@ -329,12 +329,22 @@ def _process_exists(pid: int) -> bool:
 
 def _is_zombie(pid: int) -> bool:
     """Whether a process has ended and only its parent has not asked for that yet. Reads the process table."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-        # The first thread of a process is shown like that, too, when it ended before the others.
-        return state == "Z" and len(os.listdir(f"/proc/{pid}/task")) == 1
-    except (OSError, IndexError):
+    if process_stat(pid)[:1] != ["Z"]:
         return False
+    try:
+        # The first thread of a process is shown like that, too, when it ended before the others.
+        return len(os.listdir(f"/proc/{pid}/task")) == 1
+    except OSError:
+        return False
+
+
+def process_stat(pid: int) -> list[str]:
+    """What Linux tells of a process behind its name, the state first (proc(5)); none elsewhere. Reads."""
+    try:
+        # The name in brackets may hold anything, spaces and brackets too.
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def _clock() -> float:

@@ -15,9 +15,8 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from omnigraph_ops.coordination.lease import is_running, this_machine
+from omnigraph_ops.coordination.lease import is_running, process_stat, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -173,11 +172,7 @@ def isolated(folder: str, warn: Warn) -> Iterator[None]:
 
 def start_of(pid: int) -> str:
     """When a process of this machine was started, as the system counts; empty where that cannot be told. Reads."""
-    try:
-        # The name in brackets may hold anything, spaces and brackets too.
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    return next(iter(process_stat(pid)[19:20]), "")
 
 
 def read(storage: Storage, folder: str) -> Journal | None:

@@ -108,13 +108,11 @@ _FENCE_SECONDS = 60.0
 
 def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
     """Whether a table is ahead of its pin by deletes and restores of the engine alone, and ours of them. Reads."""
-    engine = graph.format.inline_deletes_by
+    if graph.format.inline_deletes_by is None:
+        return False
     try:
         commits = commits_after(graph.storage, entry.path, entry.version, int(graph.open_head(entry).version))
-        restores = [c for c in commits if c.operation == "Restore" and OPERATION_PROPERTY not in dict(c.properties)]
-        rest = [commit for commit in commits if commit not in restores]
-        undone = bool(commits) and engine is not None and all(_is_undone(commit, engine) for commit in rest)
-        return undone and all(_is_before_ours(graph, entry, commit.version) for commit in restores)
+        return bool(commits) and all(_is_undone(graph, entry, commit) for commit in commits)
     except OpsError:
         return False
 
@@ -223,8 +221,12 @@ def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeepe
         return draft.manifest.version if made else None
 
 
-def _is_undone(commit: VersionRecord, engine: str) -> bool:
+def _is_undone(graph: Graph, entry: TableEntry, commit: VersionRecord) -> bool:
+    """Whether a commit past the pin is one that is rolled back, or our own rollback of one. Reads."""
     if OPERATION_PROPERTY in dict(commit.properties):
         return commit.operation == "Restore"
-    # A restore has no writer of its own: its manifest is that of the version that it restores.
-    return commit.operation == "Delete" and (commit.writer or "").startswith(engine)
+    if commit.operation == "Restore":
+        # It has no writer of its own: its manifest is that of the version that it restores.
+        return _is_before_ours(graph, entry, commit.version)
+    engine = graph.format.inline_deletes_by
+    return commit.operation == "Delete" and engine is not None and (commit.writer or "").startswith(engine)
