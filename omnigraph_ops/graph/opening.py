@@ -96,16 +96,18 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
         refuse_respelled(location.root)
-        lost = not ROOT_FILES.isdisjoint(storage.list(""))
-        rest = (
-            "it has other files of one: bring a backup back with `omnigraph-ops restore`"
-            if lost
-            else "and no Lance dataset is there either: check the path"
-        )
-        raise NotAGraph(
-            f"{location.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}; nothing was written; {rest}"
-        )
+        raise _neither(storage)
     return plain
+
+
+def _neither(storage: Storage) -> NotAGraph:
+    """The refusal of a folder that is neither a graph nor plain Lance. Reads."""
+    rest = "no Lance dataset is there either: check the path"
+    if ROOT_FILES.intersection(storage.list("")):
+        rest = "other files of a graph are there: bring a backup back with `omnigraph-ops restore`"
+    return NotAGraph(
+        f"{storage.root} is not an Omnigraph graph: it has no readable {MANIFEST_DIR}; nothing was written; {rest}"
+    )
 
 
 def _read_stamp(context: GraphContext) -> int | None:
