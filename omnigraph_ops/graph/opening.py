@@ -102,7 +102,7 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
 
 def _neither(storage: Storage) -> NotAGraph:
     """The refusal of a folder that is neither a graph nor plain Lance. Reads."""
-    rest = "no Lance dataset is there either: check the path"
+    rest = "no folder `*.lance` there has a dataset either: check the path"
     if ROOT_FILES.intersection(storage.list("")):
         rest = "other files of a graph are there: bring a backup back with `omnigraph-ops restore`"
     return NotAGraph(
