@@ -142,6 +142,20 @@ class LanceGateway:
             main = lance.dataset(uri, storage_options=self.storage_options)
             return main.checkout_version((branch, version))
 
+    def refuse_another(self, dataset: Dataset) -> None:
+        """Raise `CommitConflict` unless the version that is open is still the stored one of that number. Reads.
+
+        A dataset that was dropped and made anew has the same numbers: Lance would commit to it what was made for the
+        old one, whose files are gone.
+        """
+        uri, version = str(dataset.uri), int(dataset.version)
+        try:
+            stored = self.open(uri, version=version)
+        except DatasetMissing:
+            raise CommitConflict(f"version {version} of {uri} is gone; nothing was committed") from None
+        if stored._ds.serialized_manifest() != dataset._ds.serialized_manifest():
+            raise CommitConflict(f"{uri} was replaced, it has another version {version} now; nothing was committed")
+
     def clone(self, dataset: Dataset, uri: str) -> Dataset:
         """A shallow clone of the open version: metadata of its own, files of the original. Writes below `uri`."""
         with lance_errors(f"clone {dataset.uri}"):

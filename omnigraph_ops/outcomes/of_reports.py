@@ -174,7 +174,7 @@ def of_rows(report: RowRetentionReport) -> Outcome:
         detail=_rows_detail(report),
         applied=not report.failed,
         changed=bool(report.rows_removed),
-        problem=f"expire-rows left {len(kept)} of {len(report.tables)} table(s) as they were, first "
+        problem=f"expire-rows did not finish {len(kept)} of {len(report.tables)} table(s), first "
         f"{kept[0].table_key}: {kept[0].error or kept[0].refused}"
         if kept
         else "",

@@ -20,9 +20,17 @@ from omnigraph_ops.coordination.lease import is_running, process_stat, this_mach
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, history, stored_versions
+from omnigraph_ops.graph.lance_manifest import (
+    CONTENT_PRESERVING,
+    UnreadableTransaction,
+    VersionRecord,
+    history,
+    stored_versions,
+    version_record,
+)
 from omnigraph_ops.graph.layout import is_ulid, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
 from omnigraph_ops.lance.rows import clock_of, count_below
@@ -332,7 +340,8 @@ def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
     now = graph.open_pinned(entry)
     clock = clock_of(now, plan.policy.property, plan.policy.unit)
     left = count_below(now, clock, plan.cut)
-    removed = max(plan.expired - left, 0)
+    may = graph.format.publishes or _has_commit_of(graph, entry, plan.manifest_version, clock.below(plan.cut))
+    removed = max(plan.expired - left, 0) if may else 0
     return TableRowStats(
         table_key=unit.table_key,
         rows_removed=removed,
@@ -340,6 +349,15 @@ def _expired(graph: Graph, unit: Unit) -> TableRowStats | None:
         rows_left=left,
         manifest_version=entry.version,
     )
+
+
+def _has_commit_of(graph: Graph, entry: TableEntry, after: int, predicate: str) -> bool:
+    """Whether a delete with that predicate was committed: others delete too, or make the whole table anew. Reads."""
+    for version in range(after + 1, entry.version + 1):
+        with contextlib.suppress(UnreadableTransaction):
+            if version_record(graph.storage, entry.path, version).predicate == predicate:
+                return True
+    return False
 
 
 def _backed_up(graph: Graph, unit: Unit) -> BackupLeft | None:

@@ -65,7 +65,8 @@ class Submitter:
             words = [str(APPLICATION), job, "--result-uri", str(result), *arguments]
             self.progress(f"{job} on {self.master}")
             environment = os.environ | spark_environment() if self.environment is None else self.environment
-            code = run_submit([self._submit, "--master", self.master, *words], environment, log, check)
+            watched = _Watched(log=log, master=self.master, check=check, progress=self.progress)
+            code = run_submit([self._submit, "--master", self.master, *words], environment, log, watched)
             outcome = _outcome(result, value)
             if outcome is not None and outcome.value is not None:
                 return outcome.value
@@ -75,7 +76,45 @@ class Submitter:
                 raise StorageError(self._why_dead)
         if outcome.error:
             raise StorageError(outcome.error) if outcome.retryable else OpsError(outcome.error)
-        raise StorageError(f"the job {job} on {self.master} ended with code {code} and no outcome: {why}")
+        raise StorageError(f"the job {job} on {self.master} {_ended(code, why)}; run the same command again")
+
+
+_STARVED = b"has not accepted any resources"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """The check of a submit, which also tells that the job waits: Spark says so in its log alone."""
+
+    log: Path
+    master: str
+    check: Callable[[], None]
+    progress: Progress
+    _read: int = 0
+    _told: bool = False
+
+    def __call__(self) -> None:
+        """Raise what the check raises. Reads the new lines of the log."""
+        self.check()
+        if self._told or not self.log.exists():
+            return
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            lines = file.read().rpartition(b"\n")[0]
+        self._read += len(lines)
+        if _STARVED in lines:
+            self._told = True
+            self.progress(f"{self.master} has no free worker, so the job waits for one; Ctrl-C ends it")
+
+
+def _ended(code: int, why: str) -> str:
+    """How a submit ended that left no outcome. Pure."""
+    try:
+        name = signal.Signals(-code if code < 0 else code - 128).name
+    except ValueError:
+        return f"ended with code {code} and no outcome: {why}"
+    # What it said last is then not the reason.
+    return f"was killed ({name}) and left no outcome: a person did that, or the system when memory ran out"
 
 
 def spark_submit(wanted_by: str) -> str:

@@ -180,6 +180,16 @@ def refuse_respelled(root: str) -> None:
         )
 
 
+def refuse_as_new_place(root: str) -> None:
+    """Refuse a place that is only chosen for a graph and in which it would not be whole; `InvalidInput`. Pure."""
+    refuse_respelled(root)
+    if "?" in root:
+        raise InvalidInput(
+            f"{root} contains '?', where Lance 9 and later do not find the branches of a graph; {_NOTHING}; "
+            "choose another place"
+        )
+
+
 def is_elsewhere(target: str) -> bool:
     """Whether an address names a store that is neither S3 nor a local disk. Pure."""
     found = _SCHEME.match(target)

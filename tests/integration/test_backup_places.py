@@ -22,6 +22,7 @@ from omnigraph_ops.stages.backup import restore
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
+from omnigraph_ops.stages.freeze.files import relocation
 from omnigraph_ops.storage.copying import copy_file
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
@@ -62,6 +63,16 @@ def test_a_restore_does_not_go_into_its_backup(demo_graph: DemoGraph, tmp_path: 
         with pytest.raises(InvalidInput, match="is inside the backup"):
             restore_backup(made.backup, place, settings=Settings())
     assert tree_of(made.backup) == before
+
+
+def test_a_restore_does_not_go_where_branches_would_not_be_found(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SMALL, written_branches=1)
+    made, place = backup_graph(graph, str(tmp_path / "backups")), tmp_path / "what?" / "g"
+    with pytest.raises(InvalidInput, match=r"contains '\?', where Lance 9 and later do not find the branches"):
+        restore_backup(made.backup, str(place), settings=Settings())
+    with pytest.raises(InvalidInput, match=r"contains '\?'"):
+        list(relocation(graph, (), str(place)))
+    assert not place.parent.exists()
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -247,6 +248,35 @@ class TestPlain:
         (stats,) = expire_rows(opened(root), plan, engine=None).tables
         assert "other writers were faster 5 times; nothing was deleted" in (stats.error or "")
         assert ids(root) == [0, 1, 2, 3]
+
+    def test_nothing_is_deleted_from_a_table_that_was_made_anew(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60, 70])
+        plan, made = plan_row_retention(opened(root), [BY_TIME]), list[int]()
+
+        def late(dataset: Any, *rest: Any) -> int:
+            if not made:
+                shutil.rmtree(root / "items.lance")
+                items(root, [90, 3, 4])
+                lance.dataset(str(root / "items.lance")).update_config({"one": "more"})
+                made.append(1)
+            return delete.delete_here(dataset, *rest)
+
+        stats = delete.expire_plain(opened(root), plan, plan.tables[0], late)
+        assert (stats.rows_removed, stats.attempts) == (1, 2)
+        assert ids(root) == [1, 2]
+
+    def test_a_table_that_cannot_be_read_after_its_delete_says_what_it_lost(self, tmp_path: Path) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        plan = plan_row_retention(opened(root), [BY_TIME])
+
+        def gone(*rest: Any) -> int:
+            removed = delete.delete_here(*rest)
+            shutil.rmtree(root / "items.lance")
+            return removed
+
+        (stats,) = expire_rows(opened(root), plan, engine=None, delete=gone).tables
+        assert stats.rows_removed == 1
+        assert "1 row(s) were deleted, but the table could not be read afterwards" in (stats.error or "")
 
     def test_a_stopped_run_does_not_wait_for_another_attempt(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

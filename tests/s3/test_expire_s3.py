@@ -45,7 +45,7 @@ def test_a_commit_without_a_reply_keeps_its_files(
         graph = open_graph(uri, Settings())
         delete = delete_here
         if on_spark:
-            delete = SubmittedDelete(submit=one_task, root=graph.uri, storage=graph.storage, check=graph.run.check)
+            delete = SubmittedDelete(submit=one_task, graph=graph)
         plan = plan_row_retention(graph, [POLICY], bounds=RowBounds(max_share=1.0))
         (stats,) = expire_rows(graph, plan, engine=None, delete=delete).tables
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3)

@@ -42,7 +42,7 @@ def test_a_lost_driver_deletes_nothing_and_a_lost_worker_and_tasks_done_twice_co
     hold(monkeypatch, tmp_path / "first")
     monkeypatch.setenv("DRIVER_DIES", "1")
     error = expired(root, Submitter(master=spark.master_url)).error
-    assert error is not None and "code 137 and no outcome" in error
+    assert error is not None and "was killed (SIGKILL) and left no outcome" in error
     assert look(root) == before
     monkeypatch.delenv("DRIVER_DIES")
     held = hold(monkeypatch, tmp_path / "again")

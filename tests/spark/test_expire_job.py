@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.models.cleanup import RowBounds, RowPolicy, TableRowStats
 from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, expire_rows
 from omnigraph_ops.stages.expire_rows.delete import delete_here
 from omnigraph_ops.stages.expire_rows.plan import plan_row_retention
+from omnigraph_ops.stages.freeze.take import freeze_graph
 from omnigraph_ops.stages.stage import Submit
 from tests.support.events import ITEMS, UTC_TIME, ids, items, utc_now
 from tests.support.plain import opened
@@ -40,7 +42,7 @@ def expired(root: Path, submit: Submit | None = None) -> TableRowStats:
     graph = opened(root)
     delete = delete_here
     if submit is not None:
-        delete = SubmittedDelete(submit=submit, root=graph.uri, storage=graph.storage, check=graph.run.check)
+        delete = SubmittedDelete(submit=submit, graph=graph)
     plan = plan_row_retention(graph, [POLICY], bounds=RowBounds(max_share=1.0))
     (stats,) = expire_rows(graph, plan, engine=None, delete=delete).tables
     return stats
@@ -178,6 +180,103 @@ def test_a_note_that_is_missing_deletes_nothing(session: SparkSession, tmp_path:
     error = expired(root, interfering(session, swallowed, [], root)).error
     assert error is not None and "not have all that the tasks noted" in error
     assert look(root) == before
+
+
+def made_anew(root: Path, ages: Sequence[int | None], versions: int) -> None:
+    """Somebody drops the table and makes another in its place. Destroys and writes."""
+    shutil.rmtree(root / "items.lance")
+    items(root, ages, rows_per_file=3)
+    while table(root).version < versions:
+        table(root).update_config({"again": str(table(root).version)})
+
+
+@pytest.mark.parametrize("versions", [1, 5])
+def test_nothing_is_committed_to_a_table_that_was_made_anew(
+    session: SparkSession, tmp_path: Path, versions: int
+) -> None:
+    root = items(tmp_path, AGES, rows_per_file=3)
+    table(root).create_scalar_index("at", "BTREE")
+    stats = expired(root, interfering(session, lambda: made_anew(root, [1, 40, 2], versions), [], root))
+    assert (stats.rows_removed, stats.attempts, stats.error) == (1, 2, None)
+    assert ids(root) == [0, 2]
+    assert_no_litter(root, 1)
+
+
+def test_more_rows_of_a_new_table_than_the_plan_allows_stay(session: SparkSession, tmp_path: Path) -> None:
+    """It is there before the tasks are: they find all of its rows expired."""
+    root, made = items(tmp_path, AGES, rows_per_file=3), list[int]()
+
+    def late(job: str, arguments: Sequence[str], value: type[Any], check: Callable[[], None]) -> Any:
+        if not made:
+            made_anew(root, [90] * 9, 1)
+            made.append(1)
+        return submit_in(session)(job, arguments, value, check)
+
+    stats = expired(root, late)
+    error = stats.error
+    assert stats.rows_removed == 0
+    assert error is not None and "9 rows are below the cut and at most 4 may go; nothing was deleted" in error
+    assert ids(root) == list(range(9))
+    assert_no_litter(root, 0)
+
+
+def test_rows_that_went_with_their_table_were_not_deleted_here(session: SparkSession, tmp_path: Path) -> None:
+    root = items(tmp_path, AGES, rows_per_file=3)
+
+    def lost(*_: Any) -> Any:
+        made_anew(root, [1, 2], 2)
+        raise StorageError("a data file is gone")
+
+    stats = expired(root, lost)
+    assert (stats.rows_removed, stats.rows_left, stats.error) == (0, 0, "a data file is gone")
+
+
+def test_a_table_that_is_overwritten_meanwhile_is_counted_again(session: SparkSession, tmp_path: Path) -> None:
+    root = items(tmp_path, AGES, rows_per_file=3)
+
+    def overwritten() -> None:
+        rows = table(root).to_table().slice(2, 3)
+        lance.write_dataset(rows, str(root / "items.lance"), mode="overwrite")
+
+    stats = expired(root, interfering(session, overwritten, [], root))
+    assert (stats.rows_removed, stats.attempts, stats.error) == (2, 2, None)
+    assert ids(root) == [2]
+    # Of the first attempt none is left, of the second the one that its commit needs.
+    assert_no_litter(root, 1)
+
+
+def test_the_lease_is_free_while_tasks_look_for_rows(session: SparkSession, tmp_path: Path) -> None:
+    root, held = items(tmp_path, AGES, rows_per_file=3), list[int]()
+
+    def others_work() -> None:
+        with committer_turn(opened(root), "another table", wait_seconds=0) as keeper:
+            held.append(keeper.number)
+
+    assert expired(root, interfering(session, others_work, [], root)).rows_removed == 4
+    assert len(held) == 1
+
+
+def test_a_freeze_that_is_taken_meanwhile_keeps_the_rows(session: SparkSession, tmp_path: Path) -> None:
+    root = items(tmp_path, AGES, rows_per_file=3)
+    before = ids(root)
+    frozen = interfering(session, lambda: freeze_graph(opened(root), ttl_seconds=3600), [], root)
+    error = expired(root, frozen).error
+    assert error is not None and "is frozen" in error
+    assert ids(root) == before
+    assert_no_litter(root, 0)
+
+
+def test_deletion_files_that_somebody_removed_are_not_committed(session: SparkSession, tmp_path: Path) -> None:
+    root = items(tmp_path, AGES, rows_per_file=3)
+    before = look(root)
+
+    def removed() -> None:
+        next((root / "items.lance" / "_deletions").iterdir()).unlink()
+
+    error = expired(root, interfering(session, removed, [], root)).error
+    assert error is not None and "is not there; nothing was deleted; run again" in error
+    assert look(root) == before
+    assert_no_litter(root, 0)
 
 
 @pytest.mark.usefixtures("submits_here")

@@ -39,7 +39,7 @@ from omnigraph_ops.stages.freeze.files import checksum_of, rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
-from omnigraph_ops.storage.location import AMBIENT, StoreAccess, refuse_respelled
+from omnigraph_ops.storage.location import AMBIENT, StoreAccess, refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
 
 _TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")
@@ -63,8 +63,8 @@ def restore_backup(
         mover: what restores the files; None: the threads of this process, at `bytes_per_second`.
 
     Raises:
-        InvalidInput: it is no finished backup, there is something at the place, the place is inside a graph, or engines
-            spell its key otherwise.
+        InvalidInput: it is no finished backup, there is something at the place, the place is inside a graph, or a graph
+            would not be whole there.
         LeaseHeld: another restore to this place is at work.
         CorruptGraph: a file of the backup is not what was backed up; the restored graph has no manifest.
     """
@@ -73,7 +73,7 @@ def restore_backup(
     record = read_record(storage, backup_id)
     destination = place_of(place, access)
     if any(file.file.startswith(f"{MANIFEST_DIR}/") for file in record.files):
-        refuse_respelled(destination.root)
+        refuse_as_new_place(destination.root)
     if is_inside(destination, storage.uri(backup_id)):
         raise InvalidInput(f"{destination.root} is inside the backup; nothing was written; restore to another place")
     if (above := graph_around(destination, itself=False)) is not None:

@@ -6,7 +6,7 @@ The deletion files of plain Lance may be written by tasks of the Spark job `expi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
@@ -18,16 +18,22 @@ from omnigraph_ops.engine import EngineCli, engine_cli, require_stamp
 from omnigraph_ops.errors import InvalidInput, OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.lance.gateway import CommitConflict, Dataset, live_rows
+from omnigraph_ops.lance.gateway import CommitConflict, Dataset, IncompatibleCommit, live_rows
 from omnigraph_ops.lance.rows import Clock, FragmentDelete, commit_deletes
 from omnigraph_ops.models.cleanup import RowRetentionPlan, RowRetentionReport, TableRowPlan, TableRowStats
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.expire_rows.delete import Delete, delete_here, expire_plain, expiring_table, sweep_branches
+from omnigraph_ops.stages.expire_rows.delete import (
+    Delete,
+    Turn,
+    delete_here,
+    expire_plain,
+    expiring_table,
+    sweep_branches,
+)
 from omnigraph_ops.stages.stage import Submit
-from omnigraph_ops.storage.inventory import remove_files
-from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.storage.inventory import Stored, look_again, remove_files
 from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"
@@ -182,27 +188,25 @@ class SubmittedDelete:
     """
 
     submit: Submit
-    root: str
-    """Of the graph."""
-    storage: Storage
-    check: Callable[[], None]
-    """Of the run."""
+    graph: Graph
     from_rows: int = 0
 
-    def __call__(self, dataset: Dataset, clock: Clock, cut: int, check: Callable[[], None]) -> int:
+    def __call__(self, dataset: Dataset, clock: Clock, cut: int, turn: Turn) -> int:
         """Submit, commit what the tasks wrote, and remove what counts for nothing. Destroys rows."""
         if live_rows(dataset) < self.from_rows:
-            return delete_here(dataset, clock, cut, check)
+            return delete_here(dataset, clock, cut, turn)
         folder, predicate, kept = f"{RESULTS_DIR}/{new_ulid()}", clock.below(cut), set[str | None]()
-        words = ("--graph", self.root, "--dataset", str(dataset.uri), "--version", str(int(dataset.version)))
+        which = ("--graph", self.graph.uri, "--dataset", str(dataset.uri), "--version", str(int(dataset.version)))
+        words = (*which, "--predicate", predicate, "--notes", folder)
         try:
-            done = self.submit("expire", (*words, "--predicate", predicate, "--notes", folder), DeletesDone, self.check)
+            done = self.submit("expire", words, DeletesDone, self.graph.run.check)
             deletes = self._accepted(folder, done)
-            check()
-            # From here on it may have landed, whatever is raised.
-            kept = {delete.file for delete in deletes}
-            commit_deletes(dataset, deletes, predicate)
-        except CommitConflict:
+            with turn():
+                self._refuse_missing(str(dataset.uri), deletes)
+                # From here on it may have landed, whatever is raised.
+                kept = {delete.file for delete in deletes}
+                commit_deletes(dataset, deletes, predicate)
+        except (CommitConflict, IncompatibleCommit):
             kept.clear()
             raise
         finally:
@@ -213,15 +217,30 @@ class SubmittedDelete:
     def _accepted(self, folder: str, done: DeletesDone) -> list[FragmentDelete]:
         """What the accepted tasks noted; `StorageError` where a note is missing. Reads."""
         accepted = {task.attempt for task in done.tasks}
-        notes = NOTES.all(self.storage, folder)
+        notes = NOTES.all(self.graph.storage, folder)
         deletes = [note for path, note in notes if path.removeprefix(f"{folder}/").partition(".")[0] in accepted]
         if sum(delete.rows for delete in deletes) != sum(task.rows for task in done.tasks):
             raise StorageError(f"{folder} does not have all that the tasks noted there; nothing was deleted")
         return deletes
 
+    def _refuse_missing(self, uri: str, deletes: Sequence[FragmentDelete]) -> None:
+        """Raise `StorageError` unless all that the tasks wrote is there: a commit does not look at it. Reads.
+
+        In the turn to commit: whoever removes files that no version has takes it, too.
+        """
+        paths = self._paths(uri, deletes)
+        for path, found in zip(paths, look_again(self.graph.storage, paths), strict=True):
+            if not isinstance(found, Stored):
+                raise StorageError(f"{path}, which a task wrote, is not there; nothing was deleted; run again")
+
     def _sweep(self, uri: str, folder: str, kept: Container[str | None]) -> None:
         """Remove the notes, and the deletion files that are in no version. Destroys files."""
-        table = uri.removeprefix(f"{self.root}/")
-        files = [note.file for _, note in NOTES.all(self.storage, folder) if note.file is not None]
-        remove_files(self.storage, [f"{table}/{file}" for file in files if file not in kept])
-        self.storage.delete_tree(folder)
+        storage = self.graph.storage
+        noted = [note for _, note in NOTES.all(storage, folder)]
+        remove_files(storage, self._paths(uri, [note for note in noted if note.file not in kept]))
+        storage.delete_tree(folder)
+
+    def _paths(self, uri: str, deletes: Iterable[FragmentDelete]) -> list[str]:
+        """Their deletion files, relative to the graph. Pure."""
+        table = uri.removeprefix(f"{self.graph.uri}/")
+        return [f"{table}/{delete.file}" for delete in deletes if delete.file is not None]

@@ -34,7 +34,7 @@ from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
-from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, DatasetMissing
+from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, DatasetMissing, IncompatibleCommit
 from omnigraph_ops.lance.rows import (
     Clock,
     Keys,
@@ -63,24 +63,29 @@ ATTEMPTS = 5
 _PAUSE_SECONDS = 0.2
 
 
+Turn = Callable[[], contextlib.AbstractContextManager[object]]
+"""Gives the sole right to commit, for a block; whoever is asked to stop, or refused, does not get it."""
+
+
 class Delete(Protocol):
     """Deletes the rows of an open version below a cut in one commit."""
 
-    def __call__(self, dataset: Dataset, clock: Clock, cut: int, check: Callable[[], None], /) -> int:
+    def __call__(self, dataset: Dataset, clock: Clock, cut: int, turn: Turn, /) -> int:
         """How many were deleted. Destroys rows.
 
         Args:
-            check: raises when it has to end.
+            turn: what the commit is made in.
 
         Raises:
             CommitConflict: another writer changed some of the rows; nothing was deleted.
+            IncompatibleCommit: another writer replaced all rows; nothing was deleted.
         """
 
 
-def delete_here(dataset: Dataset, clock: Clock, cut: int, check: Callable[[], None]) -> int:
+def delete_here(dataset: Dataset, clock: Clock, cut: int, turn: Turn) -> int:
     """In this process. As `Delete`."""
-    check()
-    return delete_below(dataset, clock, cut)
+    with turn():
+        return delete_below(dataset, clock, cut)
 
 
 def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> TableRowStats:
@@ -93,14 +98,19 @@ def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, dele
         StalePlan: more rows are below the cut than the plan allows.
         PublishConflict: other writers were faster each time; nothing was deleted.
     """
-    again = again_after(CommitConflict, CommitContention, graph=graph, pause=_PAUSE_SECONDS)
+    again = again_after(CommitConflict, CommitContention, IncompatibleCommit, graph=graph, pause=_PAUSE_SECONDS)
     try:
         removed = again(_delete_expired, graph, plan, table, delete)
     except RetryError:
         raise PublishConflict(
             f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
         ) from None
-    return _stats(graph, table, removed, again.statistics["attempt_number"])
+    attempts = again.statistics["attempt_number"]
+    try:
+        return _stats(graph, table, removed, attempts)
+    except OpsError as error:
+        why = f"{removed:,} row(s) were deleted, but the table could not be read afterwards: {error}"
+        return TableRowStats(table_key=table.table_key, rows_removed=removed, attempts=attempts, error=why)
 
 
 def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retrying:
@@ -114,10 +124,22 @@ def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retryin
 
 
 def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> int:
-    with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
-        aged = Aged.of(graph, graph.state_of(table.table_key), table)
-        expired = aged.refuse_over_bounds(plan, table)
-        return delete(aged.dataset, aged.clock, table.cut, keeper.assert_held) if expired else 0
+    """Delete what is counted now. Destroys rows.
+
+    The lease is for the commit alone: tasks that look for the rows may take long. The commit is for the version that
+    was counted, so what is allowed of it stays allowed.
+    """
+    aged = Aged.of(graph, graph.state_of(table.table_key), table)
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
+            refuse_any_freeze(graph)
+            graph.lance.refuse_another(aged.dataset)
+            keeper.assert_held()
+            yield
+
+    return delete(aged.dataset, aged.clock, table.cut, turn) if aged.refuse_over_bounds(plan, table) else 0
 
 
 def _stats(graph: Graph, table: TableRowPlan, removed: int, attempts: int) -> TableRowStats:

@@ -82,13 +82,7 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         """The same; on plain Lance the job `expire` finds the rows of tables above the threshold. Destroys rows."""
         from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, engine_of, expire_rows
 
-        delete = SubmittedDelete(
-            submit=submit,
-            root=graph.uri,
-            storage=graph.storage,
-            check=graph.run.check,
-            from_rows=graph.settings.spark_from(self.name) or 0,
-        )
+        delete = SubmittedDelete(submit=submit, graph=graph, from_rows=graph.settings.spark_from(self.name) or 0)
         return expire_rows(graph, plan, engine=engine_of(graph, None), delete=delete, progress=tell)
 
     def check_ready(self, graph: Graph) -> None:

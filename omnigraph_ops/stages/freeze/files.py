@@ -48,7 +48,7 @@ from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import stored_manifest
 from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.inventory import below_folder, files_in, folders_in
-from omnigraph_ops.storage.location import locate, refuse_respelled
+from omnigraph_ops.storage.location import locate, refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
 
 Rename = Callable[[str], str]
@@ -121,7 +121,7 @@ def relocation(graph: Graph, files: Iterable[CutFile], new_root: str) -> Iterato
     """
     root = locate(new_root).root
     if graph.format.publishes:
-        refuse_respelled(root)
+        refuse_as_new_place(root)
 
     def renamed(old: str) -> str:
         place = place_of_root(graph, old)

@@ -13,6 +13,7 @@ import pytest
 
 from omnigraph_ops.errors import NotInstalled, OpsError, StorageError
 from omnigraph_ops.models.backup import Tally
+from omnigraph_ops.progress import Lines
 from omnigraph_ops.spark import submit
 from omnigraph_ops.spark.submit import Submitter
 
@@ -54,7 +55,9 @@ def test_a_submit_may_have_an_environment_of_its_own(tmp_path: Path, monkeypatch
     [
         ('echo \'{"error": "the store is away"}\' > "$6"; exit 1', StorageError, "the store is away"),
         ('echo \'{"error": "no such table", "retryable": false}\' > "$6"; exit 1', OpsError, "no such table"),
-        ('echo "{}" > "$6"; echo \'Exception: lost\'; exit 137', StorageError, "code 137 and no outcome: lost"),
+        ('echo "{}" > "$6"; echo \'Exception: lost\'; exit 3', StorageError, "code 3 and no outcome: lost; run"),
+        ('echo "{}" > "$6"; echo a word; exit 137', StorageError, r"was killed \(SIGKILL\) and left no outcome"),
+        ('echo "{}" > "$6"; kill -TERM $$', StorageError, r"was killed \(SIGTERM\) and left no outcome"),
         ("echo 'x.SparkException: Could not parse Master URL'; exit 1", StorageError, "not start .*: Could not parse"),
         (
             "echo 'Error: A JNI error has occurred'; echo 'Exception in main java.lang.OutOfMemoryError: heap'; exit 1",
@@ -95,6 +98,19 @@ def test_a_lost_driver_does_not_end_the_submits_of_the_others(tmp_path: Path, mo
         with pytest.raises(StorageError, match="no outcome"):
             submitter("count", (), Tally, lambda: None)
     assert asked.read_text() == "\n\n"
+
+
+def test_a_job_that_waits_for_workers_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "WARN TaskSchedulerImpl: Initial job has not accepted any resources; check your cluster UI"
+    stand_in(tmp_path, monkeypatch, f"for n in 1 2 3 4 5 6; do echo '{line}'; sleep 0.3; done; exit 1")
+    said: list[str] = []
+    submitter = Submitter(master="spark://m:7077", progress=Lines(said.append))
+    with pytest.raises(StorageError):
+        submitter("count", (), Tally, lambda: None)
+    assert said == [
+        "count on spark://m:7077",
+        "spark://m:7077 has no free worker, so the job waits for one; Ctrl-C ends it",
+    ]
 
 
 def test_a_check_that_raises_ends_the_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
