@@ -62,16 +62,16 @@ env: ## .env, with a random secret for everything that has none
 	@$(PYTHON) stack/fill_env.py
 
 ##@ Work on it
-check: $(STAMP) ## lint, types and the fast tests (two to three minutes)
+check: $(STAMP) ## lint, types and the fast tests, side by side (two to three minutes)
 	@$(MAKE) $(BESIDE) lint types tests-fast
 
 test: $(STAMP) ## lint, types and the whole test suite; what CI runs
 	@$(MAKE) $(BESIDE) lint types tests-all
 
-tests-fast: $(STAMP)
+tests-fast: $(STAMP) ## the tests of `check` alone
 	@$(BIN)/python -m pytest $(INNER) -m "not spark and not airflow and not crash and not interop and not s3 and not packaging and not slow" -n $(JOBS)
 
-tests-all: $(STAMP)
+tests-all: $(STAMP) ## the tests of `test` alone
 	@$(BIN)/python -m pytest tests -n $(JOBS) --dist loadgroup
 
 test-property: $(STAMP) ## 2,000 random histories against a model (20 minutes or so)
