@@ -3,6 +3,8 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# With it every process compiles the modules of this project anew, and pytest its tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first interpreter that is new enough; override with `make install PYTHON=/path/to/python`.
 PYTHON ?= $(shell for p in python3.11 python3; do \

@@ -158,6 +158,7 @@ def distances(dataset: Dataset, *, by_index: bool) -> list[float]:
     return [round(float(distance), 4) for distance in found.column("_distance").to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_after_any_night_the_nearest_are_found(demo_graph: DemoGraph, stamp: int, seed: int) -> None:
     chance, graph = random.Random(seed), demo_graph(stamp=stamp, **LOADED)
