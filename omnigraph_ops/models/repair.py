@@ -198,6 +198,8 @@ class RepairRow:
     classification: Classification
     action: RepairAction
     operations: tuple[str, ...] = ()
+    transactions: tuple[str, ...] = ()
+    """The ids of the commits past the pin, where Lance records them: other ones were not approved."""
     error: str | None = None
     rows_before: int | None = None
     rows_after: int | None = None

@@ -21,7 +21,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import BranchRef, Dataset
+from omnigraph_ops.lance.gateway import BranchRef, CommitConflict, Dataset
 from omnigraph_ops.lance.versions import remove_versions
 from omnigraph_ops.models.cleanup import (
     CleanupPlan,
@@ -243,6 +243,11 @@ def _remove(
     refuse_lasting(graph, table_key=table.table_key)
     view, entry, internal = _removable_now(graph, table)
     head = graph.open_head(entry)
+    if head.version < table.lance_head_version:
+        raise StalePlan(
+            f"{table.table_key} is at version {head.version}, the plan saw {table.lance_head_version}: it was replaced "
+            "or restored; nothing was deleted; plan again"
+        )
     protection = internal.protect(entry, head, table.versions) if internal else protect(graph.lance, entry, head, view)
     existing = stored_versions(graph.storage, entry.path)
     wanted = [v for v in table.versions if v in existing]
@@ -273,7 +278,7 @@ def _remove(
         internal.prove(entry, stays) if internal else _prove_readable(graph, entry, view)
         _prove_gone(graph, entry, unit.versions)
 
-    removed, failure = _remove_versions(graph, unit, entry, keeper, prove)
+    removed, failure = _remove_versions(graph, unit, head, keeper, prove)
     done = replace(
         left,
         bytes_removed=removed.bytes_removed,
@@ -303,13 +308,24 @@ def _removable_now(graph: Graph, table: TableCleanupPlan) -> tuple[GraphView, Ta
 
 
 def _remove_versions(
-    graph: Graph, unit: Unit, entry: TableEntry, keeper: LeaseKeeper, prove: Callable[[], None]
+    graph: Graph, unit: Unit, head: Dataset, keeper: LeaseKeeper, prove: Callable[[], None]
 ) -> tuple[CleanupStats, OpsError | None]:
-    """Remove the versions of a unit; after a failure the graph tells which of them are gone. Destroys."""
+    """Remove the versions of a unit; after a failure the graph tells which of them are gone. Destroys.
+
+    Args:
+        head: what was judged; somebody without a lease may have made the table anew since, with the same numbers.
+    """
     limit = graph.settings.max_deletes_per_second // side_by_side(graph.settings) or None
     try:
         keeper.assert_held()
-        removed = remove_versions(graph.open_head(entry), unit.versions, deletes_per_second=limit)
+        graph.lance.refuse_another(head)
+    except CommitConflict:
+        why = f"{unit.table_key} was replaced since it was looked at; nothing was deleted; plan again"
+        return CleanupStats(table_key=unit.table_key), StalePlan(why)
+    except OpsError as error:
+        return CleanupStats(table_key=unit.table_key), error
+    try:
+        removed = remove_versions(head, unit.versions, deletes_per_second=limit)
         prove()
     except OpsError as error:
         try:

@@ -247,7 +247,10 @@ class TableRun:
         defer = self.graph.settings.defer_index_remap
 
         def effects(dataset: Dataset, guard: Guard) -> None:
-            refuse_missing(self.graph, entry, RewriteChange(results=tuple(results)))
+            change = RewriteChange(results=tuple(results))
+            refuse_missing(self.graph, entry, change)
+            # The version was opened by its number, which a table that was made anew has too.
+            change.refuse_stale(dataset)
             guard()
             leave = older_texts(self.graph.storage, entry.path, entry.version) if defer else ()
             self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer, leave=leave))

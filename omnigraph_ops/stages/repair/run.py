@@ -154,7 +154,9 @@ def differences(approved: Sequence[RepairRow], found: Sequence[RepairRow]) -> tu
     for row in approved:
         fresh = now.get(row.table_key)
         if fresh is None or _decisive(fresh) != _decisive(row):
-            phrases.append(f"{row.table_key}: approved {_phrase(row)}, now {_phrase(fresh)}")
+            was, now_is = _phrase(row), _phrase(fresh)
+            other = " by other commits" if was == now_is else ""
+            phrases.append(f"{row.table_key}: approved {was}, now {now_is}{other}")
     return tuple(phrases)
 
 
@@ -190,7 +192,7 @@ def _decisive(row: RepairRow) -> tuple[object, ...]:
     decided_by = row.classification, row.operations, row.error, row.readable
     if row.classification is Classification.NO_DRIFT:
         return decided_by
-    return (row.manifest_version, row.lance_head_version, *decided_by)
+    return (row.manifest_version, row.lance_head_version, row.transactions, *decided_by)
 
 
 def _phrase(row: RepairRow | None) -> str:
@@ -241,6 +243,7 @@ def _row(graph: Graph, entry: TableEntry, collector: EvidenceCollector | None) -
         classification=classification,
         action=RepairAction.PREVIEW if drifted else RepairAction.NO_OP,
         operations=chain.operations,
+        transactions=tuple(record.transaction_id or "" for record in chain.records),
         error=chain.problem or problem,
         readable=readable,
         rows_before=evidence.rows_before if evidence else None,
