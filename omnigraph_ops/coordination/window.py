@@ -37,7 +37,7 @@ from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import Change, Draft
 from omnigraph_ops.lance.evidence import other_rows
 from omnigraph_ops.lance.gateway import Dataset, live_rows
-from omnigraph_ops.storage.inventory import Stored, look_again, remove_files, remove_folder
+from omnigraph_ops.storage.inventory import first_missing, remove_files, remove_folder
 
 
 def discard(graph: Graph, entry: TableEntry, changes: Sequence[Change]) -> None:
@@ -50,12 +50,11 @@ def refuse_missing(graph: Graph, entry: TableEntry, change: Change) -> None:
 
     Under the lease: whoever removes files of a table holds it.
     """
-    paths = [f"{entry.path}/{name}" for name in change.files]
-    for path, size, found in zip(paths, change.files.values(), look_again(graph.storage, paths), strict=True):
-        if not isinstance(found, Stored) or size not in {0, found.size}:
-            raise StorageError(
-                f"{path} is not there as it was written; nothing was committed to {entry.table_key}; run again"
-            )
+    missing = first_missing(graph.storage, {f"{entry.path}/{name}": size for name, size in change.files.items()})
+    if missing is not None:
+        raise StorageError(
+            f"{missing} is not there as it was written; nothing was committed to {entry.table_key}; run again"
+        )
 
 
 def remove(graph: Graph, files: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import json
 import os
-import pickle
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -153,7 +152,7 @@ class LanceGateway:
             stored = self.open(uri, version=version)
         except DatasetMissing:
             raise CommitConflict(f"version {version} of {uri} is gone; nothing was committed") from None
-        if stored._ds.serialized_manifest() != dataset._ds.serialized_manifest():
+        if _manifest_of(stored) != _manifest_of(dataset):
             raise CommitConflict(f"{uri} was replaced, it has another version {version} now; nothing was committed")
 
     def clone(self, dataset: Dataset, uri: str) -> Dataset:
@@ -233,6 +232,12 @@ class LanceGateway:
         return True
 
 
+def _manifest_of(dataset: Dataset) -> bytes:
+    """The manifest of the open version: equal for two open versions only if they are one. Pure."""
+    manifest: bytes = dataset._ds.serialized_manifest()
+    return manifest
+
+
 def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
     """The `lance.auto_cleanup.*` keys of a dataset's config. Reads."""
     with lance_errors(f"read the config of {dataset.uri}"), warnings.catch_warnings():
@@ -303,7 +308,7 @@ class FragmentRows:
             branch: whose version is open.
         """
         # Not by the number of the version: a branch may be made anew, and a graph may be restored in its place.
-        kept, manifest = self._kept.get(branch), pickle.dumps(dataset)
+        kept, manifest = self._kept.get(branch), _manifest_of(dataset)
         if kept is not None and kept.manifest == manifest:
             return kept.rows
         schema, fragments = dataset.schema, {_files(f.metadata): f for f in dataset.get_fragments()}

@@ -199,7 +199,7 @@ class RepairRow:
     action: RepairAction
     operations: tuple[str, ...] = ()
     transactions: tuple[str, ...] = ()
-    """The ids of the commits past the pin, where Lance records them: other ones were not approved."""
+    """The ids that Lance gave the commits past the pin: an approval is for these commits alone."""
     error: str | None = None
     rows_before: int | None = None
     rows_after: int | None = None

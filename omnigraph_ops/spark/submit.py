@@ -104,7 +104,7 @@ class _Watched:
         self._read += len(lines)
         if _STARVED in lines:
             self._told = True
-            self.progress(f"{self.master} has no free worker, so the job waits for one; Ctrl-C ends it")
+            self.progress(f"{self.master} has no free worker, so the job waits for one")
 
 
 def _ended(code: int, why: str) -> str:

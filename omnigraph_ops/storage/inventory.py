@@ -11,7 +11,7 @@ import functools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,6 +102,18 @@ def look_again(storage: Storage, paths: Sequence[str], *, workers: int = WORKERS
     linked = _linked(storage, paths)
     with ThreadPoolExecutor(max_workers=workers) as pool:
         return list(pool.map(lambda path: linked.get(path) or _look(storage, path), paths))
+
+
+def first_missing(storage: Storage, sizes: Mapping[str, int]) -> str | None:
+    """The first of these files that is not there as it was written, None when all are. Reads.
+
+    Args:
+        sizes: by path; 0 where the size is not known.
+    """
+    for (path, size), found in zip(sizes.items(), look_again(storage, list(sizes)), strict=True):
+        if not isinstance(found, Stored) or size not in {0, found.size}:
+            return path
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

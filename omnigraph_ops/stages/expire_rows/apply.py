@@ -33,7 +33,7 @@ from omnigraph_ops.stages.expire_rows.delete import (
     sweep_branches,
 )
 from omnigraph_ops.stages.stage import Submit
-from omnigraph_ops.storage.inventory import Stored, look_again, remove_files
+from omnigraph_ops.storage.inventory import first_missing, remove_files
 from omnigraph_ops.watch import Stopped
 
 _STOPPED = "the run was asked to stop; no row was deleted"
@@ -228,10 +228,9 @@ class SubmittedDelete:
 
         In the turn to commit: whoever removes files that no version has takes it, too.
         """
-        paths = self._paths(uri, deletes)
-        for path, found in zip(paths, look_again(self.graph.storage, paths), strict=True):
-            if not isinstance(found, Stored):
-                raise StorageError(f"{path}, which a task wrote, is not there; nothing was deleted; run again")
+        missing = first_missing(self.graph.storage, dict.fromkeys(self._paths(uri, deletes), 0))
+        if missing is not None:
+            raise StorageError(f"{missing}, which a task wrote, is not there; nothing was deleted; run again")
 
     def _sweep(self, uri: str, folder: str, kept: Container[str | None]) -> None:
         """Remove the notes, and the deletion files that are in no version. Destroys files."""

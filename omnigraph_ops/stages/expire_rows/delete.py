@@ -64,7 +64,7 @@ _PAUSE_SECONDS = 0.2
 
 
 Turn = Callable[[], contextlib.AbstractContextManager[object]]
-"""Gives the sole right to commit, for a block; whoever is asked to stop, or refused, does not get it."""
+"""The committer lease for a block, in which the table is still what was counted and nobody froze it; else it raises."""
 
 
 class Delete(Protocol):
@@ -126,8 +126,8 @@ def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retryin
 def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> int:
     """Delete what is counted now. Destroys rows.
 
-    The lease is for the commit alone: tasks that look for the rows may take long. The commit is for the version that
-    was counted, so what is allowed of it stays allowed.
+    Rows are counted, and tasks look for them, without the lease: that may take long. The commit is for the version
+    that was counted, so the bounds need no second look under the lease.
     """
     aged = Aged.of(graph, graph.state_of(table.table_key), table)
 

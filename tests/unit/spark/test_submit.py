@@ -109,7 +109,7 @@ def test_a_job_that_waits_for_workers_says_so_once(tmp_path: Path, monkeypatch: 
         submitter("count", (), Tally, lambda: None)
     assert said == [
         "count on spark://m:7077",
-        "spark://m:7077 has no free worker, so the job waits for one; Ctrl-C ends it",
+        "spark://m:7077 has no free worker, so the job waits for one",
     ]
 
 
