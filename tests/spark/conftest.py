@@ -14,10 +14,17 @@ from tests.support.spark_session import local_spark, submit_in
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers; a test that kills one starts another."""
     with cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
+
+
+@pytest.fixture
+def spark(standalone: Cluster) -> Iterator[Cluster]:
+    """The cluster, free again after the test, also where the test failed with its tasks at the gate."""
+    yield standalone
+    standalone.end_submits()
 
 
 @pytest.fixture(scope="package")

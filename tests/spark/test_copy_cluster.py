@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from omnigraph_ops.graph import Graph
@@ -22,7 +22,7 @@ from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.conftest import DemoGraph
-from tests.support.held import HELD_APPLICATION, Held
+from tests.support.held import FILES_OF_PART, HELD_APPLICATION, Held
 from tests.support.rows import tree_of
 from tests.support.spark_cluster import Cluster, environment
 
@@ -66,7 +66,7 @@ def here(graph: Graph, freeze: str, tmp_path: Path) -> BackupReport:
 @pytest.fixture
 def held(tmp_path: Path) -> Held:
     """Files stop when their bytes are due; not the first ones, so that something is there."""
-    return Held.at("copy", tmp_path / "marks", free=12)
+    return Held.at("copy", tmp_path / "marks", free=2 * FILES_OF_PART)
 
 
 def submitter(spark: Cluster, here: BackupReport, place: Path, held: Held) -> subprocess.Popen[str]:
@@ -107,19 +107,6 @@ def assert_same(here: str, there: str) -> None:
     assert verify_backup(there).problems == ()
 
 
-def drivers_of(process: subprocess.Popen[str]) -> list[int]:
-    """Ids of the processes that the submitter started. Reads."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == process.pid:
-            found.append(int(status.parent.name))
-    return found
-
-
 def test_a_lost_worker_costs_no_file(spark: Cluster, here: BackupReport, held: Held, tmp_path: Path) -> None:
     place = tmp_path / "there"
     process = hold(spark, here, place, held)
@@ -135,8 +122,8 @@ def test_a_lost_driver_is_resumed_by_the_next_backup(
 ) -> None:
     place = tmp_path / "there"
     process = hold(spark, here, place, held)
-    (driver,) = drivers_of(process)
-    os.killpg(driver, signal.SIGKILL)
+    (driver,) = psutil.Process(process.pid).children()
+    os.killpg(driver.pid, signal.SIGKILL)
     said = process.communicate(timeout=_LONGEST_SECONDS)[0]
     assert process.returncode == 1, said
     assert "no outcome" in said
@@ -152,17 +139,10 @@ def test_a_driver_without_its_submitter_stops_when_another_attempt_begins(
 ) -> None:
     place = tmp_path / "there"
     process = hold(spark, here, place, held)
-    (driver,) = drivers_of(process)
-    try:
-        process.kill()
-        process.communicate()
-        report = backup_graph(graph, str(place), BackupOptions(freeze_id=here.freeze_id))
-        assert report.resumed
-        deadline = time.monotonic() + _LONGEST_SECONDS
-        while Path(f"/proc/{driver}").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not Path(f"/proc/{driver}").exists()
-    finally:
-        if Path(f"/proc/{driver}").exists():
-            os.killpg(driver, signal.SIGKILL)
+    (driver,) = psutil.Process(process.pid).children()
+    process.kill()
+    process.communicate()
+    report = backup_graph(graph, str(place), BackupOptions(freeze_id=here.freeze_id))
+    assert report.resumed
+    driver.wait(_LONGEST_SECONDS)
     assert_same(here.backup, report.backup)

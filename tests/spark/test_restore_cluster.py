@@ -18,7 +18,7 @@ from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.stages.backup.parts import THREADS
 from omnigraph_ops.stages.backup.take import backup_graph
 from tests.conftest import DemoGraph
-from tests.support.held import HELD_APPLICATION, Held
+from tests.support.held import FILES_OF_PART, HELD_APPLICATION, Held
 from tests.support.rows import rows_everywhere
 from tests.support.spark_cluster import Cluster
 
@@ -41,7 +41,7 @@ def backup(graph: Graph, tmp_path: Path) -> BackupReport:
 @pytest.fixture
 def held(tmp_path: Path) -> Held:
     """Files stop when their bytes are due; not the first ones, so that something is there."""
-    return Held.at("restore", tmp_path / "marks", free=12)
+    return Held.at("restore", tmp_path / "marks", free=2 * FILES_OF_PART)
 
 
 def submit(spark: Cluster, backup: BackupReport, place: Path, held: Held) -> subprocess.Popen[bytes]:

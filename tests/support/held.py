@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HELD_APPLICATION = Path(__file__).with_name("held_application.py")
+FILES_OF_PART = 5
+"""Of a copy. Where two parts' worth of files has passed, two workers have at least so many at the gate."""
 _LONGEST_SECONDS = 300.0
 
 
@@ -31,7 +33,12 @@ class Held:
     @property
     def environment(self) -> dict[str, str]:
         """What the application is told."""
-        return {"MARKS": str(self.folder), "HELD": self.moment, "FREE": str(self.free)}
+        return {
+            "MARKS": str(self.folder),
+            "HELD": self.moment,
+            "FREE": str(self.free),
+            "FILES_OF_PART": str(FILES_OF_PART),
+        }
 
     def came(self) -> int:
         """How many have come to the moment. Reads."""

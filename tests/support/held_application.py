@@ -150,7 +150,7 @@ _JOBS: dict[str, tuple[ModuleType, dict[str, object]]] = {
 if __name__ == "__main__":
     module, names = _JOBS[HELD]
     vars(module).update(names)
-    parts._PART_FILES = 5
+    parts._PART_FILES = int(os.environ["FILES_OF_PART"])
     if DIES:
         threading.Thread(target=_die, daemon=True).start()
     sys.exit(application.main())

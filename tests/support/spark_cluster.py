@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from omnigraph_ops.spark import application
@@ -62,6 +63,16 @@ class Cluster:
         """Kill everything. Kills processes."""
         for name in list(self.processes):
             self.kill(name)
+
+    def end_submits(self) -> None:
+        """Kill every driver that is left: it would keep the cores from the next test. Kills processes."""
+        kept = {os.getpgrp(), *(p.pid for p in self.processes.values())}
+        for process in psutil.process_iter(["cmdline"]):
+            if self.master_url in (process.info["cmdline"] or ()):
+                with contextlib.suppress(ProcessLookupError):
+                    group = os.getpgid(process.pid)
+                    if group not in kept:
+                        os.killpg(group, signal.SIGKILL)
 
     def wait_for_held(self, held: Held, waiting: int, process: subprocess.Popen[bytes]) -> None:
         """Until so many tasks of the submitted application wait at the gate. Sleeps."""
