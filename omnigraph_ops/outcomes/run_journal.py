@@ -221,6 +221,8 @@ def cleaned(graph: Graph, unit: Unit) -> CleanupStats:
     there = stored_versions(graph.storage, unit.table_path)
     if not there:
         raise CorruptGraph(f"{unit.table_path} has no version any more")
+    if unit.version is not None and max(there) < unit.version:
+        return CleanupStats(table_key=unit.table_key)  # another table: it was made anew, or put back from a copy
     gone = tuple(v for v in unit.versions if v not in there)
     return CleanupStats(
         table_key=unit.table_key,

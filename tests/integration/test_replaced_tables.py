@@ -14,8 +14,9 @@ import pytest
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph import Graph
-from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.cleanup import CleanupStats, RetentionPolicy
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_table
@@ -80,6 +81,22 @@ def test_a_cleanup_of_a_table_that_was_put_back_from_a_copy_is_planned_again(tmp
     with pytest.raises(StalePlan, match="is at version 4, the plan saw 8: it was replaced or restored; nothing was"):
         cleanup_table(opened(root), plan, KEY)
     assert versions(root / NAME) == [1, 2, 3, 4]
+
+
+def test_versions_that_went_with_their_table_are_not_those_of_a_killed_cleanup(tmp_path: Path) -> None:
+    root = made(tmp_path, 0)
+    begun: list[Unit] = []
+
+    class Killed(Run):
+        def begins(self, unit: Unit) -> None:
+            begun.append(unit)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cleanup_all(opened(root).with_run(Killed()), plan_cleanup(opened(root), POLICY))
+    (unit,) = begun
+    made_anew(root, 1000, loads=2)
+    assert what_came_of(opened(root), unit) == CleanupStats(table_key=KEY)
 
 
 def test_rows_of_a_table_that_was_made_anew_are_not_replaced_by_a_rewrite_of_the_old_one(tmp_path: Path) -> None:
