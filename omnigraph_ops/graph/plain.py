@@ -161,7 +161,7 @@ def table_key_of(path: str) -> str:
 def spec_of_schema(table_key: str, path: str, schema: pa.Schema | None) -> TableSpec:
     """What maintenance needs to know of a dataset's columns; None for one that cannot be opened. Pure."""
     blobs = [field.name for field in schema or () if _is_blob(field)]
-    columns = tuple(Property(name=name, scalar="Blob", is_list=False, is_enum=False) for name in blobs)
+    columns = tuple(Property(name=name, property_id="", scalar="Blob", is_list=False, is_enum=False) for name in blobs)
     return PlainSpec(table_key=table_key, path=path, properties=columns, indexed=())
 
 

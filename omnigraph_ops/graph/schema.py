@@ -39,6 +39,8 @@ class Property:
     """One declared property, as far as maintenance cares."""
 
     name: str
+    property_id: str
+    """On stamp 6 of this property alone; on stamp 3 of all that ever had its names."""
     scalar: str
     """`String`, `Bool`, `I32` ... `Blob`, or `Vector`."""
     is_list: bool
@@ -211,6 +213,7 @@ def _property(raw: Any) -> Property:
     scalar = kind["scalar"]
     return Property(
         name=str(raw["name"]),
+        property_id=str(raw.get("property_id", raw.get("prop_id"))),
         scalar=scalar if isinstance(scalar, str) else str(next(iter(scalar))),
         is_list=bool(kind["list"]),
         is_enum=kind["enum_values"] is not None,

@@ -238,6 +238,11 @@ def _manifest_of(dataset: Dataset) -> bytes:
     return manifest
 
 
+def version_print(dataset: Dataset) -> str:
+    """A digest of the open version, which no other version has, whatever its number. Pure."""
+    return hashlib.sha256(_manifest_of(dataset)).hexdigest()
+
+
 def auto_cleanup_keys(dataset: Dataset) -> tuple[str, ...]:
     """The `lance.auto_cleanup.*` keys of a dataset's config. Reads."""
     with lance_errors(f"read the config of {dataset.uri}"), warnings.catch_warnings():

@@ -226,6 +226,10 @@ class TableRowPlan:
     """The same moment in microseconds since the epoch."""
     manifest_version: int
     """The version of the table that was counted."""
+    lance_branch: str | None = None
+    """Whose version that is, None for the table's main chain."""
+    lifetime: str = ""
+    """Tells the table and the property from others that get their names."""
     rows: int = 0
     expired: int = 0
     max_rows: int = 0
@@ -251,6 +255,8 @@ class RowRetentionPlan:
     stamp: int
     branch: str | None
     """None for main, and for plain Lance."""
+    branch_lifetime: str = ""
+    """Tells the branch from others that get its name."""
     planned_at_us: int
     expires_at_us: int
     max_share: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.stages.optimize.run import optimize_table
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
+from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.kills import AFTER, BEFORE, kill_at
 from tests.support.rows import rows_everywhere
@@ -219,6 +221,23 @@ def test_a_write_that_also_moves_main_is_no_write_of_row_expiry(graph: Graph) ->
     operation_id = arm(graph, change=lambda document: document.update(branch=EXPIRY, writer_kind="Mutation"))
     assert [o.action for o in recover(graph).outcomes] == ["left_to_engine"]
     assert graph.storage.exists(sidecar_path(operation_id))
+
+
+def test_the_first_write_on_a_branch_dies_before_it_made_the_branch_of_the_table(graph: Graph) -> None:
+    graph.manifest().create_branch("lazy")
+    arm(graph, change=on_branch("lazy"))
+    (finding,) = check(graph).sidecars
+    assert finding.detail == "a Mutation of the engine; its outcome is decided when omnigraph opens the graph"
+
+
+def test_a_branch_of_a_table_that_was_published_and_is_gone_cannot_be_read(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, written_branches=1, loads=3, rows=12, node_types=1)
+    (name,) = graph.branches()
+    arm(graph, change=on_branch(name))
+    (entry,) = [e for e in graph.state(name).entries if e.branch == name]
+    shutil.rmtree(Path(graph.uri, entry.path, "tree", name, "_versions"))
+    (finding,) = check(graph).sidecars
+    assert "cannot be read; an open by the engine would fail" in finding.detail
 
 
 def test_a_foreign_row_past_the_pin_is_never_published(graph: Graph) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -234,6 +235,28 @@ class TestThroughTheEngine:
         (stats,) = expire_rows(graph, plan, engine=engine).tables
         assert "below the cut and at most" in (stats.error or "")
         assert engine.calls == []
+
+    def test_another_branch_of_the_name_keeps_its_rows(self, demo_graph: DemoGraph) -> None:
+        graph = demo_graph(stamp=6, index_after_load=0, **SMALL)
+        graph.manifest().create_branch("twin")
+        plan = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1), branch="twin")
+        assert plan.total_rows > 0
+        graph.lance.delete_branch(graph.manifest(), "twin")
+        graph.manifest().create_branch("twin")
+        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        assert "branch 'twin' was deleted and made anew since it was looked at" in (stats.error or "")
+        assert (stats.rows_removed, engine.calls) == (0, [])
+
+    def test_a_table_that_was_put_in_the_place_keeps_its_rows(self, demo_graph: DemoGraph, stamp: int) -> None:
+        graph, plan = self.planned(demo_graph, stamp)
+        other = demo_graph(stamp=stamp, name="other.omni", **SMALL | {"rows": 13})
+        (entry,) = [e for e in graph.state().entries if e.table_key == PERSON]
+        place = Path(graph.uri, entry.path)
+        shutil.rmtree(place)
+        shutil.copytree(Path(other.uri, entry.path), place)
+        (stats,) = expire_rows(graph, plan, engine=(engine := Stub(graph, {}))).tables
+        assert "another table than the one that was counted" in (stats.error or "")
+        assert (stats.rows_removed, engine.calls) == (0, [])
 
     def test_a_drifted_table_is_refused_in_the_plan(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph = demo_graph(stamp=stamp, drift_tables=("edge:Knows",), drift_kind="delete", **SMALL)

@@ -53,6 +53,12 @@ class Engine:
         source.write_text(schema)
         self.run("init", "--schema", str(source), str(graph))
 
+    def apply_schema(self, graph: Path, schema: str, *, allow_data_loss: bool = False) -> None:
+        source = graph.with_suffix(".pg")
+        source.write_text(schema)
+        words = ("--allow-data-loss",) * allow_data_loss
+        self.run("schema", "apply", "--schema", str(source), "--store", str(graph), *words)
+
     def load(self, graph: Path, rows: list[dict[str, object]], *, mode: str = "append", branch: str = "main") -> None:
         data = graph.with_suffix(".jsonl")
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))

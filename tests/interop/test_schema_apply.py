@@ -56,12 +56,6 @@ def with_mottos(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     return rows
 
 
-def apply_schema(oracle: Engine, root: Path) -> None:
-    source = root.with_name("evolved.pg")
-    source.write_text(EVOLVED_SCHEMA)
-    oracle.run("schema", "apply", "--schema", str(source), "--store", str(root))
-
-
 def loaded_graph(oracle: Engine, root: Path) -> list[str]:
     """A fragmented graph and its rows."""
     oracle.init(root)
@@ -77,7 +71,7 @@ def test_a_schema_apply_follows_a_publish_of_ours(tmp_path: Path, stamp: int, ma
     rows = loaded_graph(oracle, root)
     maintain(root)
     assert oracle.export(root) == rows
-    apply_schema(oracle, root)
+    oracle.apply_schema(root, EVOLVED_SCHEMA)
     assert check(open_graph(str(root))).drift == ()
 
 
@@ -87,7 +81,7 @@ def test_a_schema_apply_follows_our_optimize_and_the_other_way_round(tmp_path: P
     rows = loaded_graph(oracle, root)
     maintain_by_optimize(root)
     assert oracle.export(root) == rows
-    apply_schema(oracle, root)
+    oracle.apply_schema(root, EVOLVED_SCHEMA)
     evolved = oracle.export(root)
     (plan,) = plan_optimize(open_graph(str(root)), tables=("node:Project",)).tables
     assert "motto" in {build.column for build in plan.builds}

@@ -29,7 +29,7 @@ from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.engine import EngineCli, EngineConflict, EngineFailure, EngineRecovery, EngineTimeout
-from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending
+from omnigraph_ops.errors import OpsError, PublishConflict, RecoveryPending, StalePlan
 from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
@@ -47,6 +47,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,
     EdgeEnds,
+    branch_lifetime,
     dataset_in,
     edges_at,
     edges_of,
@@ -130,6 +131,7 @@ def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, d
     that was counted, so the bounds need no second look under the lease.
     """
     aged = Aged.of(graph, graph.state_of(table.table_key), table)
+    aged.refuse_another(graph, table)
 
     @contextlib.contextmanager
     def turn() -> Iterator[None]:
@@ -222,7 +224,18 @@ class ExpiringTable:
 
     def _nothing_left(self) -> bool:
         self._wait_until_ready()
-        return self._aged(self.plan.branch).refuse_over_bounds(self.plan, self.table) == 0
+        return self._approved(self.plan.branch).refuse_over_bounds(self.plan, self.table) == 0
+
+    def _approved(self, branch: str | None) -> Aged:
+        """The table as that branch publishes it; `StalePlan` where table or branch is not the planned one. Reads."""
+        aged = self._aged(branch)
+        aged.refuse_another(self.graph, self.table)
+        if branch_lifetime(self.graph, self.plan.branch) != self.plan.branch_lifetime:
+            raise StalePlan(
+                f"branch {self.plan.branch!r} was deleted and made anew since it was looked at; nothing was deleted; "
+                "plan again"
+            )
+        return aged
 
     def _aged(self, branch: str | None) -> Aged:
         """The table as that branch publishes it now. Reads."""
@@ -242,6 +255,7 @@ class ExpiringTable:
             # After a timeout it may have landed: what a reader sees decides.
             with contextlib.suppress(EngineTimeout), self._turn() as keeper:
                 keeper.assert_held()
+                self._approved(self.plan.branch)
                 self.engine.merge(self.root, name, self.plan.branch or _MAIN)
         return self._counted(base)
 
@@ -271,7 +285,7 @@ class ExpiringTable:
 
     def _base(self, name: str) -> _Base:
         """What is below the cut on the fresh branch; bounds count here, too. Reads."""
-        aged = self._aged(name)
+        aged = self._approved(name)
         aged.refuse_over_bounds(self.plan, self.table)
         ids = aged.keys("id")
         return _Base(

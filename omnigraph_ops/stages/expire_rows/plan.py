@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import looks
@@ -15,7 +16,7 @@ from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.schema import TypeFacts, read_type_facts
 from omnigraph_ops.graph.state import BranchState, TableEntry
-from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows, version_print
 from omnigraph_ops.lance.rows import Clock, Keys, clock_of, count_below, expired_rows, keys_below, touching
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
 from omnigraph_ops.models.cleanup import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
@@ -55,6 +56,28 @@ def entry_in(graph: Graph, state: BranchState, table_key: str) -> TableEntry:
         known = [e.table_key for e in graph.maintained(state)]
         raise unknown_table(graph.uri, table_key, known, "nothing was deleted")
     return entry
+
+
+def lifetime_of(graph: Graph, entry: TableEntry, dataset: Dataset, counted: Dataset) -> str:
+    """What a table and its properties share with no other that gets their names. Pure.
+
+    Args:
+        dataset: the table as it is.
+        counted: the version of it that is known.
+    """
+    columns = [(field.name(), int(field.id())) for field in dataset.lance_schema.fields()]
+    properties = spec_of(graph, entry).properties if graph.format.publishes else ()
+    ids = [(p.name, p.property_id) for p in properties]
+    text = repr((entry.path, entry.identity, columns, ids, version_print(counted)))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def branch_lifetime(graph: Graph, branch: str | None) -> str:
+    """What a branch shares with no other that gets its name; nothing for main. Reads."""
+    if branch is None or not graph.format.publishes:
+        return ""
+    found = [ref.identifier for ref in graph.lance_branches() if ref.name == branch]
+    return repr(found)
 
 
 def dataset_in(graph: Graph, state: BranchState, table_key: str) -> Dataset:
@@ -107,6 +130,22 @@ class Aged:
     def keys(self, column: str) -> Keys:
         """One column of the rows below the cut. Reads."""
         return keys_below(self.dataset, self.clock, self.cut, column)
+
+    def refuse_another(self, graph: Graph, table: TableRowPlan) -> None:
+        """Raise `StalePlan` unless this is the table that was counted, with the properties that it had. Reads."""
+        entry, again = entry_in(graph, self.state, table.table_key), "nothing was deleted; plan again"
+        try:
+            counted = graph.open_pinned(replace(entry, branch=table.lance_branch, version=table.manifest_version))
+        except DatasetMissing:
+            raise StalePlan(
+                f"version {table.manifest_version} of {table.table_key}, which was counted, is gone: nothing tells "
+                f"whether the table is still the same; {again}"
+            ) from None
+        if lifetime_of(graph, entry, self.dataset, counted) != table.lifetime:
+            raise StalePlan(
+                f"{table.table_key} is another table than the one that was counted, or has other properties: it was "
+                f"renamed, altered, made anew or put back from a copy; {again}"
+            )
 
     def refuse_over_bounds(self, plan: RowRetentionPlan, table: TableRowPlan) -> int:
         """How many rows are below the cut now; `StalePlan` when the plan does not allow so many. Reads."""
@@ -188,6 +227,7 @@ def plan_row_retention(
             uri=graph.uri,
             stamp=graph.stamp,
             branch=branch,
+            branch_lifetime=branch_lifetime(graph, branch),
             planned_at_us=planned_at_us,
             expires_at_us=expiry(planned_at_us, graph.settings),
             max_share=bounds.max_share,
@@ -224,6 +264,8 @@ class _RowPlanner:
             cut=cut,
             cut_at_us=clock.at_us(cut),
             manifest_version=entry.version,
+            lance_branch=entry.branch,
+            lifetime=lifetime_of(self.graph, entry, dataset, dataset),
             rows=found.rows,
             expired=found.expired,
             max_rows=self._most(found.expired),

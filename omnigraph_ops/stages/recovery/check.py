@@ -15,7 +15,7 @@ from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, chosen_root, list_sidecars
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
-from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import (
     BranchFinding,
     CheckReport,
@@ -314,8 +314,10 @@ def _pin_state(graph: Graph, state: BranchState, pin: SidecarPin, *, renames: bo
     if entry is not None and (pin.identity is None or pin.identity == entry.identity):
         try:
             head = graph.lance.open(graph.table_uri(entry), branch=pin.table_branch).version
-        except LanceFailure:
-            head = None
+        except LanceFailure as error:
+            # The first write on a branch announces the branch of the table that it is about to make.
+            unmade = isinstance(error, DatasetMissing) and pin.table_branch not in {None, entry.branch}
+            head = entry.version if unmade else None
     preserved, problem = True, None
     if entry is not None and head is not None and pin.table_branch is None:
         chain = history(graph.storage, entry.path, after=entry.version, upto=head)

@@ -46,7 +46,8 @@ EVENTS = RowPolicy(table_key="node:Event", property="happened_at", older_than_se
 
 
 def prop(name: str, scalar: str, **more: bool) -> Property:
-    return Property(name=name, scalar=scalar, is_list=more.get("is_list", False), is_enum=more.get("is_enum", False))
+    known = {"is_list": more.get("is_list", False), "is_enum": more.get("is_enum", False)}
+    return Property(name=name, property_id=name, scalar=scalar, **known)
 
 
 NODE = TableSpec(
