@@ -154,9 +154,12 @@ def _extended(call: Call) -> int | None:
         raise UsageError("--extend changes when a freeze ends and nothing else; leave the other options out")
     request = request_of(FreezeRequest, call.options)
     require_consent(call, call.target, does=_FREEZE.does, untouched=_FREEZE.unharmed)
-    from omnigraph_ops.stages.freeze.take import extend_freeze
+    from omnigraph_ops.stages.freeze.observe import refuse_lost
+    from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze
 
-    freeze = extend_freeze(call.open(), call.options["extend"], float(request.ttl))
+    graph, freeze_id = call.open(), call.options["extend"]
+    refuse_lost(graph, active_freeze(graph, freeze_id), "it was not extended")
+    freeze = extend_freeze(graph, freeze_id, float(request.ttl))
     call.emit(freeze, _FREEZE.view(freeze))
     return 0
 

@@ -16,6 +16,7 @@ from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import CorruptGraph, GraphFrozen, InvalidInput, LeaseHeld, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import INTERNAL_DATASETS, is_ulid
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing
 from omnigraph_ops.lance.versions import delete_tag
 from omnigraph_ops.models.freeze import UnfreezeReport
@@ -47,7 +48,10 @@ def contract_folder(freeze_id: str) -> str:
 
 def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
     """Raise `GraphFrozen` if the whole graph is frozen, or this table. Reads."""
-    hold = next((h for h in active_freezes(graph.storage) if covers(h, table_key)), None)
+    holds, entry = active_freezes(graph.storage), None
+    if table_key is not None and any(h.freeze is not None and h.freeze.tables for h in holds):
+        entry = graph.state_of(table_key).get(table_key)
+    hold = next((h for h in holds if covers(h, table_key, entry.path if entry is not None else None)), None)
     if hold is not None:
         raise GraphFrozen(frozen_text(graph.target, hold))
 
@@ -58,9 +62,9 @@ def refuse_any_freeze(graph: Graph) -> None:
         raise GraphFrozen(frozen_text(graph.target, hold))
 
 
-def why_frozen(graph: Graph, holds: Iterable[Hold], table_key: str) -> str | None:
+def why_frozen(graph: Graph, holds: Iterable[Hold], entry: TableEntry) -> str | None:
     """The sentence for one table, from holds that are known to count; None when it is not frozen. Pure."""
-    hold = next((h for h in holds if h.freeze is not None and covers(h, table_key)), None)
+    hold = next((h for h in holds if covers(h, entry.table_key, entry.path)), None)
     return frozen_text(graph.target, hold) if hold is not None else None
 
 
@@ -72,9 +76,19 @@ def active_freezes(storage: Storage) -> tuple[Hold, ...]:
     return tuple(h for h in freezes(storage) if is_active(h))
 
 
-def covers(hold: Hold, table_key: str | None) -> bool:
-    """Whether a freeze is about the whole graph or about that table. Pure."""
-    return hold.freeze is not None and (not hold.freeze.tables or table_key in hold.freeze.tables)
+def covers(hold: Hold, table_key: str | None, path: str | None = None) -> bool:
+    """Whether a freeze is about the whole graph or about that table. Pure.
+
+    Args:
+        path: of the table now; None where it is not live. A table that is renamed stays frozen, and another one that
+            gets its name is not.
+    """
+    if hold.freeze is None or not hold.freeze.tables:
+        return hold.freeze is not None
+    cut = hold.freeze.cut
+    if cut is None or path is None:
+        return table_key in hold.freeze.tables
+    return any(pin.path == path and pin.table_key in hold.freeze.tables for pin in cut.pins)
 
 
 def frozen_text(target: str, hold: Hold) -> str:

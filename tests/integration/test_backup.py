@@ -22,7 +22,7 @@ from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import RESTORING_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.backup import BackupReport, BackupState
 from omnigraph_ops.models.cleanup import RetentionPolicy
@@ -197,6 +197,23 @@ def test_after_its_freeze_expired_a_killed_backup_goes_on_with_another_cut(
     assert report.kept.files > 0
     assert verify_backup(report.backup).problems == ()
     assert rows_everywhere(restored(report.backup, tmp_path / "restored")) == rows
+
+
+def test_a_killed_backup_of_a_branch_that_was_deleted_goes_on_with_another_cut(
+    demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    graph, target = demo_graph(**SPEC), tmp_path / "backups"
+    entry = next(e for name in graph.branches() for e in graph.state(name).entries if e.branch is not None)
+    killed_backup(graph.uri, target, "copy_file", 25)
+    (hold,) = freezes(graph.storage)
+    for path in (entry.path, MANIFEST_DIR):
+        delete_branch(graph, replace(entry, path=path))
+    report = backup_graph(open_graph(graph.uri), str(target))
+    assert report.resumed
+    assert report.freeze_id != hold.hold_id
+    assert freezes(graph.storage) == ()
+    assert verify_backup(report.backup).problems == ()
+    assert rows_everywhere(restored(report.backup, tmp_path / "restored")) == rows_everywhere(open_graph(graph.uri))
 
 
 @pytest.mark.parametrize("error", [StorageError("disk full"), KeyboardInterrupt()], ids=["failed", "interrupted"])

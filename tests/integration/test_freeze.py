@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -460,6 +461,16 @@ def test_the_round_of_a_freeze_from_the_shell(cli: Cli, demo_graph: DemoGraph, s
     assert {run["header"]["verb"] for run in cli("history --json", root).json["runs"]} == {"optimize"}
     hold_id = cli(f"hold --table {PERSON} --json", root).json["hold_id"]
     assert hold_id in cli("release", root, hold_id).out
+
+
+def test_a_freeze_that_lost_something_is_not_extended(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    freeze = freeze_graph(graph, ttl_seconds=600)
+    shutil.rmtree(Path(graph.uri, freeze.cut.pins[-1].path, "_refs", "tags"))
+    done = cli(f"freeze --extend {freeze.freeze_id} --ttl 2h", graph.uri)
+    assert_refused(done, "has lost something of what it keeps")
+    assert "it was not extended" in done.err
+    assert read_freeze(graph, freeze.freeze_id).expires_at == freeze.expires_at
 
 
 def test_only_ones_own_freezes_end_together(demo_graph: DemoGraph) -> None:

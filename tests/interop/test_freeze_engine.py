@@ -18,6 +18,7 @@ from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.freeze import Freeze
+from omnigraph_ops.models.optimize import SkipReason
 from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.stages.freeze.files import cut_files
 from omnigraph_ops.stages.freeze.observe import verify_cut
@@ -26,7 +27,7 @@ from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
-from tests.interop.engine import Engine, engine, people
+from tests.interop.engine import SCHEMA, Engine, engine, people
 from tests.support.freezes import copy_cut, freeze_tags
 from tests.support.orphans import WEEK, age
 
@@ -152,6 +153,25 @@ def test_what_an_engine_leaks_under_a_tag_is_found_after_the_freeze(tmp_path: Pa
     """Its Lance removes versions after a tagged one, and not the files that only they referred to."""
     assert OrphanKind.DATA not in left_behind(engine(stamp), tmp_path / "free.omni", frozen=False)
     assert OrphanKind.DATA in left_behind(engine(stamp), tmp_path / "frozen.omni", frozen=True)
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_freeze_of_a_table_stays_with_it_when_the_engine_renames_it(tmp_path: Path, stamp: int) -> None:
+    subject, root = engine(stamp), tmp_path / "g.omni"
+    subject.init(root)
+    for start in (0, 6, 12):
+        subject.load(root, people(start, 6))
+    freeze = freeze_graph(open_graph(str(root)), tables=("node:Person",))
+    (path,) = {pin.path for pin in freeze.cut.pins if pin.table_key == "node:Person"}
+    renamed = SCHEMA.replace("node Person {", 'node Human @rename_from("Person") {').replace("Person", "Human")
+    subject.apply_schema(root, renamed.replace('@rename_from("Human")', '@rename_from("Person")'))
+    # A release that makes another table of it leaves the frozen one to its tags.
+    moved = {e.path for e in open_graph(str(root)).state().entries if e.table_key == "node:Human"} != {path}
+    skipped = {t.table_key for t in optimize_all(open_graph(str(root))).tables if t.skipped is SkipReason.FROZEN}
+    assert skipped == (set() if moved else {"node:Human"})
+    assert verify_cut(open_graph(str(root)), freeze) == ()
+    unfreeze(open_graph(str(root)), freeze.freeze_id)
+    assert not optimize_all(open_graph(str(root))).failed
 
 
 @pytest.mark.parametrize("stamp", [3, 6])

