@@ -107,17 +107,7 @@ def assert_same(here: str, there: str) -> None:
     assert verify_backup(there).problems == ()
 
 
-def test_a_lost_worker_costs_no_file(spark: Cluster, here: BackupReport, held: Held, tmp_path: Path) -> None:
-    place = tmp_path / "there"
-    process = hold(spark, here, place, held)
-    spark.kill("worker-2")
-    held.open()
-    there = finished(process)
-    spark.add_worker("worker-2")
-    assert_same(here.backup, there)
-
-
-def test_a_lost_driver_is_resumed_by_the_next_backup(
+def test_a_lost_driver_is_resumed_by_the_next_backup_of_which_a_lost_worker_costs_no_file(
     spark: Cluster, here: BackupReport, held: Held, tmp_path: Path
 ) -> None:
     place = tmp_path / "there"
@@ -128,8 +118,12 @@ def test_a_lost_driver_is_resumed_by_the_next_backup(
     assert process.returncode == 1, said
     assert "no outcome" in said
     (left,) = list_backups(str(place)).backups
-    held.open()
-    there = finished(submitter(spark, here, place, held))
+    again = Held.at("copy", tmp_path / "again")
+    process = hold(spark, here, place, again)
+    spark.kill("worker-2")
+    again.open()
+    there = finished(process)
+    spark.add_worker("worker-2")
     assert there == left.backup
     assert_same(here.backup, there)
 

@@ -64,19 +64,7 @@ def assert_restored(graph: Graph, place: Path) -> None:
     assert not list(place.rglob("*.part"))
 
 
-def test_a_lost_worker_costs_no_file(
-    spark: Cluster, graph: Graph, backup: BackupReport, held: Held, tmp_path: Path
-) -> None:
-    process = submit(spark, backup, tmp_path / "there", held)
-    spark.wait_for_held(held, BOTH_WORKERS, process)
-    spark.kill("worker-2")
-    held.open()
-    assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
-    spark.add_worker("worker-2")
-    assert_restored(graph, tmp_path / "there")
-
-
-def test_a_lost_driver_leaves_no_graph_and_is_resumed(
+def test_a_lost_driver_leaves_no_graph_and_a_lost_worker_costs_no_file_of_the_restore_that_goes_on(
     spark: Cluster, graph: Graph, backup: BackupReport, held: Held, tmp_path: Path
 ) -> None:
     place = tmp_path / "there"
@@ -91,7 +79,12 @@ def test_a_lost_driver_leaves_no_graph_and_is_resumed(
     with pytest.raises(NotAGraph):
         open_graph(str(place))
     there = restored(place)
-    held.open()
-    assert submit(spark, backup, place, held).wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    again = Held.at("restore", tmp_path / "again")
+    process = submit(spark, backup, place, again)
+    spark.wait_for_held(again, BOTH_WORKERS, process)
+    spark.kill("worker-2")
+    again.open()
+    assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    spark.add_worker("worker-2")
     assert {p: p.stat().st_ino for p in there} == there, "what was there was not copied again"
     assert_restored(graph, place)

@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.rewrite_journal import attempts, open_journals, table_folder
+from omnigraph_ops.coordination.rewrite_journal import attempts, open_journals
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.optimize import Executor, OptimizeReport, TableStats
 from omnigraph_ops.models.runs import SubmitOutcome
@@ -39,26 +39,17 @@ def graph(demo_graph: DemoGraph) -> Graph:
     return demo_graph(stamp=6, **SPEC, settings=SETTINGS)
 
 
-def submit(
-    spark: Cluster, graph: Graph, result: Path, application: str = APPLICATION, **settings: str
-) -> subprocess.Popen[bytes]:
-    return spark.submit(
-        application,
+def hold(spark: Cluster, graph: Graph, result: Path, held: Held) -> subprocess.Popen[bytes]:
+    """A submit whose workers have journalled what passed the gate and both wait there. Starts a process."""
+    process = spark.submit(
+        str(HELD_APPLICATION),
         *("rewrite", "--graph", graph.uri, "--table", TABLE, "--result-uri", str(result)),
         OMNIGRAPH_OPS_TARGET_ROWS_PER_FRAGMENT=str(TARGET),
         OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
-        **settings,
+        **held.environment,
     )
-
-
-def hold(spark: Cluster, graph: Graph, result: Path, marks: Path) -> tuple[Held, subprocess.Popen[bytes]]:
-    """A submit whose workers have journalled two results and are both at work on another one. Starts a process."""
-    held = Held.at("rewrite", marks, free=2)
-    process = submit(spark, graph, result, str(HELD_APPLICATION), **held.environment)
     spark.wait_for_held(held, 2, process)
-    folder = Path(graph.uri) / table_folder(entry_of(graph, TABLE).path)
-    assert len(list(folder.glob("*/task-*.json"))) == 2
-    return held, process
+    return process
 
 
 def outcome(result: Path) -> TableStats:
@@ -69,32 +60,22 @@ def outcome(result: Path) -> TableStats:
     return stats
 
 
-def test_a_lost_worker_costs_nothing_but_time(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
+def test_a_killed_driver_is_resumed_by_the_next_submit_whose_worker_may_be_lost(
+    spark: Cluster, graph: Graph, tmp_path: Path
+) -> None:
     before, result = rows_by_id(graph), tmp_path / "result.json"
-    held, process = hold(spark, graph, result, tmp_path / "marks")
-    spark.kill("worker-2")
-    held.open()
-    assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
-    spark.add_worker("worker-2")
-    stats = outcome(result)
-    assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
-    assert rows_by_id(graph) == before
-    # Files that a worker had begun have no name in the journal: at most one per lost core.
-    assert len(unreferenced(graph)) <= 1
-    assert_pins_are_heads(graph)
-    assert_no_leftovers(graph)
-
-
-def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Graph, tmp_path: Path) -> None:
-    before, result = rows_by_id(graph), tmp_path / "result.json"
-    _, process = hold(spark, graph, result, tmp_path / "marks")
+    process = hold(spark, graph, result, Held.at("rewrite", tmp_path / "first", free=2))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     (rewrite_id,) = open_journals(graph.storage, entry_of(graph, TABLE).path)
     kept = {a.index for a in attempts(graph.storage, entry_of(graph, TABLE).path, rewrite_id)}
-    said = spark.log("driver")
-    again = submit(spark, graph, result)
-    assert again.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    assert len(kept) == 2
+    said, held = spark.log("driver"), Held.at("rewrite", tmp_path / "again")
+    process = hold(spark, graph, result, held)
+    spark.kill("worker-2")
+    held.open()
+    assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
+    spark.add_worker("worker-2")
     resumed = spark.log("driver")[len(said) :]
     assert f"resuming rewrite {rewrite_id}" in resumed
     # What was in flight when the driver died is all that may be done twice.
@@ -102,6 +83,8 @@ def test_a_killed_driver_is_resumed_by_the_next_submit(spark: Cluster, graph: Gr
     stats = outcome(result)
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
     assert rows_by_id(graph) == before
+    # Files that a worker had begun have no name in the journal: at most one per lost core.
+    assert len(unreferenced(graph)) <= 3
     assert_pins_are_heads(graph)
     recover(open_graph(graph.uri, SETTINGS), grace_seconds=0)
     assert_no_leftovers(graph)
