@@ -78,7 +78,8 @@ def verify(plan: Sealable, *, uri: str, consequence: str) -> None:
         StalePlan: in each of these cases.
     """
     if serde.digest(replace(plan, digest="")) != plan.digest:  # type: ignore[type-var]
-        raise StalePlan(f"the plan was altered after it was made; {consequence}; plan again")
+        why = "the plan was altered after it was made, or another release made it"
+        raise StalePlan(f"{why}; {consequence}; plan again")
     if plan.uri != uri:
         raise StalePlan(f"the plan is for {plan.uri}, not {uri}; {consequence}; plan this one")
     if plan.planned_at_us > now_us() + _MOST_AHEAD_US:
