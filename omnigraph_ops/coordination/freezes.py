@@ -80,8 +80,8 @@ def covers(hold: Hold, table_key: str | None, path: str | None = None) -> bool:
     """Whether a freeze is about the whole graph or about that table. Pure.
 
     Args:
-        path: of the table now; None where it is not live. A table that is renamed stays frozen, and another one that
-            gets its name is not.
+        path: of the table now; None where it is not live. A freeze follows a table that is renamed, and leaves
+            another one that takes its name.
     """
     if hold.freeze is None or not hold.freeze.tables:
         return hold.freeze is not None

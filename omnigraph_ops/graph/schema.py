@@ -40,7 +40,7 @@ class Property:
 
     name: str
     property_id: str
-    """On stamp 6 of this property alone; on stamp 3 of all that ever had its names."""
+    """The engine's id. On stamp 6 no other property of the graph ever has it."""
     scalar: str
     """`String`, `Bool`, `I32` ... `Blob`, or `Vector`."""
     is_list: bool

@@ -227,9 +227,9 @@ class TableRowPlan:
     manifest_version: int
     """The version of the table that was counted."""
     lance_branch: str | None = None
-    """Whose version that is, None for the table's main chain."""
+    """The Lance branch that has that version, None for the table's main chain."""
     lifetime: str = ""
-    """Tells the table and the property from others that get their names."""
+    """A digest of the table and its properties; another table or property with the same name has another one."""
     rows: int = 0
     expired: int = 0
     max_rows: int = 0
@@ -255,8 +255,8 @@ class RowRetentionPlan:
     stamp: int
     branch: str | None
     """None for main, and for plain Lance."""
-    branch_lifetime: str = ""
-    """Tells the branch from others that get its name."""
+    branch_lifetime: tuple[tuple[int, str], ...] = ()
+    """Lance's identifier of the branch; another branch with the same name has another one. Empty for main."""
     planned_at_us: int
     expires_at_us: int
     max_share: float

@@ -103,18 +103,18 @@ def end_of_before(graph: Graph, before: BackupStart | None, progress: Progress) 
 
 
 def _of_before(graph: Graph, before: BackupStart | None, progress: Progress) -> Freeze | None:
-    """The freeze of a killed attempt, None where it has ended, or something of its cut is gone: another cut then."""
+    """The freeze of a killed attempt; None if it has ended or has lost a part of its cut, which ends it."""
     if before is None or not before.own_freeze:
         return None
     try:
-        refuse_lost(graph, active_freeze(graph, before.freeze_id), "it is not gone on with")
-        return extend_freeze(graph, before.freeze_id, OWN_TTL_SECONDS)
+        problems = verify_cut(graph, active_freeze(graph, before.freeze_id))
+        if not problems:
+            return extend_freeze(graph, before.freeze_id, OWN_TTL_SECONDS)
     except InvalidInput:
         return None
-    except CorruptGraph as error:
-        progress(str(error))
-        _end(graph, before.freeze_id, progress)
-        return None
+    progress(f"freeze {before.freeze_id} has lost {said_of(problems)}; the backup continues with a new freeze")
+    _end(graph, before.freeze_id, progress)
+    return None
 
 
 def _prolong(graph: Graph, freeze_id: str, stop: threading.Event) -> None:

@@ -345,8 +345,7 @@ class ExpiringTable:
 
     def _final(self, stats: TableRowStats) -> TableRowStats:
         aged = self._aged(self.plan.branch)
-        version = entry_in(self.graph, aged.state, self.table.table_key).version
-        return replace(stats, rows_left=aged.rows(), manifest_version=version)
+        return replace(stats, rows_left=aged.rows(), manifest_version=aged.entry.version)
 
     def _turn(self) -> contextlib.AbstractContextManager[LeaseKeeper]:
         """No unit of ours is armed while the engine writes: an open of the graph would finish it. Writes the lease."""

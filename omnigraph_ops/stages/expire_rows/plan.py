@@ -59,11 +59,11 @@ def entry_in(graph: Graph, state: BranchState, table_key: str) -> TableEntry:
 
 
 def lifetime_of(graph: Graph, entry: TableEntry, dataset: Dataset, counted: Dataset) -> str:
-    """What a table and its properties share with no other that gets their names. Pure.
+    """A digest of a table and its properties; another table or property with the same name has another one. Pure.
 
     Args:
-        dataset: the table as it is.
-        counted: the version of it that is known.
+        dataset: the table as it is now.
+        counted: the version whose rows the plan counted.
     """
     columns = [(field.name(), int(field.id())) for field in dataset.lance_schema.fields()]
     properties = spec_of(graph, entry).properties if graph.format.publishes else ()
@@ -72,12 +72,11 @@ def lifetime_of(graph: Graph, entry: TableEntry, dataset: Dataset, counted: Data
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def branch_lifetime(graph: Graph, branch: str | None) -> str:
-    """What a branch shares with no other that gets its name; nothing for main. Reads."""
+def branch_lifetime(graph: Graph, branch: str | None) -> tuple[tuple[int, str], ...]:
+    """Lance's identifier of a branch, which no other branch of its name has; empty for main. Reads."""
     if branch is None or not graph.format.publishes:
-        return ""
-    found = [ref.identifier for ref in graph.lance_branches() if ref.name == branch]
-    return repr(found)
+        return ()
+    return next((ref.identifier for ref in graph.lance_branches() if ref.name == branch), ())
 
 
 def dataset_in(graph: Graph, state: BranchState, table_key: str) -> Dataset:
@@ -112,6 +111,7 @@ class Aged:
     """A table of a plan as some state has it."""
 
     state: BranchState
+    entry: TableEntry
     dataset: Dataset
     clock: Clock
     cut: int
@@ -119,9 +119,10 @@ class Aged:
     @classmethod
     def of(cls, graph: Graph, state: BranchState, table: TableRowPlan) -> Aged:
         """That table at its published version. Reads."""
-        dataset = dataset_in(graph, state, table.table_key)
+        entry = entry_in(graph, state, table.table_key)
+        dataset = graph.open_pinned(entry)
         clock = clock_of(dataset, table.policy.property, table.policy.unit)
-        return cls(state=state, dataset=dataset, clock=clock, cut=table.cut)
+        return cls(state=state, entry=entry, dataset=dataset, clock=clock, cut=table.cut)
 
     def rows(self) -> int:
         """Rows below the cut. Reads."""
@@ -133,15 +134,16 @@ class Aged:
 
     def refuse_another(self, graph: Graph, table: TableRowPlan) -> None:
         """Raise `StalePlan` unless this is the table that was counted, with the properties that it had. Reads."""
-        entry, again = entry_in(graph, self.state, table.table_key), "nothing was deleted; plan again"
+        again = "nothing was deleted; plan again"
+        pin = replace(self.entry, branch=table.lance_branch, version=table.manifest_version)
         try:
-            counted = graph.open_pinned(replace(entry, branch=table.lance_branch, version=table.manifest_version))
+            counted = graph.open_pinned(pin)
         except DatasetMissing:
             raise StalePlan(
                 f"version {table.manifest_version} of {table.table_key}, which was counted, is gone: nothing tells "
                 f"whether the table is still the same; {again}"
             ) from None
-        if lifetime_of(graph, entry, self.dataset, counted) != table.lifetime:
+        if lifetime_of(graph, self.entry, self.dataset, counted) != table.lifetime:
             raise StalePlan(
                 f"{table.table_key} is another table than the one that was counted, or has other properties: it was "
                 f"renamed, altered, made anew or put back from a copy; {again}"
