@@ -34,7 +34,7 @@ from omnigraph_ops.stages.backup.parts import THREADS, bounded, copy_part, faile
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
-from omnigraph_ops.storage.copying import half_written_of
+from omnigraph_ops.storage.half_written import half_written_of, stem_of
 from omnigraph_ops.storage.inventory import OpsFault, below_folder, look_again, remove_files
 from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
@@ -162,12 +162,12 @@ class SparkMover:
         if failed:
             worst = next((f for f in failed if f.final), failed[0])
             raise CorruptGraph(worst.message) if worst.final else StorageError(worst.message)
-        self._sweep({f.file for f in files})
+        self._sweep({stem_of(f.file) for f in files})
 
-    def _sweep(self, files: set[str]) -> None:
+    def _sweep(self, stems: set[str]) -> None:
         """Remove what lost workers had begun of these files. Destroys half-written files."""
         destination = Storage(self._restoring.destination, s3fs_options(self._restoring.destination))
-        begun = [s.path for s in below_folder(destination, "") if half_written_of(s.path) in files]
+        begun = [s.path for s in below_folder(destination, "") if half_written_of(s.path) in stems]
         for fault in remove_files(destination, begun)[:1]:
             raise StorageError(f"cannot remove {fault.path} of a lost worker: {fault.reason}")
 

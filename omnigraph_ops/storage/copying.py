@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.storage.half_written import temporary_beside
 from omnigraph_ops.storage.store import Storage, translated
 
 _PART = 16 * 1024 * 1024
 """Of an upload in parts: at most 10,000 of them, so files of up to 160 GB."""
 _LOCAL_PIECE = 1024 * 1024
 """Measured with eight threads on two cores: pieces of 4 MiB, which fit no cache, take more than twice as long."""
-_TEMPORARY = re.compile(r"(.*)\.[0-9a-f]{32}\.(?:part|tmp)")
 
 
 class Pacing(Protocol):
@@ -39,17 +37,6 @@ class Expected:
 
     size: int
     checksum: str | None = None
-
-
-def is_half_written(path: str) -> bool:
-    """Whether a local name is that of a copy, or of a small write, that did not end. Pure."""
-    return _TEMPORARY.fullmatch(path) is not None
-
-
-def half_written_of(path: str) -> str | None:
-    """The file that such a name was to become; None for any other name. Pure."""
-    found = _TEMPORARY.fullmatch(path)
-    return None if found is None else found[1]
 
 
 def copy_file(
@@ -148,7 +135,7 @@ def _sink(storage: Storage, path: str, *, small: bool) -> Iterator[Callable[[byt
 @contextlib.contextmanager
 def _local_sink(place: str) -> Iterator[Callable[[bytes], Any]]:
     os.makedirs(os.path.dirname(place), exist_ok=True)
-    temporary = f"{place}.{uuid.uuid4().hex}.part"
+    temporary = temporary_beside(place, ".part")
     try:
         with open(temporary, "xb", buffering=0) as handle:
             yield lambda piece: _write_all(handle, piece)

@@ -21,6 +21,7 @@ from typing import Any
 import fsspec
 
 from omnigraph_ops.errors import NotInstalled, StorageError
+from omnigraph_ops.storage.half_written import temporary_beside
 
 _SOURCE = re.compile(r"[,;]?\s*(?:at )?(?:/|\b)[\w./+-]+\.rs:\d+(?::\d+)?")
 """Where Lance's own source raised an error: its text ends with one or more of these."""
@@ -312,7 +313,7 @@ class Storage:
         # The suffix keeps half-written files out of every `*.json` listing, the engine's included.
         target = self.full(path)
         _make_folder(os.path.dirname(target))
-        temporary = f"{target}.{uuid.uuid4().hex}.tmp"
+        temporary = temporary_beside(target, ".tmp")
         try:
             _write_synced(temporary, data)
         except OSError:

@@ -42,7 +42,7 @@ from omnigraph_ops.stages.backup.transfer import (
     tally,
 )
 from omnigraph_ops.stages.stage import Submit
-from omnigraph_ops.storage.copying import is_half_written
+from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import OpsFault, look_again, remove_files
 from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage

@@ -37,7 +37,8 @@ from omnigraph_ops.stages.backup.transfer import CopyPace, tally
 from omnigraph_ops.stages.backup.verify import compare_rows
 from omnigraph_ops.stages.freeze.files import checksum_of, rename_roots
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.storage.copying import Expected, copy_file, copy_within, is_half_written
+from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
+from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import below_folder, remove_files
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess, refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
