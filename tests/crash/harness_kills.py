@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph_ops.graph.layout import RECOVERY_DIR
 from tests.support.kills import AFTER, BEFORE, HALF_WRITTEN, CrashPoint, Killer, torn
 from tests.support.leases import is_lease
 from tests.support.places import Place, State
@@ -21,6 +23,23 @@ class Death:
 
     def __str__(self) -> str:
         return f"{self.mode} {self.point}"
+
+    @property
+    def armed(self) -> bool:
+        """Whether a sidecar is left."""
+        return any(name.startswith(f"{RECOVERY_DIR}/") for name in self.state)
+
+
+EVERY_DEATH = os.environ.get("OMNIGRAPH_CRASH_ALL") == "1"
+
+
+def sample(deaths: Sequence[Death], first: int, every: int) -> list[Death]:
+    """One in so many from the first one on; all of them for `make test-crash`. Pure.
+
+    Args:
+        first: differs between the stamps, so that together they sample more densely.
+    """
+    return list(deaths) if EVERY_DEATH else list(deaths)[first::every]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,22 +1,22 @@
 """The kills of `test_crash_points.py` on a store, where every effect is a request.
 
-Every kill would take minutes, so a fixed sample runs; OMNIGRAPH_CRASH_ALL=1 runs them all.
+Every kill would take minutes, so a fixed sample runs; `make test-crash` runs them all.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.crash.harness_kills import sample
 from tests.crash.harness_s3 import build_s3_stage
 from tests.crash.harness_scenarios import S3_SCENARIOS
 
 pytestmark = [pytest.mark.crash, pytest.mark.s3]
 _BY_NAME = {s.name: s for s in S3_SCENARIOS}
-_EVERY = 1 if os.environ.get("OMNIGRAPH_CRASH_ALL") == "1" else 11
+_EVERY = 11
 
 
 @pytest.mark.parametrize("stamp", [3, 6])
@@ -27,8 +27,7 @@ def test_a_kill_on_a_store_is_finished_by_the_next_run(
 ) -> None:
     built = build_s3_stage(tmp_path, _BY_NAME[name], stamp)
     kills = built.kills()
-    # The stamps start at different points, so that together they sample more densely.
-    chosen = kills[(0 if stamp == 3 else _EVERY // 3) :: _EVERY]
+    chosen = sample(kills, first=0 if stamp == 3 else _EVERY // 3, every=_EVERY)
     assert chosen
     problems = [p for kill in chosen for p in built.survives(kill)]
     with capsys.disabled():

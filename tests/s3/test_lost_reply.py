@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from omnigraph_ops.coordination.fence import current_lock, drop_stale_fence, fen
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import open_graph
+from tests.crash.harness_kills import EVERY_DEATH
 from tests.crash.harness_scenarios import S3_SCENARIOS
 from tests.crash.harness_state import QUICK, check_converged, check_readable, converge
 from tests.support.fault_proxy import losing_one_reply
@@ -44,7 +44,7 @@ CASES = [
     (lost, stamp)
     for n, lost in enumerate(LOSSES)
     for stamp in (3, 6)
-    if lost == "graph-publish" or stamp == (3, 6)[n % 2] or os.environ.get("OMNIGRAPH_CRASH_ALL") == "1"
+    if lost == "graph-publish" or stamp == (3, 6)[n % 2] or EVERY_DEATH
 ] + [(lost, 3) for lost in _STAMP_3]
 
 
