@@ -83,7 +83,7 @@ class Stub(EngineCli):
 class TestThroughTheEngine:
     @pytest.fixture(autouse=True)
     def _no_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(delete, "_ENGINE_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(delete, "_PAUSE_SECONDS", 0.0)
 
     def planned(self, demo_graph: DemoGraph, stamp: int, **settings: Any) -> tuple[Graph, RowRetentionPlan]:
         graph = demo_graph(stamp=stamp, settings=Settings(**settings), **SMALL)

@@ -24,14 +24,8 @@ from omnigraph_ops.models.cleanup import RowRetentionPlan, RowRetentionReport, T
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import what_came_of
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.expire_rows.delete import (
-    Delete,
-    Turn,
-    delete_here,
-    expire_plain,
-    expiring_table,
-    sweep_branches,
-)
+from omnigraph_ops.stages.expire_rows.delete import expiring_table, sweep_branches
+from omnigraph_ops.stages.expire_rows.plain import Delete, Turn, delete_here, expire_plain
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.storage.inventory import first_missing, remove_files
 from omnigraph_ops.watch import Stopped

@@ -1,29 +1,19 @@
-"""Delete expired rows: with one delete on plain Lance, through the engine and a branch of its own on a graph.
+"""Delete expired rows of a graph, through the engine and on a branch of their own.
 
-Row retention on a graph: the engine deletes on a branch of its own, we count, the engine merges. The branch is the
-snapshot that is judged: nobody else writes there, so what was counted is what goes. The merge is the compare-and-swap:
-a row that somebody updated since, or a node that got a new edge, is a conflict, and the attempt starts over from what
-is true then. Readers see one publish, with all of a table or nothing.
+It deletes there, we count, it merges. The branch is the snapshot that is judged: nobody else writes there, so what was
+counted is what goes. The merge is the compare-and-swap: a row that somebody updated since, or a node that got a new
+edge, is a conflict, and the attempt starts over from what is true then. Readers see one publish, with all of a table or
+nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from tenacity import (
-    RetryCallState,
-    RetryError,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_fixed,
-    wait_incrementing,
-    wait_random,
-)
+from tenacity import RetryCallState, RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_pending
@@ -34,16 +24,11 @@ from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
-from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, DatasetMissing, IncompatibleCommit
-from omnigraph_ops.lance.rows import (
-    Clock,
-    Keys,
-    delete_below,
-    how_many_left,
-    how_many_of,
-)
+from omnigraph_ops.lance.gateway import DatasetMissing
+from omnigraph_ops.lance.rows import Keys, how_many_left, how_many_of
 from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, again_after
 from omnigraph_ops.stages.expire_rows.plan import (
     Aged,
     EdgeEnds,
@@ -60,104 +45,8 @@ from omnigraph_ops.stages.expire_rows.plan import (
 from omnigraph_ops.stages.expire_rows.statements import Deletion, Way, deletion_of
 from omnigraph_ops.stages.recovery.recover import recover, withdraw_expiry
 
-ATTEMPTS = 5
-_PAUSE_SECONDS = 0.2
-
-
-Turn = Callable[[], contextlib.AbstractContextManager[object]]
-"""The committer lease for a block, in which the table is still what was counted and nobody froze it; else it raises."""
-
-
-class Delete(Protocol):
-    """Deletes the rows of an open version below a cut in one commit."""
-
-    def __call__(self, dataset: Dataset, clock: Clock, cut: int, turn: Turn, /) -> int:
-        """How many were deleted. Destroys rows.
-
-        Args:
-            turn: what the commit is made in.
-
-        Raises:
-            CommitConflict: another writer changed some of the rows; nothing was deleted.
-            IncompatibleCommit: another writer replaced all rows; nothing was deleted.
-        """
-
-
-def delete_here(dataset: Dataset, clock: Clock, cut: int, turn: Turn) -> int:
-    """In this process. As `Delete`."""
-    with turn():
-        return delete_below(dataset, clock, cut)
-
-
-def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> TableRowStats:
-    """Delete the rows below the cut in one commit, counted anew before each attempt. Destroys rows.
-
-    The delete sees exactly the version that was counted: rows that others append meanwhile stay, and one that
-    another writer changed makes the commit a conflict.
-
-    Raises:
-        StalePlan: more rows are below the cut than the plan allows.
-        PublishConflict: other writers were faster each time; nothing was deleted.
-    """
-    again = again_after(CommitConflict, CommitContention, IncompatibleCommit, graph=graph, pause=_PAUSE_SECONDS)
-    try:
-        removed = again(_delete_expired, graph, plan, table, delete)
-    except RetryError:
-        raise PublishConflict(
-            f"{table.table_key}: other writers were faster {ATTEMPTS} times; nothing was deleted; apply the plan again"
-        ) from None
-    attempts = again.statistics["attempt_number"]
-    try:
-        return _stats(graph, table, removed, attempts)
-    except OpsError as error:
-        why = f"{removed:,} row(s) were deleted, but the table could not be read afterwards: {error}"
-        return TableRowStats(table_key=table.table_key, rows_removed=removed, attempts=attempts, error=why)
-
-
-def again_after(*errors: type[Exception], graph: Graph, pause: float) -> Retrying:
-    """A bounded number of attempts, with longer and longer pauses; a run that is asked to stop ends them. Pure."""
-    return Retrying(
-        retry=retry_if_exception_type(errors),
-        stop=stop_after_attempt(ATTEMPTS),
-        wait=wait_incrementing(pause, pause) + wait_random(0, pause),
-        sleep=graph.run.pause,
-    )
-
-
-def _delete_expired(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, delete: Delete) -> int:
-    """Delete what is counted now. Destroys rows.
-
-    Rows are counted, and tasks look for them, without the lease: that may take long. The commit is for the version
-    that was counted, so the bounds need no second look under the lease.
-    """
-    aged = Aged.of(graph, graph.state_of(table.table_key), table)
-    aged.refuse_another(graph, table)
-
-    @contextlib.contextmanager
-    def turn() -> Iterator[None]:
-        with committer_turn(graph, f"expire rows of {table.table_key}") as keeper:
-            refuse_any_freeze(graph)
-            graph.lance.refuse_another(aged.dataset)
-            keeper.assert_held()
-            yield
-
-    return delete(aged.dataset, aged.clock, table.cut, turn) if aged.refuse_over_bounds(plan, table) else 0
-
-
-def _stats(graph: Graph, table: TableRowPlan, removed: int, attempts: int) -> TableRowStats:
-    """What a reader sees now. Reads."""
-    aged = Aged.of(graph, graph.state_of(table.table_key), table)
-    return TableRowStats(
-        table_key=table.table_key,
-        rows_removed=removed,
-        rows_left=aged.rows(),
-        attempts=attempts,
-        manifest_version=int(aged.dataset.version),
-    )
-
-
 _MAIN = "main"
-_ENGINE_PAUSE_SECONDS = 0.5
+_PAUSE_SECONDS = 0.5
 _POLL_SECONDS = 0.2
 _DANGLING = (
     "edges of deleted nodes are left ({edges}): another engine process undid a part of the merge; delete them with the "
@@ -203,9 +92,7 @@ class ExpiringTable:
             RecoveryPending: something pending did not go away in time.
             EngineFailure: the engine refused; nothing of this attempt was merged.
         """
-        again = again_after(
-            EngineConflict, EngineRecovery, EngineTimeout, graph=self.graph, pause=_ENGINE_PAUSE_SECONDS
-        )
+        again = again_after(EngineConflict, EngineRecovery, EngineTimeout, graph=self.graph, pause=_PAUSE_SECONDS)
         again.after = self._say_why
         try:
             stats = again(self._attempt)
@@ -396,7 +283,7 @@ def drop_branch(graph: Graph, engine: EngineCli, root: str, name: str, progress:
     again = Retrying(
         retry=retry_if_exception_type(OpsError),
         stop=stop_after_attempt(ATTEMPTS),
-        wait=wait_fixed(_ENGINE_PAUSE_SECONDS),
+        wait=wait_fixed(_PAUSE_SECONDS),
         after=lambda state: progress(f"branch {name} is still there: {state.outcome and state.outcome.exception()}"),
     )
     with contextlib.suppress(RetryError):
