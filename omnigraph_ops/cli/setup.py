@@ -126,7 +126,8 @@ def settings_verb(call: Call) -> int:
     """Measure from which size on Spark is faster here.
 
     Does the same generated work in process and on Spark, and prints the setting that follows: `rewrite` tables, `copy`
-    the files of a backup, collect the full `evidence` of a repair, plan the removal of `orphans`, or `expire` rows.
+    the files of a backup, `verify` or `restore` one, collect the full `evidence` of a repair, plan the removal of
+    `orphans`, or `expire` rows.
     """,
     click.option(
         "--job",
