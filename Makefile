@@ -79,8 +79,8 @@ tests-all: $(STAMP) ## the tests of `test` alone
 test-property: $(STAMP) ## 2,000 random histories against a model (20 minutes or so)
 	@OMNIGRAPH_PROPERTY_PROFILE=nightly $(BIN)/python -m pytest tests/property -n $(JOBS) --dist loadgroup
 
-test-crash: $(STAMP) ## kills and lost replies at every call instead of a sample, on disk and on S3 (half an hour or so)
-	@OMNIGRAPH_CRASH_ALL=1 $(BIN)/python -m pytest tests/crash tests/s3/test_lost_reply.py -n $(JOBS)
+test-crash: $(STAMP) ## kills and lost replies at every call instead of a sample, on disk and on S3; for the night
+	@OMNIGRAPH_CRASH_ALL=1 $(BIN)/python -m pytest tests/crash tests/s3/test_lost_reply.py -n $(JOBS) --dist loadgroup
 
 test-interop: $(STAMP) ## with the real engine: OMNIGRAPH_BIN_STAMP3 and OMNIGRAPH_BIN_STAMP6 name it
 	@$(BIN)/python -m pytest tests/interop -m interop

@@ -8,11 +8,11 @@ import uuid
 
 _NAME = re.compile(r"(.*)\.[0-9a-f]{32}\.(?:part|tmp)")
 _MOST_BYTES = 255
-"""Of a name on ext4, XFS, Btrfs, APFS and NTFS."""
+"""In the name of a file, on ext4, XFS and Btrfs."""
 
 
 def temporary_beside(path: str, suffix: str) -> str:
-    """A new name beside a file, no longer than a name may be, and so cut where the file's own is long. Pure.
+    """A new name beside a file. It begins with the name of the file, cut if the whole would be too long. Pure.
 
     Args:
         suffix: `.part` of a copy, `.tmp` of a small write.
@@ -29,10 +29,10 @@ def stem_of(path: str) -> str:
 
 def is_half_written(path: str) -> bool:
     """Whether a local name is that of a copy, or of a small write, that did not end. Pure."""
-    return _NAME.fullmatch(path) is not None
+    return half_written_of(path) is not None
 
 
 def half_written_of(path: str) -> str | None:
-    """What such a name begins with, as `stem_of` says of the file that it was to become; else None. Pure."""
+    """`stem_of` the file that such a name was to become; None for the name of a whole file. Pure."""
     found = _NAME.fullmatch(path)
     return None if found is None else found[1]

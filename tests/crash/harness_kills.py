@@ -39,7 +39,7 @@ def sample(deaths: Sequence[Death], first: int, every: int) -> list[Death]:
     Args:
         first: differs between the stamps, so that together they sample more densely.
     """
-    return list(deaths) if EVERY_DEATH else list(deaths)[first::every]
+    return list(deaths if EVERY_DEATH else deaths[first::every])
 
 
 @dataclass(slots=True, kw_only=True)

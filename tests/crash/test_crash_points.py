@@ -25,7 +25,8 @@ _BY_NAME = {s.name: s for s in SCENARIOS}
 def test_a_kill_at_any_call_is_finished_by_the_next_run(stage: MakeStage, name: str, stamp: int) -> None:
     built = stage(_BY_NAME[name], stamp)
     kills = built.kills()
-    armed, around = ([k for k in kills if k.armed is whether] for whether in (True, False))
+    armed = [kill for kill in kills if kill.armed]
+    around = [kill for kill in kills if not kill.armed]
     chosen = armed + sample(around, first=STAMPS.index(stamp), every=4) if armed else kills
     problems = [p for kill in chosen for p in built.survives(kill)]
     assert not problems, "\n".join(problems)

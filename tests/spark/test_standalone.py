@@ -83,7 +83,7 @@ def test_a_killed_driver_is_resumed_by_the_next_submit_whose_worker_may_be_lost(
     stats = outcome(result)
     assert (stats.fragments_removed, stats.fragments_added) == (2 * GROUPS, GROUPS)
     assert rows_by_id(graph) == before
-    # Files that a worker had begun have no name in the journal: at most one per lost core.
+    # A file that was begun has no name in the journal: two workers of the killed driver, and the lost one.
     assert len(unreferenced(graph)) <= 3
     assert_pins_are_heads(graph)
     recover(open_graph(graph.uri, SETTINGS), grace_seconds=0)

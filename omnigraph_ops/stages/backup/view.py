@@ -51,7 +51,7 @@ def verify_view(report: VerifyReport) -> View:
 def restore_view(report: RestoreReport) -> View:
     """Where the graph is and whether it is the one that was backed up. Pure."""
     verdict = "as backed up" if not report.problems else f"{len(report.problems)} problems"
-    spelled = "branches record it: open the graph by this path alone, not through a link or by another name"
+    recorded = ("Open it", "by this address alone, not through a link: its branches record it")
     return View(
         title=f"restore {report.uri} — {verdict}",
         facts=(
@@ -60,7 +60,7 @@ def restore_view(report: RestoreReport) -> View:
                 "Holds",
                 f"{report.tables} tables, {max(report.branches, 1)} branches, {report.rows:,} rows on all of them",
             ),
-            *([("Address", f"{report.uri}; {spelled}")] if report.relocated else []),
+            *([recorded] if report.relocated else []),
         ),
         sections=_problems(report.problems),
     )

@@ -22,5 +22,5 @@ def facts(relocated: int) -> dict[str, str]:
 
 
 def test_a_graph_whose_branches_record_its_place_is_to_be_opened_by_that_path() -> None:
-    assert facts(relocated=2)["Address"].startswith("/link/graph; branches record it")
-    assert "Address" not in facts(relocated=0)
+    assert facts(relocated=2)["Open it"].startswith("by this address alone")
+    assert "Open it" not in facts(relocated=0)
