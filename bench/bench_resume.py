@@ -26,7 +26,7 @@ from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.stages.optimize.run import optimize_table
-from omnigraph_ops.stages.optimize.units import InProcessExecutor
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 
 TABLE = "node:Person"
 GROUPS, ROWS, KILLS = 20, 400, 5

@@ -35,7 +35,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.lance.tables import plan_tasks
 from omnigraph_ops.spark import rewrite_job
 from omnigraph_ops.spark.job import in_tasks
-from omnigraph_ops.stages.optimize.units import InProcessExecutor, TaskExecutor
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor, TaskExecutor
 
 TABLE, GROUPS, ROWS, REPEATS = "node:Person", 16, 40_000, 3
 MANY = 10_000

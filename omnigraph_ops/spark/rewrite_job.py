@@ -26,9 +26,10 @@ from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
 from omnigraph_ops.spark.job import Job, in_tasks, spark_errors
+from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
-from omnigraph_ops.stages.optimize.units import Effort, IndexWriter, fold
+from omnigraph_ops.stages.optimize.units import Effort
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.storage.location import lance_options
 

@@ -20,7 +20,7 @@ from omnigraph_ops.lance.tables import commit_results, execute_task, fragment_fa
 from omnigraph_ops.models.optimize import BinaryCopy, OptimizeDecision
 from omnigraph_ops.spark.rewrite_job import execute_on_worker
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
-from omnigraph_ops.stages.optimize.units import InProcessExecutor
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.pages import copied, files_of

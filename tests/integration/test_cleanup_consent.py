@@ -18,7 +18,7 @@ from omnigraph_ops.models.cleanup import CleanupPlan, RetentionPolicy, SnapshotE
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all
-from omnigraph_ops.stages.optimize.units import InProcessExecutor
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease
 from tests.support.rows import rows_everywhere, tree_of

@@ -15,7 +15,7 @@ from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.models.optimize import OptimizeDecision, RewritePolicy, TablePlan
 from omnigraph_ops.stages.health.read import health
-from omnigraph_ops.stages.optimize import units
+from omnigraph_ops.stages.optimize import index_work
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support import plain
@@ -121,8 +121,8 @@ def test_without_the_fold_deleted_rows_are_not_rewritten_away(
         raise LanceFailure("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(units, "fold_index", failing)
-        patch.setattr(units, "build_index", failing)
+        patch.setattr(index_work, "fold_index", failing)
+        patch.setattr(index_work, "build_index", failing)
         assert [t.table_key for t in optimize_all(graph).failed] == [KEY]
     assert deleted(pinned(graph)) > 0
     assert_all_found(pinned(graph))

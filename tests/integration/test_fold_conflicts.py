@@ -12,9 +12,9 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.tables import fold_index, index_facts
 from omnigraph_ops.models.optimize import IndexFold
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.stages.optimize import units
+from omnigraph_ops.stages.optimize import index_work
+from omnigraph_ops.stages.optimize.index_work import IndexWriter, Progress
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table
-from omnigraph_ops.stages.optimize.units import IndexWriter, Progress
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged
 from tests.support.rows import rows_of
@@ -22,7 +22,7 @@ from tests.support.writers import Change, copies, entry_of, write
 
 pytestmark = pytest.mark.slow
 
-FOLD = "omnigraph_ops.stages.optimize.units._fold"
+FOLD = "omnigraph_ops.stages.optimize.index_work._fold"
 PERSON, DOC = "node:Person", "node:Doc"
 PEOPLE = {"node_types": 1, "loads": 3, "rows": 12}
 
@@ -41,7 +41,7 @@ def updates_a_row(dataset: Dataset) -> None:
 
 def overtaken(graph: Graph, change: Change) -> Callable[[IndexWriter, Dataset, IndexFold, Progress], None]:
     """A fold that lets another writer commit and publish first, once."""
-    todo, original = [change], units._fold
+    todo, original = [change], index_work._fold
 
     def fold(writer: IndexWriter, dataset: Dataset, index: IndexFold, progress: Progress) -> None:
         if index.name == "name_idx" and todo:

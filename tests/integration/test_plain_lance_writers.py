@@ -17,8 +17,7 @@ from omnigraph_ops.graph import Graph
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.optimize import OptimizeDecision
-from omnigraph_ops.stages.optimize import units
-from omnigraph_ops.stages.optimize import units as deferred_module
+from omnigraph_ops.stages.optimize import index_work, units
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from tests.support import plain
@@ -75,7 +74,7 @@ def test_a_writer_in_between_loses_nothing(
         else:
             lance.dataset(str(path)).optimize.compact_files()
 
-    once(monkeypatch, deferred_module, "commit_results", interfere)
+    once(monkeypatch, units, "commit_results", interfere)
     stats = optimize_table(opened(path, small), "table:items")
     # The compaction of somebody else leaves nothing to do.
     assert stats.committed or what == "compaction"
@@ -122,7 +121,7 @@ def test_deferred_index_work_folds_every_index_after_the_rewrite(
 ) -> None:
     path = dataset(tmp_path, stable=False)
     order: list[str] = []
-    for name, module in (("commit_results", deferred_module), ("fold_index", deferred_module)):
+    for name, module in (("commit_results", units), ("fold_index", units)):
         real = getattr(module, name)
 
         def noted(target: Any, what: Any, *args: Any, _name: str = name, _real: Any = real, **more: Any) -> Any:
@@ -158,7 +157,7 @@ def test_an_index_whose_parameters_are_the_owners_is_not_built_anew(
         lance_tables.fold_index(target, name, segments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(units, "fold_index", failing)
+        patched.setattr(index_work, "fold_index", failing)
         (stats,) = optimize_all(plain.opened(path)).tables
     assert "could not be folded" in str(stats.error)
     optimize_all(plain.opened(path))
@@ -178,7 +177,7 @@ def test_a_rewrite_that_was_killed_is_resumed_and_leaves_no_litter(
         raise Killed
 
     with monkeypatch.context() as patched:
-        once(patched, deferred_module, "commit_results", die)
+        once(patched, units, "commit_results", die)
         with pytest.raises(Killed):
             optimize_table(opened(path, False), "table:items")
     graph = opened(path, False)
@@ -199,7 +198,7 @@ def test_a_rewrite_that_lost_something_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     path = dataset(tmp_path, stable=True)
-    real = deferred_module.commit_results
+    real = units.commit_results
 
     def and_lose_a_file(target: Any, results: Any, **more: Any) -> Any:
         metrics = real(target, results, **more)
@@ -207,7 +206,7 @@ def test_a_rewrite_that_lost_something_is_said_at_once(
         (path / "data" / made).unlink()
         return metrics
 
-    monkeypatch.setattr(deferred_module, "commit_results", and_lose_a_file)
+    monkeypatch.setattr(units, "commit_results", and_lose_a_file)
     (stats,) = optimize_all(opened(path, small)).tables
     assert "cannot be read" in str(stats.error)
     assert "restore version" in str(stats.error)

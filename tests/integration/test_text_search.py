@@ -15,8 +15,8 @@ from omnigraph_ops.lance.tables import build_index, fold_index
 from omnigraph_ops.lance.text_indexer import home_of, process_of
 from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
 from omnigraph_ops.stages.health.read import health
+from omnigraph_ops.stages.optimize.index_work import IndexWriter, Progress
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
-from omnigraph_ops.stages.optimize.units import IndexWriter, Progress
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support import plain

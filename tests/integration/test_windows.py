@@ -17,7 +17,7 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.stages.optimize.run import optimize_table
-from omnigraph_ops.stages.optimize.units import InProcessExecutor
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 from tests.support.leases import is_free
 
 PAUSE_SECONDS = 86_400.0

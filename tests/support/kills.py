@@ -25,7 +25,7 @@ from omnigraph_ops.graph.layout import is_ulid
 from omnigraph_ops.lance import commits as lance_commits
 from omnigraph_ops.lance import tables as lance_tables
 from omnigraph_ops.lance.text_indexer import TextIndexProcess
-from omnigraph_ops.stages.optimize import units
+from omnigraph_ops.stages.optimize import index_work
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.storage import inventory
 from omnigraph_ops.storage.store import Storage
@@ -195,7 +195,7 @@ def killing(killer: Killer) -> Iterator[Killer]:
         mock.patch.object(lance.LanceDataset, "commit", staticmethod(_commit(killer))),
         mock.patch.object(lance.LanceDataset, "shallow_clone", _clone(killer)),
         mock.patch.object(Storage, "prepared", _prepared(killer)),
-        mock.patch.object(units, "move_files", _files(killer, "move", inventory.move_files)),
+        mock.patch.object(index_work, "move_files", _files(killer, "move", inventory.move_files)),
         mock.patch.object(window, "remove_files", _files(killer, "remove", inventory.remove_files)),
         mock.patch.object(rewrites, "remove_files", _files(killer, "remove", inventory.remove_files)),
         mock.patch.object(window, "remove_folder", _remove_folder(killer)),

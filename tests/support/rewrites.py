@@ -15,7 +15,7 @@ from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models.optimize import TableStats
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.run import optimize_table
-from omnigraph_ops.stages.optimize.units import InProcessExecutor
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 from omnigraph_ops.storage.inventory import below_folder
 from tests.support.leases import is_lease
 from tests.support.writers import entry_of

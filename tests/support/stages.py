@@ -60,7 +60,7 @@ def spark_in_process() -> Iterator[None]:
     from airflow.sdk.exceptions import AirflowException
 
     from omnigraph_ops.spark import application, rewrite_job
-    from omnigraph_ops.stages.optimize.units import InProcessExecutor
+    from omnigraph_ops.stages.optimize.table_run import InProcessExecutor
 
     def submit(made: Any, _context: Any) -> None:
         executor = mock.patch.object(rewrite_job, "SparkExecutor", lambda _spark: InProcessExecutor())

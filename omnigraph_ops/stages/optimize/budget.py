@@ -307,12 +307,6 @@ def late(plan: TablePlan) -> TableStats:
     return replace(untouched(plan), skipped=SkipReason.DEFERRED_BUDGET)
 
 
-def late_internal(graph: Graph) -> tuple[TableStats, ...]:
-    """The rows of the internal tables after the deadline. Pure."""
-    keys = graph.format.internal_tables(graph.context)
-    return tuple(TableStats(table_key=key, skipped=SkipReason.DEFERRED_BUDGET) for key, _ in keys)
-
-
 def _with_journals(graph: Graph) -> frozenset[str]:
     """Tables that some rewrite left a folder of. Reads."""
     paths = {table_path_of(folder) for folder in folders_in(graph.storage, REWRITES_DIR)}

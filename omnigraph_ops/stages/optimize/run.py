@@ -14,26 +14,15 @@ from tenacity import (
     wait_exponential,
 )
 
-from omnigraph_ops.coordination.fence import INTERNAL_COMPACTION, drop_stale_fence
+from omnigraph_ops.coordination.fence import drop_stale_fence
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
-from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting, refuse_pending
-from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting
 from omnigraph_ops.coordination.rewrites import abandon, sweep_rewrites
-from omnigraph_ops.errors import (
-    DriftFound,
-    GraphFrozen,
-    OpsError,
-    PublishConflict,
-    RecoveryNeeded,
-    RecoveryPending,
-    StalePlan,
-    TransientError,
-)
+from omnigraph_ops.errors import DriftFound, OpsError, RecoveryNeeded, RecoveryPending, StalePlan, TransientError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.sidecars import engine_root
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.gateway import CommitConflict, CommitContention
-from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
+from omnigraph_ops.lance.gateway import CommitConflict
 from omnigraph_ops.models.optimize import (
     Executor,
     OptimizeDecision,
@@ -48,80 +37,14 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import optimized
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, About, Meter, Progress
-from omnigraph_ops.stages.optimize.budget import (
-    Budget,
-    accounted,
-    late_internal,
-    run_within,
-    too_late,
-    under_budget,
-    untouched,
-)
+from omnigraph_ops.stages.optimize.budget import Budget, accounted, run_within, under_budget, untouched
+from omnigraph_ops.stages.optimize.index_work import IndexWriter
+from omnigraph_ops.stages.optimize.internal_tables import optimize_internal_last
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy, plan_table
-from omnigraph_ops.stages.optimize.table_run import TableRun
-from omnigraph_ops.stages.optimize.units import Effort, IndexWriter, InProcessExecutor, Room, TaskExecutor
+from omnigraph_ops.stages.optimize.table_run import InProcessExecutor, TableRun, TaskExecutor
+from omnigraph_ops.stages.optimize.units import Effort, Room
 from omnigraph_ops.watch import Stopped
-
-_INTERNAL_ATTEMPTS = 5
-
-
-def optimize_internal(graph: Graph) -> tuple[TableStats, ...]:
-    """Compact the graph manifest and its companions, or skip them with a token. Writes.
-
-    A foreign commit between a publisher's scan and its merge makes it record a graph version that is
-    too low, and nothing repairs that: so this runs only when the settings say that nobody else
-    publishes. No index, no sidecar, no lineage, as in the engine.
-
-    Raises:
-        PublishConflict: somebody else did publish, again and again.
-    """
-    keys = graph.format.internal_tables(graph.context)
-    if not graph.is_alone():
-        return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
-    with committer_turn(graph, INTERNAL_COMPACTION) as keeper:
-        try:
-            refuse_pending(graph)
-        except GraphFrozen:
-            return _skipped(keys, SkipReason.FROZEN)
-        if not graph.is_alone():  # a fence was lifted meanwhile
-            return _skipped(keys, SkipReason.NOT_EXCLUSIVE)
-        return tuple(_compact(graph, key, path, keeper) for key, path in keys)
-
-
-def _skipped(keys: Sequence[tuple[str, str]], reason: SkipReason) -> tuple[TableStats, ...]:
-    return tuple(TableStats(table_key=key, skipped=reason) for key, _ in keys)
-
-
-def _compact(graph: Graph, key: str, path: str, keeper: LeaseKeeper) -> TableStats:
-    for _ in range(_INTERNAL_ATTEMPTS):
-        dataset = graph.lance.open(graph.context.location.uri(path))
-        graph.lance.strip_auto_cleanup(dataset)
-        tasks = plan_tasks(dataset, graph.settings.target_rows_per_fragment)
-        if not tasks:
-            return TableStats(table_key=key)
-        results = [execute_task(dataset, task.payload) for task in tasks]
-        unit = Unit(name=key, stage="optimize", table_key=key, table_path=path, version=int(dataset.version))
-        graph.run.begins(unit)
-        keeper.assert_held()
-        try:
-            metrics = commit_results(dataset, results)
-        except (CommitConflict, CommitContention):
-            graph.run.ended(unit, None)
-            continue
-        stats = TableStats(
-            table_key=key,
-            fragments_removed=metrics.fragments_removed,
-            fragments_added=metrics.fragments_added,
-            committed=True,
-        )
-        graph.run.ended(unit, stats)
-        return stats
-    raise PublishConflict(
-        f"internal-table compaction of {key} exhausted {_INTERNAL_ATTEMPTS} retries against concurrent writers; "
-        "nothing is lost; run again when nobody else publishes"
-    )
-
 
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.25
@@ -221,20 +144,6 @@ def optimize_all(
     stats = run_within(graph, plan, one, budget or Budget())
     internal = optimize_internal_last(graph, plan) if not tables else ()
     return OptimizeReport.of(graph.uri, (*stats, *internal))
-
-
-def optimize_internal_last(graph: Graph, plan: OptimizePlan) -> tuple[TableStats, ...]:
-    """Compact the internal tables after those of a plan, if its deadline allows; a fault becomes a row. Writes."""
-    if too_late(plan.not_after_us):
-        return late_internal(graph)
-    try:
-        graph.run.check()
-        return optimize_internal(graph)
-    except Stopped:
-        return ()
-    except OpsError as error:
-        # What the tables did must reach the report whatever happens here.
-        return (TableStats(table_key="__manifest", error=str(error)),)
 
 
 def optimize_table(

@@ -1,16 +1,17 @@
-"""One table's way through its units: fold, then rewrite in rounds until nothing is left to plan."""
+"""One table's way through its units, and who does them: fold, then rewrite in rounds until nothing is left to plan."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, plan_hold
 from omnigraph_ops.coordination.landing import land
 from omnigraph_ops.coordination.lease import LeaseKeeper
-from omnigraph_ops.coordination.pace import ceilings_of
-from omnigraph_ops.coordination.rewrite_journal import open_journals, rewrite_lease
+from omnigraph_ops.coordination.pace import Pause, ceilings_of
+from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, open_journals, perform, rewrite_lease
 from omnigraph_ops.coordination.rewrites import Batch, Round, abandon, adopt, batches, begin, end, ready
 from omnigraph_ops.coordination.window import discard, refuse_missing
 from omnigraph_ops.errors import OpsError, PublishConflict
@@ -23,28 +24,58 @@ from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, a
 from omnigraph_ops.lance.index_entries import deleted_since, limited_kinds
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
 from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, execute_task, fragment_facts, plan_tasks
-from omnigraph_ops.models.optimize import TablePlan, UnitWindow
+from omnigraph_ops.models.optimize import Executor, TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
+from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import (
     Effects,
     Effort,
     Guard,
-    IndexWriter,
-    InProcessExecutor,
     Room,
-    TaskExecutor,
     commit_rewrites,
-    fold,
-    prepare_indexes,
     run_plain_unit,
     written_indexes,
 )
+from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.watch import Stopped
 
 _REWRITE_ROUNDS = 5
 # A bound for a run on another machine that died: on this one its hold ends with the process.
 _LONGEST_REWRITE_SECONDS = 86_400.0
+
+
+class TaskExecutor(Protocol):
+    """Executes compaction tasks of one dataset version, and index work on a clone of it; makes no version itself."""
+
+    kind: Executor
+
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        """Yield one outcome per order, in any order. Writes data files and the journal of the rewrite."""
+
+    def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
+        """Fold and build the indexes of a plan. Writes index files in the clone, and commits to it."""
+
+
+class InProcessExecutor:
+    """One task after the other; Lance itself uses all cores within a task."""
+
+    kind = Executor.IN_PROCESS
+
+    def __init__(self, storage: Storage | None = None, pause: Pause | None = None) -> None:
+        self._storage, self._pause = storage, pause
+        """The graph's store as it was opened, None: as this process reaches it; and how its run waits."""
+
+    def execute(self, dataset: Dataset, orders: Sequence[TaskOrder]) -> Iterator[TaskOutcome]:
+        for order in orders:
+            try:
+                yield perform(order, dataset, storage=self._storage, pause=self._pause)
+            except OpsError as error:
+                # The other groups are none the worse for it, and are committed.
+                yield TaskOutcome(index=order.index, attempt=None, error=str(error))
+
+    def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
+        fold(IndexWriter.of(graph), clone, plan, lambda: None, effort, progress)
 
 
 class TableRun:
