@@ -18,7 +18,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.coordination.lease import is_running, process_name, this_machine, working_holder
+from omnigraph_ops.coordination.lease import working_holder
+from omnigraph_ops.coordination.processes import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import FENCE_PATH, Records
 from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import ApprovalMissing, OpsError, RecoveryPending

@@ -16,16 +16,15 @@ import functools
 import math
 import os
 import re
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from omnigraph_ops.coordination.processes import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
@@ -242,11 +241,6 @@ def committer_turn(
     )
 
 
-def process_name() -> str:
-    """This process as `host:pid`, for whoever reads who holds what. Reads."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
     """The newest lease at a place, released or not; None when there never was one. Reads.
 
@@ -299,52 +293,6 @@ def patience(storage: Storage, path: str, ttl_seconds: float) -> float:
 def _may_be_held(lease: Lease) -> bool:
     """Whether a lease is not released and its process not known to be gone from this machine. Reads."""
     return not lease.released and lease.token not in _given_up() and is_running(lease.machine, lease.pid)
-
-
-def is_running(machine: str, pid: int) -> bool:
-    """False only when that process is known to be gone: it was on this very machine. Reads the process table."""
-    return not (machine and machine == this_machine() and not _process_exists(pid))
-
-
-def this_machine() -> str:
-    """Host, boot and process namespace of this process; empty where the system does not tell. Reads."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def _process_exists(pid: int) -> bool:
-    if pid < 1:
-        return False  # no process: to `kill` it is a group of them
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    """Whether a process has ended and only its parent has not asked for that yet. Reads the process table."""
-    if process_stat(pid)[:1] != ["Z"]:
-        return False
-    try:
-        # The first thread of a process is shown like that, too, when it ended before the others.
-        return len(os.listdir(f"/proc/{pid}/task")) == 1
-    except OSError:
-        return False
-
-
-def process_stat(pid: int) -> list[str]:
-    """What Linux tells of a process behind its name, the state first (proc(5)); none elsewhere. Reads."""
-    try:
-        # The name in brackets may hold anything, spaces and brackets too.
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 def _clock() -> float:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from omnigraph_ops.coordination import rewrite_journal
 from omnigraph_ops.coordination.holds import HoldKind, active_holds
-from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn, process_name
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.pace import ceilings_of
+from omnigraph_ops.coordination.processes import process_name
 from omnigraph_ops.coordination.rewrite_journal import (
     Attempt,
     Fate,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.coordination.lease import is_running, process_stat, this_machine
+from omnigraph_ops.coordination.processes import is_running, start_of, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR, TASKS_DIR, Records, refuse
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -176,11 +176,6 @@ def isolated(folder: str, warn: Warn) -> Iterator[None]:
             f"the run of the journal {folder} could not be recorded: {reason}; the journal stays and "
             "stops no work, and the next command tries again; delete that folder to give up the record of the run"
         )
-
-
-def start_of(pid: int) -> str:
-    """When a process of this machine was started, as the system counts; empty where that cannot be told. Reads."""
-    return next(iter(process_stat(pid)[19:20]), "")
 
 
 def read(storage: Storage, folder: str) -> Journal | None:

@@ -25,7 +25,8 @@ from omnigraph_ops.coordination.fence import (
     read_note,
     unlock,
 )
-from omnigraph_ops.coordination.lease import committer_turn, process_name
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.processes import process_name
 from omnigraph_ops.coordination.state import FENCE_PATH
 from omnigraph_ops.demo import DemoSpec, write_demo_graph
 from omnigraph_ops.errors import ApprovalMissing, RecoveryPending, StorageError
