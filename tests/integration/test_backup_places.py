@@ -22,7 +22,7 @@ from omnigraph_ops.stages.backup import restore
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
-from omnigraph_ops.stages.freeze.files import relocation
+from omnigraph_ops.stages.freeze.roots import relocation
 from omnigraph_ops.storage.copying import copy_file
 from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph

@@ -19,7 +19,8 @@ from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.files import cut_files, listed, rename_roots, with_checksums
+from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.stages.orphans.plan import plan_orphans

@@ -15,7 +15,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph import open_graph
 from omnigraph_ops.stages.backup.restore import restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
-from omnigraph_ops.stages.freeze.files import relocation
+from omnigraph_ops.stages.freeze.roots import relocation
 from omnigraph_ops.storage.location import AMBIENT, locate
 from omnigraph_ops.storage.store import Storage
 from tests.support.addresses import KEYS, assert_one_place

@@ -13,8 +13,9 @@ from omnigraph_ops.graph import open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
-from omnigraph_ops.stages.freeze.files import cut_files, listed, relocation, with_checksums
+from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
 from omnigraph_ops.stages.freeze.observe import verify_cut
+from omnigraph_ops.stages.freeze.roots import relocation
 from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.support.rows import rows_everywhere

@@ -9,7 +9,8 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freezes import freeze_of_tag
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.freeze import Freeze
-from omnigraph_ops.stages.freeze.files import cut_files, relocation
+from omnigraph_ops.stages.freeze.files import cut_files
+from omnigraph_ops.stages.freeze.roots import relocation
 
 
 def copy_cut(graph: Graph, freeze: Freeze, target: Path) -> Graph:

@@ -35,7 +35,8 @@ from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Meter, Progress
 from omnigraph_ops.stages.backup.transfer import CopyPace, tally
 from omnigraph_ops.stages.backup.verify import compare_rows
-from omnigraph_ops.stages.freeze.files import checksum_of, rename_roots
+from omnigraph_ops.stages.freeze.files import checksum_of
+from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.storage.copying import Expected, copy_file, copy_within
 from omnigraph_ops.storage.half_written import is_half_written

@@ -3,135 +3,34 @@
 Of every chain only the pinned manifests are listed, so the newest pinned version is the HEAD of a copy. Left out
 are the version hint, our own state, recovery sidecars and the tags of freezes. Lance keeps the manifest of a version
 where a branch begins longer than its transaction, and perhaps its data: nobody reads that version itself.
-
-Roots that Lance branches record, as places in the graph, and the manifests that record them rewritten. A Lance manifest
-lists the roots of other chains; everything else in it, unknown fields too, stays as it is.
-
-A copy under another root: which files of a cut must be rewritten, and what they become. Lance branches record the
-absolute root of their dataset. A copy that is not rewritten reads the files of the original: it looks right as long as
-that exists. The version metadata in the graph manifest names the old root, too, and stays: no reader follows it, and it
-marks a copy (ADR 0007).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag
-from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import StoredIndex, legible, manifest_message, stored_indexes, with_message
+from omnigraph_ops.graph.lance_manifest import StoredIndex, stored_indexes
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.graph.references import name_marks
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions
-from omnigraph_ops.models.freeze import (
-    CutFile,
-    CutFileKind,
-    CutFiles,
-    FileRow,
-    Freeze,
-    FrozenPin,
-    PinRole,
-    RelocatedFile,
-)
+from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import stored_manifest
+from omnigraph_ops.stages.freeze.roots import below_root, has_plain_base, place_of_root, recorded_roots
 from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.inventory import below_folder, files_in, folders_in
-from omnigraph_ops.storage.location import locate, refuse_as_new_place
 from omnigraph_ops.storage.store import Storage
-
-Rename = Callable[[str], str]
-
-
-def place_of_root(graph: Graph, recorded: str) -> str | None:
-    """A recorded root relative to the graph, empty for that itself; None when it is not in this graph. Reads links."""
-    plain = recorded.rstrip("/")
-    if "://" in recorded:
-        with contextlib.suppress(InvalidInput):
-            plain = locate(recorded).root
-    for root in filter(None, (graph.uri, graph.settings.engine_root)):
-        if f"{plain}/".startswith(f"{root}/"):
-            return plain[len(root) + 1 :]
-    return _same_directory(graph, plain)
-
-
-def below_root(graph: Graph, recorded: str) -> str:
-    """As `place_of_root`; `CorruptGraph` when the root is not in this graph. Reads links."""
-    found = place_of_root(graph, recorded)
-    if found is None:
-        why = "they belong to another graph or to an unregistered place and are no part of a file list"
-        if "://" not in recorded and not os.path.isabs(recorded):
-            why = "an engine was given a relative path; set OMNIGRAPH_OPS_ENGINE_ROOT to that, and run where it ran"
-        raise CorruptGraph(f"files are recorded at {recorded!r}, which is not in {graph.uri}: {why}")
-    return found
-
-
-def rename_roots(manifest: bytes, rename: Rename) -> bytes:
-    """The manifest file with every recorded root renamed; `CorruptGraph` for what is no manifest. Pure."""
-    with legible("of a cut"):
-        message = manifest_message(manifest)
-        changed = False
-        for base in message.base_paths:
-            renamed = rename(base.path)
-            changed, base.path = changed or renamed != base.path, renamed
-        return with_message(manifest, message) if changed else manifest
-
-
-def recorded_roots(manifest: bytes) -> tuple[str, ...]:
-    """The roots that a manifest file records, in order; raises as `rename_roots`. Pure."""
-    with legible("of a cut"):
-        return tuple(base.path for base in manifest_message(manifest).base_paths)
-
-
-def has_plain_base(manifest: bytes) -> bool:
-    """Whether a manifest file records a place that is no dataset. Raises as `rename_roots`. Pure."""
-    with legible("of a cut"):
-        return any(not base.is_dataset_root for base in manifest_message(manifest).base_paths)
-
-
-def _same_directory(graph: Graph, recorded: str) -> str | None:
-    """The place below the graph, where the recorded root is this very directory spelled otherwise. Reads links."""
-    if not graph.context.location.is_local or not os.path.isabs(recorded):
-        return None
-    real, root = os.path.realpath(recorded), os.path.realpath(graph.uri)
-    return real[len(root) + 1 :] if f"{real}/".startswith(f"{root}/") else None
-
-
-def relocation(graph: Graph, files: Iterable[CutFile], new_root: str) -> Iterator[RelocatedFile]:
-    """Every file that records the root, as it must be below `new_root`. Reads.
-
-    Args:
-        new_root: as readers will open the copy: an absolute plain path or an `s3://` URI. Lance compares it as a
-            string when it decides which files a branch protects.
-
-    Raises:
-        InvalidInput: readers would not all take `new_root` for the same place.
-        CorruptGraph: a manifest cannot be read.
-    """
-    root = locate(new_root).root
-    if graph.format.publishes:
-        refuse_as_new_place(root)
-
-    def renamed(old: str) -> str:
-        place = place_of_root(graph, old)
-        # Nothing of the cut is outside: `cut_files` refuses that.
-        return old if place is None else f"{root}/{place}".rstrip("/")
-
-    for file in files:
-        if file.records_root:
-            yield RelocatedFile(file=file.file, data=rename_roots(graph.storage.read(file.source), renamed))
-
 
 _CHUNK = 4 * 1024 * 1024
 

@@ -27,7 +27,8 @@ from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models.optimize import BranchTable, IndexBuild
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
-from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes, thresholds_of
+from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes
+from omnigraph_ops.stages.optimize.shares import thresholds_of
 from omnigraph_ops.stages.optimize.units import refuse_deferral
 from omnigraph_ops.storage.inventory import below_folder
 

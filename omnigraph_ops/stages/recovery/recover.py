@@ -34,8 +34,9 @@ from omnigraph_ops.graph.sidecars import (
 from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
-from omnigraph_ops.stages.recovery.check import PinState, check, inspect_sidecar, judged_sidecar
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back_deletes
+from omnigraph_ops.stages.recovery.verdict import PinState, inspect_sidecar, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.watch import Stopped
 

@@ -19,8 +19,8 @@ from omnigraph_ops.graph.lance_manifest import StoredIndex, index_uuids, manifes
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.freeze import CutFileKind, CutFiles, FileRow, FrozenCut, FrozenPin, PinRole
 from omnigraph_ops.quantities import age
-from omnigraph_ops.stages.freeze.files import recorded_roots, rename_roots
 from omnigraph_ops.stages.freeze.observe import PinnedDataset, dataset_pins, fork_points
+from omnigraph_ops.stages.freeze.roots import recorded_roots, rename_roots
 from omnigraph_ops.stages.freeze.stage import files_view
 from omnigraph_ops.stages.freeze.take import LONGEST_TTL_SECONDS, check_ttl
 from omnigraph_ops.views.view import csv_tables

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarPin
 from omnigraph_ops.models.health import SidecarClass
-from omnigraph_ops.stages.recovery.check import PinState, classify
+from omnigraph_ops.stages.recovery.verdict import PinState, classify
 
 
 def sidecar(kind: str = "Optimize", pins: int = 1, branch: str | None = None) -> Sidecar:
