@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -40,7 +39,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
-from tests.support.freezes import freeze_tags
+from tests.support.freezes import freeze_tags, make_branch_anew
 from tests.support.orphans import KNOWS, PERSON, WEEK, age, drop
 from tests.support.plain import append, indexed, opened
 from tests.support.rows import rows_everywhere
@@ -331,13 +330,7 @@ def test_a_branch_of_the_same_name_is_not_the_frozen_one(demo_graph: DemoGraph) 
     graph = demo_graph(**SMALL, lazy_branches=1)
     freeze = freeze_graph(graph)
     (name,) = graph.branches()
-    record = read_hold(graph.storage, freeze.freeze_id)
-    assert record is not None
-    for tag in Path(graph.uri, "__manifest/_refs/tags").iterdir():
-        if json.loads(tag.read_text())["branch"] == name:
-            tag.unlink()
-    graph.lance.delete_branch(graph.manifest(), name)
-    graph.manifest().create_branch(name)
+    make_branch_anew(graph, name, int(graph.manifest().version))
     assert any("another one of that name" in p.reason for p in verify_cut(graph, freeze))
 
 

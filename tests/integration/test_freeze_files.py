@@ -20,6 +20,7 @@ from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+from omnigraph_ops.stages.freeze.observe import stored_manifest
 from omnigraph_ops.stages.freeze.roots import rename_roots
 from omnigraph_ops.stages.freeze.take import freeze_graph, read_freeze
 from omnigraph_ops.stages.optimize.run import optimize_all
@@ -29,7 +30,7 @@ from tests.conftest import DemoGraph
 from tests.integration.test_freeze import collect_like_an_engine
 from tests.support.backups import restored
 from tests.support.converged import assert_converged
-from tests.support.freezes import copy_cut, freeze_tags
+from tests.support.freezes import copy_cut, freeze_tags, make_branch_anew
 from tests.support.orphans import KNOWS, PERSON, WEEK, age
 from tests.support.plain import answers, append, content, indexed, opened, rows
 from tests.support.rows import rows_everywhere
@@ -138,6 +139,20 @@ def test_a_version_that_is_gone_is_named(demo_graph: DemoGraph) -> None:
     pin = next(f for f in cut_files(graph, freeze) if f.kind is CutFileKind.MANIFEST and f.file.startswith(entry.path))
     Path(graph.uri, pin.source).unlink()
     with pytest.raises(CorruptGraph, match=f"version {entry.version} of {PERSON} is gone"):
+        cut_files(graph, freeze)
+
+
+def test_the_branch_of_a_later_time_is_not_listed_under_the_name_of_the_frozen_one(
+    demo_graph: DemoGraph, stamp: int
+) -> None:
+    """It has reached the version that was pinned, with other rows."""
+    graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
+    freeze = freeze_graph(graph)
+    (name,) = graph.branches()
+    (pin,) = (p for p in freeze.cut.pins if p.branch == name and p.path == "__manifest")
+    make_branch_anew(graph, name, pin.version)
+    assert stored_manifest(graph, pin.path, name, pin.version) is not None
+    with pytest.raises(CorruptGraph, match="another one of that name was made"):
         cut_files(graph, freeze)
 
 

