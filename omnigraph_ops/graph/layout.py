@@ -172,13 +172,14 @@ class Part(StrEnum):
     TEMPORARY = "temporary"
 
 
-# In this order: a temporary name may look like the start of a final one. `.tmp…` are Lance's, `…#1` those of
-# its object-store library; both are renamed before anything refers to them.
+# In this order: a temporary name may look like the start of a final one. `.tmp…` and `….json.tmp.…` are Lance's,
+# `…#1` those of its object-store library; all are renamed before anything refers to them.
 _PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = tuple(
     (part, re.compile(pattern))
     for part, pattern in (
         (Part.TEMPORARY, r"(?:_versions|_transactions|_deletions|data|data/[^/]+|_refs/(?:branches|tags))/\.tmp[^/]*"),
         (Part.TEMPORARY, r"(?:_versions|_transactions|_deletions|data|data/[^/]+|_refs/(?:branches|tags))/[^/]+#\d+"),
+        (Part.TEMPORARY, r"_refs/(?:branches|tags)/[^/]+\.json\.tmp\.[0-9a-f]{32}"),
         (Part.MANIFEST, r"_versions/(?:\d{1,20}|d\d{1,20})\.manifest"),
         (Part.HINT, r"_versions/latest_version_hint\.json"),
         (Part.REF, r"_refs/(?:branches|tags)/[^/]+\.json"),

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph_ops.errors import InvalidInput, StalePlan, StorageError
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.stages.orphans import apply, quarantine
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
-from omnigraph_ops.stages.orphans.quarantine import list_quarantines, preview_quarantine, purge, restore
+from omnigraph_ops.stages.orphans.quarantine import list_quarantines, place_of, preview_quarantine, purge, restore
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, name_mark, plant, run
@@ -160,6 +161,37 @@ def test_a_killed_quarantine_is_restored_or_finished(
     assert restore(graph, listed.quarantine_id).failed == ()
     assert files(graph.uri) == before
     assert list_quarantines(graph).quarantines == ()
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["quarantine.json.0123456789abcdef0123456789abcdef.tmp", "quarantine.json.parts/files-0.parquet", "nodes/x/"],
+    ids=["writes its record", "copies its parts", "is emptied"],
+)
+def test_one_that_was_killed_while_it(demo_graph: DemoGraph, left: str) -> None:
+    """It hides no other one from the list, and the next one removes what is left of it."""
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    whole = run(graph, quarantine=True)[1].quarantine_id
+    remains = Path(graph.uri, place_of(new_ulid(), left))
+    remains.parent.mkdir(parents=True)
+    remains.mkdir() if left.endswith("/") else remains.write_bytes(b"half")
+    assert [q.quarantine_id for q in list_quarantines(graph).quarantines] == [whole]
+    plant(graph)
+    run(graph, quarantine=True)
+    assert len(list(Path(graph.uri, "__maintenance/quarantine").iterdir())) == 2
+    assert len(list_quarantines(graph).quarantines) == 2
+
+
+def test_files_without_a_record_are_named(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    Path(graph.uri, place_of(name, "quarantine.json")).unlink()
+    for look in (lambda: list_quarantines(graph), lambda: restore(graph, name), lambda: purge(graph, name)):
+        with pytest.raises(InvalidInput, match=f"{name}/quarantine.json is gone, but files are kept beside it"):
+            look()
 
 
 def test_manifests_come_back_last(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from omnigraph_ops.cli.main import main
 from omnigraph_ops.coordination import guards
-from omnigraph_ops.coordination.lease import committer_lease
+from omnigraph_ops.coordination.lease import LeasePlace, committer_lease
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
@@ -198,6 +199,18 @@ def test_a_write_on_a_branch_of_row_expiry_is_withdrawn(graph: Graph, there: boo
     assert report.status is CheckStatus.CLEAN
     assert not graph.storage.exists(sidecar_path(operation_id))
     assert rows_everywhere(graph) == rows
+
+
+def test_a_branch_that_a_killed_row_expiry_left_is_named(graph: Graph) -> None:
+    graph.manifest().create_branch(EXPIRY)
+    report = check(graph)
+    assert (report.status, report.branch_findings) == (CheckStatus.CLEAN, ())
+    (advice,) = report.advice
+    assert f"left branch {EXPIRY!r}" in advice
+    assert "refuses schema applies" in advice
+    place = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="a run of row expiry")
+    with committer_lease(graph.storage, purpose="expire rows", ttl_seconds=30, wait_seconds=1, place=place):
+        assert check(graph).advice == ()
 
 
 def test_a_young_write_on_a_branch_of_row_expiry_is_left_to_its_process(graph: Graph) -> None:

@@ -48,7 +48,13 @@ B = TypeVar("B")
 
 
 def begin(graph: Graph, plan: OrphansPlan) -> str:
-    """Write the record of everything that the plan may move, and return the id of the quarantine. Writes."""
+    """Write the record of everything that the plan may move, and return the id of the quarantine. Writes.
+
+    Under the committer lease, so a quarantine without a record is not one that another run is about to begin.
+    """
+    for remains in _ids(graph):
+        if _is_remains(graph, remains):
+            graph.storage.delete_tree(place_of(remains, "").rstrip("/"))
     quarantine_id, parts = new_ulid(), plan.parts
     if parts is not None:
         # The plan is swept some day, the quarantine never.
@@ -88,12 +94,19 @@ def discard_if_empty(graph: Graph, quarantine_id: str) -> bool:
 
 def list_quarantines(graph: Graph) -> QuarantineList:
     """Every quarantine with what it still holds. Reads."""
-    found = []
-    for folder in sorted(folders_in(graph.storage, QUARANTINE_DIR)):
-        name = folder.rpartition("/")[2]
-        if is_ulid(name):
-            found.append(_summary(graph, _record(graph, name)))
+    found = [_summary(graph, _record(graph, name)) for name in _ids(graph) if not _is_remains(graph, name)]
     return QuarantineList(uri=graph.uri, quarantines=tuple(found))
+
+
+def _ids(graph: Graph) -> list[str]:
+    names = (folder.rpartition("/")[2] for folder in folders_in(graph.storage, QUARANTINE_DIR))
+    return sorted(filter(is_ulid, names))
+
+
+def _is_remains(graph: Graph, quarantine_id: str) -> bool:
+    """Whether a killed run left only that: it had not begun the quarantine, or had emptied it. Reads."""
+    has_record = _RECORDS.read(graph.storage, place_of(quarantine_id, _RECORD)) is not None
+    return not has_record and not _kept(graph, quarantine_id)
 
 
 def preview_quarantine(graph: Graph, quarantine_id: str) -> QuarantineReport:
@@ -193,6 +206,10 @@ def _files_done(files: Sequence[Stored]) -> FilesDone:
 def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:
     path = place_of(quarantine_id, _RECORD)
     record = _RECORDS.read(graph.storage, path)
+    if record is None and _kept(graph, quarantine_id):
+        raise InvalidInput(
+            f"{path} is gone, but files are kept beside it; nothing was done; move them back or delete them by hand"
+        )
     if record is None:
         raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined")
     return record

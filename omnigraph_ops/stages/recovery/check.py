@@ -15,7 +15,13 @@ from omnigraph_ops.graph.sidecars import list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding, CheckReport, CheckStatus, DriftFinding, SidecarFinding
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.recovery.unhealed import branch_advice, branch_findings, mismatch_advice, schema_mismatch
+from omnigraph_ops.stages.recovery.unhealed import (
+    branch_advice,
+    branch_findings,
+    expiry_advice,
+    mismatch_advice,
+    schema_mismatch,
+)
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, unpublished_deletes
 from omnigraph_ops.stages.recovery.verdict import inspect_sidecar
 
@@ -124,6 +130,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *_advice(found.sidecars, bool(found.staged), found.drift),
             *branch_advice(found.on_branches),
             *mismatch_advice(found.mismatch),
+            *expiry_advice(graph),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),
         branch_findings=found.on_branches,

@@ -1,10 +1,12 @@
-"""What no recovery heals, the engine's and ours: tables of named branches, and tables without a type. Reads only."""
+"""What no recovery heals, the engine's and ours: branches, their tables, and tables without a type. Reads only."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 
+from omnigraph_ops.coordination.lease import working_holder
+from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
@@ -91,6 +93,16 @@ def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
                 "write these tables there, and neither it nor `recover` settles that; main is not affected; merge the "
                 "branch or delete it with omnigraph"
             )
+
+
+def expiry_advice(graph: Graph) -> Iterator[str]:
+    """What to do about branches of row retention whose run was killed: to the engine they are the graph's. Reads."""
+    left = sorted(name for name in graph.branches() if name.startswith(EXPIRY_BRANCH_PREFIX))
+    if left and working_holder(graph.storage, EXPIRE_ROWS_LEASE_PATH) is None:
+        yield (
+            f"a killed `expire-rows` left branch {', '.join(map(repr, left))}: nothing of it is merged, but beside it "
+            "the engine refuses schema applies; the next `omnigraph-ops expire-rows` deletes it, or omnigraph does"
+        )
 
 
 def schema_mismatch(graph: Graph) -> tuple[str, ...]:
