@@ -202,6 +202,7 @@ def unfreeze_verb(call: Call) -> int:
 )
 def files_verb(call: Call) -> int:
     from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
+    from omnigraph_ops.stages.freeze.observe import refuse_lost
     from omnigraph_ops.stages.freeze.stage import files_view
     from omnigraph_ops.stages.freeze.take import read_freeze
     from omnigraph_ops.views.view import csv_tables
@@ -219,6 +220,7 @@ def files_verb(call: Call) -> int:
             workers=graph.settings.concurrency,
             progress=call.progress,
         )
+        refuse_lost(graph, freeze, "nothing was listed")
     found = listed(graph, freeze.freeze_id, files)
     if form == "table" or call.json:
         call.emit(found, files_view(found))

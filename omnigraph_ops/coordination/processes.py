@@ -1,4 +1,4 @@
-"""Processes of this machine: what tells, in a record that others read, whether its writer is still at work."""
+"""Name processes of this machine in records, and tell whether the process that wrote a record still runs."""
 
 from __future__ import annotations
 

@@ -155,6 +155,7 @@ def version_path(table_path: str, version: int, branch: str | None) -> str:
 
 _PROBE = re.compile(r"__create_if_absent_probe_[0-9A-Z]{26}")
 _BRANCH_SEGMENT = re.compile(r"[\w.-]+")
+_HEX = r"[0-9a-f]{32}"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
@@ -172,14 +173,16 @@ class Part(StrEnum):
     TEMPORARY = "temporary"
 
 
-# In this order: a temporary name may look like the start of a final one. `.tmp…` and `….json.tmp.…` are Lance's,
-# `…#1` those of its object-store library; all are renamed before anything refers to them.
+# In this order: a temporary name may look like the start of a final one. `.tmp…` and `….tmp.…` are Lance's, `…#1`
+# those of its object-store library; all are renamed before anything refers to them.
 _PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = tuple(
     (part, re.compile(pattern))
     for part, pattern in (
-        (Part.TEMPORARY, r"(?:_versions|_transactions|_deletions|data|data/[^/]+|_refs/(?:branches|tags))/\.tmp[^/]*"),
-        (Part.TEMPORARY, r"(?:_versions|_transactions|_deletions|data|data/[^/]+|_refs/(?:branches|tags))/[^/]+#\d+"),
-        (Part.TEMPORARY, r"_refs/(?:branches|tags)/[^/]+\.json\.tmp\.[0-9a-f]{32}"),
+        (
+            Part.TEMPORARY,
+            r"(?:_versions|_transactions|_deletions|data|data/[^/]+|_refs/(?:branches|tags))/"
+            rf"(?:\.tmp[^/]*|[^/]+#\d+|[^/]+\.tmp\.{_HEX})",
+        ),
         (Part.MANIFEST, r"_versions/(?:\d{1,20}|d\d{1,20})\.manifest"),
         (Part.HINT, r"_versions/latest_version_hint\.json"),
         (Part.REF, r"_refs/(?:branches|tags)/[^/]+\.json"),

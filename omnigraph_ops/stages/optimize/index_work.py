@@ -1,9 +1,8 @@
-"""The work of the unit F (fold) on one table: fold and build its indexes.
+"""The work of the unit F (fold): fold and build the indexes of one table.
 
-Prepare the index work of a table outside of its lineage: fold and build on a clone, then move the files over. Lance
-builds an index and commits it in one call. On a shallow clone of the published version that call commits to the clone;
-what it did to the indexes is then one small commit of the table itself. Until that, no reader and no writer of the
-table sees anything, however long the work takes.
+On a graph this is done on a shallow clone of the published version, and the files are moved over. Lance builds an index
+and commits it in one call; on the clone that commit touches nothing that a reader or writer of the table sees, however
+long the work takes. One small commit of the table follows. On plain Lance each index is one commit of the dataset.
 """
 
 from __future__ import annotations

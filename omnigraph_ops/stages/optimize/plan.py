@@ -34,7 +34,7 @@ from omnigraph_ops.stages.optimize.index_plan import (
     with_retrains,
     with_texts,
 )
-from omnigraph_ops.stages.optimize.shares import Thresholds, judged, parts_of, put_right, shares_of
+from omnigraph_ops.stages.optimize.shares import Thresholds, deferred_below, parts_of, put_right, shares_of
 from omnigraph_ops.stages.optimize.tiers import RewriteRules, counted, cut, excluded, is_full, mostly_deleted
 
 NO_VECTORS = "column has no non-null vectors to train on yet"
@@ -164,7 +164,7 @@ def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolic
         strip_auto_cleanup=productive and policy.owns_config and bool(facts.auto_cleanup_keys),
         reason="; ".join(filter(None, (_reason(folds, builds, len(rewritten)), *notes))),
     )
-    return judged(plan, shares, policy.thresholds) if policy.auto else plan
+    return deferred_below(plan, shares, policy.thresholds) if policy.auto else plan
 
 
 def _index_work(

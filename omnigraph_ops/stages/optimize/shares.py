@@ -14,8 +14,9 @@ from omnigraph_ops.stages.optimize.index_plan import uncovered_rows
 from omnigraph_ops.stages.optimize.tiers import counted, live_rows, small_fragments
 
 FRAGMENTS, DELETIONS, UNINDEXED = 35, 20, 25
-"""The most points that each part takes; half of the rows deleted is as bad as it gets."""
+"""The most points that each part takes."""
 _WORST_DELETED_SHARE = 0.5
+"""From this share on, deletions take all their points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def shares_of(
 
 
 def put_right(shares: Shares, *, folding: bool) -> Shares:
-    """What a run puts right of it: not the rows that an index waits for. Pure."""
+    """The shares that a run improves; without index work, unindexed rows do not count. Pure."""
     return shares if folding else replace(shares, unindexed_share=0.0, worst_index=None)
 
 
@@ -116,7 +117,7 @@ def thresholds_of(settings: Settings) -> Thresholds:
     )
 
 
-def judged(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan:
+def deferred_below(plan: TablePlan, shares: Shares, thresholds: Thresholds) -> TablePlan:
     """The plan, or the same plan deferred with its reason. Pure."""
     if plan.decision is not OptimizeDecision.OPTIMIZE:
         return plan

@@ -1,14 +1,14 @@
-"""The work of the unit R (rewrite) on one table, and any unit on plain Lance.
+"""Units of work on plain Lance, and the count of what the units of any table did.
 
-A unit of work on plain Lance: the lease, the effects, a look at what they left. Nothing is armed. A sidecar would tell
-a reader of the graph manifest which commits are ours to publish; here Lance's own commit is atomic and is the publish,
-so a kill at any point leaves the last commit and perhaps files that nothing refers to, which the journal of the rewrite
-or `orphans` reclaims.
+A unit there: the lease, the effects, a look at what they left. Nothing is armed. A sidecar would tell a reader of the
+graph manifest which commits are ours to publish; here Lance's own commit is atomic and is the publish, so a kill at any
+point leaves the last commit and perhaps files that nothing refers to, which the journal of the rewrite or `orphans`
+reclaims.
 
-Commit rewrites, with the work on indexes put off where that was asked for. Where row ids are not stable, a rewrite
-moves every row, and Lance writes each index anew within the commit. Deferred, it notes in `__lance_frag_reuse` where
-rows went and indexes keep their files. That note may never be dropped: every query would come back empty. And Lance 7
-fails on vector indexes until they are folded, so that follows at once.
+A rewrite may put off the work on indexes. Where row ids are not stable, it moves every row, and Lance writes each index
+anew within the commit. Deferred, it notes in `__lance_frag_reuse` where rows went and indexes keep their files. That
+note may never be dropped: every query would come back empty. And Lance 7 fails on vector indexes until they are folded,
+so that follows at once.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILEN
             plan=plan,
             keeper=keeper,
             look=survey(graph, cutoff=plan.cutoff),
-            quarantine_id=begin(graph, plan) if plan.quarantine and plan.total_files else None,
+            quarantine_id=begin(graph, plan, keeper) if plan.quarantine and plan.total_files else None,
             progress=progress,
         )
         with contextlib.suppress(Stopped):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
 from omnigraph_ops.coordination.guards import refuse_lasting
-from omnigraph_ops.coordination.lease import committer_turn
+from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.state import QUARANTINE_DIR, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
@@ -47,13 +47,18 @@ _RECORDS = Records(QuarantineRecord, unreadable=refuse)
 B = TypeVar("B")
 
 
-def begin(graph: Graph, plan: OrphansPlan) -> str:
+def begin(graph: Graph, plan: OrphansPlan, keeper: LeaseKeeper) -> str:
     """Write the record of everything that the plan may move, and return the id of the quarantine. Writes.
 
-    Under the committer lease, so a quarantine without a record is not one that another run is about to begin.
+    Removes what killed runs left of other quarantines: under the committer lease, a folder without a record is of no
+    run that is at work.
+
+    Raises:
+        LeaseHeld: another run took the lease over.
     """
     for remains in _ids(graph):
         if _is_remains(graph, remains):
+            keeper.assert_held()
             graph.storage.delete_tree(place_of(remains, "").rstrip("/"))
     quarantine_id, parts = new_ulid(), plan.parts
     if parts is not None:
@@ -94,7 +99,12 @@ def discard_if_empty(graph: Graph, quarantine_id: str) -> bool:
 
 def list_quarantines(graph: Graph) -> QuarantineList:
     """Every quarantine with what it still holds. Reads."""
-    found = [_summary(graph, _record(graph, name)) for name in _ids(graph) if not _is_remains(graph, name)]
+    found = []
+    for name in _ids(graph):
+        # Read once: a purge may end meanwhile.
+        record = _RECORDS.read(graph.storage, place_of(name, _RECORD))
+        if record is not None or _kept(graph, name):
+            found.append(_summary(graph, record or _record(graph, name)))
     return QuarantineList(uri=graph.uri, quarantines=tuple(found))
 
 
@@ -104,9 +114,8 @@ def _ids(graph: Graph) -> list[str]:
 
 
 def _is_remains(graph: Graph, quarantine_id: str) -> bool:
-    """Whether a killed run left only that: it had not begun the quarantine, or had emptied it. Reads."""
-    has_record = _RECORDS.read(graph.storage, place_of(quarantine_id, _RECORD)) is not None
-    return not has_record and not _kept(graph, quarantine_id)
+    """Whether a folder has neither record nor files: its run was killed at its start or its end. Reads."""
+    return not graph.storage.exists(place_of(quarantine_id, _RECORD)) and not _kept(graph, quarantine_id)
 
 
 def preview_quarantine(graph: Graph, quarantine_id: str) -> QuarantineReport:

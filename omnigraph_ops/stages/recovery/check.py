@@ -89,7 +89,7 @@ def _covered(sidecars: Iterable[SidecarFinding]) -> set[str]:
 
 
 def check(graph: Graph) -> CheckReport:
-    """Sidecars with their classification, staging files, the schema-apply lock and drift. Reads.
+    """Sidecars with their class, staging files, the schema-apply lock, drift, and what no recovery heals. Reads.
 
     An unreadable sidecar or table is a finding that needs a person. Only what every look finds within three seconds
     is reported. The rest belongs to a writer at work.

@@ -1,4 +1,7 @@
-"""What no recovery heals, the engine's and ours: branches, their tables, and tables without a type. Reads only."""
+"""What no recovery heals, the engine's and ours. Reads only.
+
+Tables of named branches, branches of row expiry, and tables that only the schema or only the graph manifest has.
+"""
 
 from __future__ import annotations
 
@@ -96,13 +99,20 @@ def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
 
 
 def expiry_advice(graph: Graph) -> Iterator[str]:
-    """What to do about branches of row retention whose run was killed: to the engine they are the graph's. Reads."""
-    left = sorted(name for name in graph.branches() if name.startswith(EXPIRY_BRANCH_PREFIX))
-    if left and working_holder(graph.storage, EXPIRE_ROWS_LEASE_PATH) is None:
+    """What to do about branches of row expiry that no run works on: to the engine they are the graph's. Reads."""
+    left = _expiry_branches(graph)
+    if not left or working_holder(graph.storage, EXPIRE_ROWS_LEASE_PATH) is not None:
+        return
+    # A run that has just ended dropped its branch before it released the lease.
+    if left := left & _expiry_branches(graph):
         yield (
-            f"a killed `expire-rows` left branch {', '.join(map(repr, left))}: nothing of it is merged, but beside it "
-            "the engine refuses schema applies; the next `omnigraph-ops expire-rows` deletes it, or omnigraph does"
+            f"an `expire-rows` that did not end left branch {', '.join(map(repr, sorted(left)))}: beside it the engine "
+            "refuses schema applies; run `omnigraph-ops expire-rows` with --confirm, or delete it with omnigraph"
         )
+
+
+def _expiry_branches(graph: Graph) -> frozenset[str]:
+    return frozenset(n for n in graph.stored_branches(MANIFEST_DIR) if n.startswith(EXPIRY_BRANCH_PREFIX))
 
 
 def schema_mismatch(graph: Graph) -> tuple[str, ...]:
