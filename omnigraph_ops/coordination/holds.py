@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -170,6 +170,23 @@ def active_holds(storage: Storage) -> tuple[Hold, ...]:
     """
     found = [hold for _, hold in _HOLDS.all(storage, HOLDS_DIR) if is_active(hold)]
     return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
+
+
+def readable_holds(storage: Storage) -> tuple[Hold, ...]:
+    """As `active_holds`, without those that cannot be read. Reads."""
+    found = [hold for _, hold in _READABLE.all(storage, HOLDS_DIR) if is_active(hold)]
+    return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
+
+
+def unreadable_holds(storage: Storage) -> Mapping[str, str]:
+    """Path of every hold that cannot be read, with the reason and what to do, as a sentence. Reads."""
+    found = dict[str, str]()
+    for path in _HOLDS.paths(storage, HOLDS_DIR):
+        try:
+            _HOLDS.read(storage, path)
+        except CorruptGraph as error:
+            found[path] = str(error)
+    return found
 
 
 def freezes(storage: Storage) -> tuple[Hold, ...]:

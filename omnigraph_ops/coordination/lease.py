@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 from omnigraph_ops.coordination.processes import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
-from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
+from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError, StorageError
+from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.storage.store import Storage
 
 if TYPE_CHECKING:
@@ -352,8 +353,10 @@ def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before:
         pid=os.getpid(),
         machine=this_machine(),
     )
-    began = _clock()
-    if not _LEASES.create(storage, _file_of(place.path, lease.number), lease):
+    began, path = _clock(), _file_of(place.path, lease.number)
+    if not _LEASES.create(storage, path, lease):
+        if path in folders_in(storage, path.rpartition("/")[0]):
+            raise StorageError(f"{storage.root}/{path} is a folder where {place.name} is taken; remove it")
         return None
     numbers = _numbers(storage, place.path)
     if max(numbers, default=0) > lease.number:

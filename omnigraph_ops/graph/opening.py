@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
+from omnigraph_ops.errors import ContractError, CorruptGraph, InvalidInput, NotAGraph, UnsupportedStamp
 from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, ROOT_FILES, STAMP_KEY
 from omnigraph_ops.graph.plain import open_plain
@@ -84,20 +84,29 @@ def open_graph(target: str, settings: Settings | None = None, access: StoreAcces
     stamp = _read_stamp(context)
     if stamp is not None:
         stamp_format, run_context = _FORMATS[stamp](), RunContext(settings=settings or Settings.from_env())
-        catalog = stamp_format.read_catalog(storage)
+        try:
+            catalog = stamp_format.read_catalog(storage)
+        except ContractError:
+            _refuse_unfinished(storage)
+            raise
         return Graph(context=context, format=stamp_format, catalog=catalog, run_context=run_context)
     # The datasets of a folder appear one after the other: some are no reason to maintain it.
-    if storage.exists(RESTORING_PATH):
-        raise NotAGraph(
-            f"the restore to {location.root} has not ended; nothing was written; "
-            "run the same `omnigraph-ops restore` again, unless it is still at work; if it says that a file of the "
-            "backup is damaged, restore an earlier backup to another, empty place"
-        )
+    _refuse_unfinished(storage)
     plain = open_plain(context, settings or Settings.from_env())
     if plain is None:
         refuse_respelled(location.root)
         raise _neither(storage)
     return plain
+
+
+def _refuse_unfinished(storage: Storage) -> None:
+    """Say so where a restore has begun and not ended. Reads."""
+    if storage.exists(RESTORING_PATH):
+        raise NotAGraph(
+            f"the restore to {storage.root} has not ended; nothing was written; "
+            "run the same `omnigraph-ops restore` again, unless it is still at work; if it says that a file of the "
+            "backup is damaged, restore an earlier backup to another, empty place"
+        )
 
 
 def _neither(storage: Storage) -> NotAGraph:

@@ -159,7 +159,7 @@ class HoldState(StrEnum):
     STARTING = "starting"
     """A freeze that is being taken right now."""
     UNKNOWN = "unknown"
-    """Tags of a freeze without its record: kept until somebody ends them by name."""
+    """A record that cannot be read, or tags of a freeze without its record: kept until somebody ends them by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,6 +205,8 @@ class QuarantineSummary:
     digest: str
     files: int
     bytes: int
+    problem: str | None = None
+    """Why it can be neither restored nor purged by name, and what to do; its digest is empty then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

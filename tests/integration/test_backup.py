@@ -20,7 +20,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze
 from omnigraph_ops.coordination.holds import freezes, write_hold
 from omnigraph_ops.coordination.state import RESTORING_PATH
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending, StorageError
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, NotAGraph, RecoveryPending, StorageError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.state import TableEntry
@@ -29,7 +29,7 @@ from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.stages.backup import take, transfer
 from omnigraph_ops.stages.backup.listing import list_backups
 from omnigraph_ops.stages.backup.request import BackupOptions
-from omnigraph_ops.stages.backup.restore import restore_backup
+from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.take import backup_graph
 from omnigraph_ops.stages.backup.verify import verify_backup
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
@@ -387,6 +387,30 @@ def test_a_killed_restore_goes_on(demo_graph: DemoGraph, tmp_path: Path) -> None
     next(p for p in place.rglob("data/*.lance")).write_bytes(b"torn")
     assert rows_everywhere(restored(report.backup, place)) == rows
     assert not (place / RESTORING_PATH).exists()
+
+
+def test_a_restore_that_is_killed_before_its_last_file_is_no_graph_yet(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Main of the graph manifest may have several versions: with one of them alone it would open as another graph."""
+    graph = demo_graph(stamp=stamp, **SPEC)
+    report, waves = backup_graph(graph, str(tmp_path / "backups")), list[list[str]]()
+
+    def killed(mover: Any, files: Any, present: Any) -> None:
+        waves.append([file.file for file in files])
+        if waves[-1] == ["__schema_state.json"]:
+            raise KeyboardInterrupt
+        move(mover, files, present)
+
+    move = FileRestorer.__call__
+    with monkeypatch.context() as killing:
+        killing.setattr(FileRestorer, "__call__", killed)
+        with pytest.raises(KeyboardInterrupt):
+            restored(report.backup, tmp_path / "place")
+    assert all(file.startswith("__manifest/_versions/") for file in waves[-2])
+    with pytest.raises(NotAGraph, match=r"the restore to .* has not ended"):
+        open_graph(str(tmp_path / "place"))
+    assert rows_everywhere(restored(report.backup, tmp_path / "place")) == rows_everywhere(graph)
 
 
 def test_a_backup_is_no_part_of_its_graph(demo_graph: DemoGraph, cli: Cli) -> None:

@@ -334,6 +334,18 @@ def test_a_branch_of_the_same_name_is_not_the_frozen_one(demo_graph: DemoGraph) 
     assert any("another one of that name" in p.reason for p in verify_cut(graph, freeze))
 
 
+@pytest.mark.parametrize("name", ["01M8DHWW7T1X2WWMGQZB229YM7.json", "readme.json"])
+def test_a_damaged_hold_hides_no_other(demo_graph: DemoGraph, name: str) -> None:
+    graph = demo_graph(**SMALL)
+    freeze = freeze_graph(graph)
+    graph.storage.write(f"__maintenance/holds/{name}", b"{")
+    sound, damaged = list_holds(graph).holds
+    assert (sound.hold_id, sound.state, sound.problems) == (freeze.freeze_id, HoldState.ACTIVE, ())
+    assert (damaged.hold_id, damaged.state) == (name.removesuffix(".json"), HoldState.UNKNOWN)
+    assert f"holds/{name} cannot be read, so what it protects is unknown" in damaged.reason
+    assert damaged.reason in check(graph).advice
+
+
 def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     freeze = freeze_graph(graph)

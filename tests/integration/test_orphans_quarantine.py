@@ -14,6 +14,8 @@ from omnigraph_ops.stages.orphans import apply, quarantine
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
 from omnigraph_ops.stages.orphans.quarantine import list_quarantines, place_of, preview_quarantine, purge, restore
+from omnigraph_ops.stages.orphans.stage import quarantines_view
+from omnigraph_ops.views import terminal
 from tests.conftest import DemoGraph
 from tests.support.leases import is_lease, take_over
 from tests.support.orphans import KNOWS, PERSON, age, assert_nothing_left, below, drop, name_mark, plant, run
@@ -190,22 +192,30 @@ def test_files_without_a_record_are_named(demo_graph: DemoGraph) -> None:
     name = run(graph, quarantine=True)[1].quarantine_id
     assert name is not None
     Path(graph.uri, place_of(name, "quarantine.json")).unlink()
-    for look in (lambda: list_quarantines(graph), lambda: restore(graph, name), lambda: purge(graph, name)):
-        with pytest.raises(InvalidInput, match=f"{name}/quarantine.json is gone, but files are kept beside it"):
-            look()
+    for look in (restore, purge):
+        with pytest.raises(InvalidInput, match=f"{name}/quarantine.json is gone; nothing was done; the files"):
+            look(graph, name)
     plant(graph)
     run(graph, quarantine=True)
     assert list(Path(graph.uri, place_of(name, "nodes")).rglob("*.lance")), "the next quarantine spares them"
 
 
-def test_a_damaged_record_stops_no_other_quarantine(demo_graph: DemoGraph) -> None:
+@pytest.mark.parametrize("record", ["{", '{"schema_version": 99}', None], ids=["half", "of a later release", "gone"])
+def test_a_damaged_record_stops_and_hides_no_other_quarantine(demo_graph: DemoGraph, record: str | None) -> None:
     graph = demo_graph(**SMALL)
     plant(graph)
     name = run(graph, quarantine=True)[1].quarantine_id
     assert name is not None
-    Path(graph.uri, place_of(name, "quarantine.json")).write_text("{")
+    place = Path(graph.uri, place_of(name, "quarantine.json"))
+    place.unlink() if record is None else place.write_text(record)
     plant(graph)
-    assert run(graph, quarantine=True)[1].failed == ()
+    whole = run(graph, quarantine=True)[1]
+    assert whole.failed == ()
+    damaged, sound = list_quarantines(graph).quarantines
+    assert (sound.quarantine_id, sound.problem) == (whole.quarantine_id, None)
+    assert (damaged.quarantine_id, damaged.files > 0) == (name, True)
+    assert f"{name}/quarantine.json" in str(damaged.problem)
+    assert "move them back or delete them by hand" in terminal.text(quarantines_view(list_quarantines(graph)))
 
 
 def test_a_run_that_lost_the_lease_removes_nothing_of_another(demo_graph: DemoGraph) -> None:

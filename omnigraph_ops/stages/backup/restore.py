@@ -1,7 +1,8 @@
 """Make a graph of a backup at an empty place, and prove that it is the one that was backed up.
 
-The graph manifest comes last: a killed restore leaves nothing that anybody would open as a graph, and a note by which
-the next restore of the same backup goes on. A lease at the place keeps two restores apart.
+The graph manifest comes late, and one file of the schema contract last: without that neither an engine nor this tool
+opens a graph. So a killed restore leaves nothing that anybody would take for the graph, and a note by which the next
+restore of the same backup goes on. A lease at the place keeps two restores apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_
 from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH
+from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, SCHEMA_STATE_FILE
 from omnigraph_ops.graph.opening import open_graph
 from omnigraph_ops.models.backup import BackedFile, BackupRecord, FileProblem, RecordedRoot, RestoreReport
 from omnigraph_ops.models.freeze import CutFileKind
@@ -161,7 +162,7 @@ class Mover(Protocol):
 def _restore(
     mover: Mover, destination: Storage, record: BackupRecord, present: Mapping[str, int], keeper: LeaseKeeper
 ) -> None:
-    """Restore everything, the graph manifest last. Writes."""
+    """Restore everything, wave after wave. Writes."""
     for wave in _waves(record.files):
         keeper.assert_held()
         mover(wave, present)
@@ -249,12 +250,16 @@ class FileRestorer:
 
 
 def _waves(files: Sequence[BackedFile]) -> list[list[BackedFile]]:
-    """Files, versions of tables, branches of the graph manifest, and in the end main of it. Pure."""
-    waves: list[list[BackedFile]] = [[], [], [], []]
+    """Files, versions of tables, branches of the graph manifest, main of it, and in the end the schema state. Pure.
+
+    Main may have several versions, of which each alone would open as a graph that is not the one of the backup.
+    """
+    waves: list[list[BackedFile]] = [[], [], [], [], []]
     for file in files:
         late = file.kind is CutFileKind.MANIFEST
-        waves[late + sum(late and file.file.startswith(folder) for folder in _LAST_FOLDERS)].append(file)
-    return waves
+        wave = late + sum(late and file.file.startswith(folder) for folder in _LAST_FOLDERS)
+        waves[-1 if file.file == SCHEMA_STATE_FILE else wave].append(file)
+    return [wave for wave in waves if wave]
 
 
 def _sum(data: bytes) -> str:

@@ -26,13 +26,14 @@ from omnigraph_ops.coordination.holds import (
     HeldVersion,
     Hold,
     HoldKind,
-    active_holds,
     freezes,
     is_active,
     place_hold,
     read_hold,
+    readable_holds,
     refuse_removed,
     release_hold,
+    unreadable_holds,
     write_hold,
 )
 from omnigraph_ops.coordination.lease import committer_turn
@@ -298,13 +299,9 @@ _NO_RECORD = "its record is lost, so nobody knows until when; end it with `omnig
 
 
 def list_holds(graph: Graph) -> HoldList:
-    """Everything that holds versions now, after ending what has expired. Destroys ended freezes.
-
-    Raises:
-        CorruptGraph: a hold cannot be read, so what it protects is unknown.
-    """
+    """Everything that holds versions now, after ending what has expired. Destroys ended freezes."""
     swept = sweep_ended(graph)
-    holds = active_holds(graph.storage)
+    holds, damaged = readable_holds(graph.storage), unreadable_holds(graph.storage)
     recorded = {h.hold_id for h in freezes(graph.storage)}
     lost = {freeze_id: tags for freeze_id, tags in stored_tags(graph).items() if freeze_id not in recorded}
     keys = dict[str, str]()
@@ -314,7 +311,12 @@ def list_holds(graph: Graph) -> HoldList:
         uri=graph.target,
         holds=(
             *(_listed(graph, h, keys) for h in holds),
-            *(_unknown(i, len(tags)) for i, tags in sorted(lost.items())),
+            *(_unknown(_stem(path), "hold", "nobody knows what", why) for path, why in damaged.items()),
+            *(
+                _unknown(i, "freeze", f"{len(tags)} tags", _NO_RECORD, len(tags))
+                for i, tags in sorted(lost.items())
+                if i not in map(_stem, damaged)
+            ),
         ),
         swept=swept,
     )
@@ -347,15 +349,19 @@ def _what(hold: Hold, keys: Mapping[str, str]) -> str:
     return ", ".join(places) or "nothing"
 
 
-def _unknown(freeze_id: str, tags: int) -> ListedHold:
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".json")
+
+
+def _unknown(hold_id: str, kind: str, what: str, reason: str, versions: int = 0) -> ListedHold:
     return ListedHold(
-        hold_id=freeze_id,
-        kind="freeze",
+        hold_id=hold_id,
+        kind=kind,
         state=HoldState.UNKNOWN,
         owner="",
-        reason=_NO_RECORD,
-        what=f"{tags} tags",
-        versions=tags,
+        reason=reason,
+        what=what,
+        versions=versions,
         created_at=None,
         expires_at=None,
         age_seconds=None,

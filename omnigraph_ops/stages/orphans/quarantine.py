@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.state import QUARANTINE_DIR, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock
 from omnigraph_ops.errors import InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import any_version_of, is_plain, is_ulid, new_ulid, now_us
+from omnigraph_ops.graph.layout import any_version_of, is_plain, is_ulid, made_at_us, new_ulid, now_us
 from omnigraph_ops.models.cleanup import PlannedFile
 from omnigraph_ops.models.orphans import (
     OrphanFile,
@@ -99,13 +99,29 @@ def discard_if_empty(graph: Graph, quarantine_id: str) -> bool:
 
 def list_quarantines(graph: Graph) -> QuarantineList:
     """Every quarantine with what it still holds. Reads."""
-    found = []
-    for name in _ids(graph):
-        # Read once: a purge may end meanwhile.
-        record = _RECORDS.read(graph.storage, place_of(name, _RECORD))
-        if record is not None or _kept(graph, name):
-            found.append(_summary(graph, record or _record(graph, name)))
-    return QuarantineList(uri=graph.uri, quarantines=tuple(found))
+    found = [_listed(graph, name) for name in _ids(graph)]
+    return QuarantineList(uri=graph.uri, quarantines=tuple(summary for summary in found if summary is not None))
+
+
+def _listed(graph: Graph, quarantine_id: str) -> QuarantineSummary | None:
+    """One quarantine, None for remains; one whose record is lost or damaged hides no other. Reads."""
+    digest, made_at, problem = "", made_at_us(quarantine_id), None
+    try:
+        record = _record(graph, quarantine_id)
+        digest, made_at = record.digest, record.created_at_us
+    except OpsError as error:
+        problem = str(error)
+    kept = _kept(graph, quarantine_id)
+    if problem is not None and not kept:
+        return None
+    return QuarantineSummary(
+        quarantine_id=quarantine_id,
+        created_at_us=made_at,
+        digest=digest,
+        files=len(kept),
+        bytes=sum(s.size for s in kept.values()),
+        problem=problem,
+    )
 
 
 def _ids(graph: Graph) -> list[str]:
@@ -213,15 +229,19 @@ def _files_done(files: Sequence[Stored]) -> FilesDone:
 
 
 def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:
-    path = place_of(quarantine_id, _RECORD)
-    record = _RECORDS.read(graph.storage, path)
-    if record is None and _kept(graph, quarantine_id):
+    path, problem = place_of(quarantine_id, _RECORD), "is gone"
+    try:
+        record = _RECORDS.read(graph.storage, path)
+    except InvalidInput as error:
+        record, problem = None, f"cannot be read: {error}"
+    if record is not None:
+        return record
+    if _kept(graph, quarantine_id):
         raise InvalidInput(
-            f"{path} is gone, but files are kept beside it; nothing was done; move them back or delete them by hand"
+            f"{path} {problem}; nothing was done; the files of the quarantine are beside it: move them back or delete "
+            "them by hand"
         )
-    if record is None:
-        raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined")
-    return record
+    raise InvalidInput(f"there is no quarantine {quarantine_id} in {graph.uri}; see --quarantined")
 
 
 def _files(graph: Graph, record: QuarantineRecord) -> Iterator[OrphanFile]:
@@ -302,17 +322,6 @@ def _is_manifest(path: str) -> bool:
 
 def _version(manifest: str) -> int:
     return any_version_of(manifest.rpartition("/")[2]) or 0
-
-
-def _summary(graph: Graph, record: QuarantineRecord) -> QuarantineSummary:
-    kept = _kept(graph, record.quarantine_id)
-    return QuarantineSummary(
-        quarantine_id=record.quarantine_id,
-        created_at_us=record.created_at_us,
-        digest=record.digest,
-        files=len(kept),
-        bytes=sum(s.size for s in kept.values()),
-    )
 
 
 def _report(

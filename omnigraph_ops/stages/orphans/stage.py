@@ -297,8 +297,10 @@ def quarantines_view(listed: QuarantineList) -> View:
         for q in listed.quarantines
     )
     section = Section(title="Quarantines", header=("Quarantine", "Made", "Files", "Size"), rows=rows)
+    problems = Section(title="Damaged", lines=tuple(q.problem for q in listed.quarantines if q.problem is not None))
     return View(
-        title=f"orphans {listed.uri} — {count(len(listed.quarantines), 'quarantine')}", sections=filled([section])
+        title=f"orphans {listed.uri} — {count(len(listed.quarantines), 'quarantine')}",
+        sections=filled([section, problems]),
     )
 
 

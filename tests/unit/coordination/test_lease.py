@@ -249,6 +249,16 @@ def test_a_lease_that_cannot_be_read_is_watched_like_any_other(storage: Storage,
         assert keeper.number == 8
 
 
+def test_a_folder_in_the_way_is_named(storage: Storage) -> None:
+    path = f"{LEASE_PATH}-{1:020d}.json"
+    Path(storage.root, path).mkdir(parents=True)
+    with (
+        pytest.raises(StorageError, match=f"{path} is a folder where the committer lease is taken; remove it"),
+        committer_lease(storage, purpose="load", ttl_seconds=5, wait_seconds=0),
+    ):
+        pass
+
+
 def test_the_working_holder_is_named_until_it_is_released_gone_or_long_silent(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
