@@ -18,6 +18,7 @@ from omnigraph_ops.coordination.freezes import unfreeze
 from omnigraph_ops.coordination.holds import freezes
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph.layout import SCHEMA_STATE_FILE
 from omnigraph_ops.models.backup import BackupReport
 from omnigraph_ops.stages.backup.request import BackupOptions
 from omnigraph_ops.stages.backup.take import backup_graph
@@ -26,6 +27,7 @@ from omnigraph_ops.stages.freeze.take import freeze_graph
 from tests.interop.engine import Engine, engine, people
 from tests.support.backups import killed_backup, restored
 from tests.support.freezes import freeze_tags
+from tests.support.rows import tree_of
 
 pytestmark = pytest.mark.interop
 ROUNDS = int(os.environ.get("OMNIGRAPH_BACKUP_ROUNDS", "2"))
@@ -139,3 +141,25 @@ def test_a_branch_that_the_engine_deletes_meanwhile_is_named(tmp_path: Path, sta
     place = tmp_path / "restored.omni"
     restored(report.backup, place)
     assert {name: subject.export(place, name) for name in at_cut} == at_cut
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_what_lacks_the_last_file_of_a_restore_is_no_graph_to_the_engine(tmp_path: Path, stamp: int) -> None:
+    subject, graph, place = engine(stamp), tmp_path / "g.omni", tmp_path / "restored"
+    made(subject, graph)
+    restored(backup_graph(open_graph(str(graph)), str(tmp_path / "backups")).backup, place)
+    last = place / SCHEMA_STATE_FILE
+    content = last.read_bytes()
+    last.unlink()
+    stored = tree_of(place)
+    for call in (
+        ("export", "--store", str(place), "--branch", "main"),
+        ("branch", "create", "--uri", str(place), "new"),
+        ("branch", "merge", "--uri", str(place), "team/a", "--into", "main"),
+        ("optimize", "--json", str(place)),
+        ("cleanup", "--keep", "1", "--confirm", "--json", str(place)),
+    ):
+        assert "incomplete" in subject.run(*call, check=False).stderr
+    assert tree_of(place) == stored
+    last.write_bytes(content)
+    assert exports(subject, place) == exports(subject, graph)
