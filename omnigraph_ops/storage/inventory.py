@@ -173,6 +173,8 @@ def _scan(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
             entries = list(os.scandir(storage.full(folder)))
         except FileNotFoundError:
             return [], []
+        except NotADirectoryError:
+            raise NotADirectoryError(f"{storage.full(folder)} is a file where a folder belongs") from None
         for entry in entries:
             path = posixpath.join(folder, entry.name)
             with contextlib.suppress(FileNotFoundError):
