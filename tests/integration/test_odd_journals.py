@@ -125,8 +125,8 @@ def _link_to_nothing(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (_file, "Not a directory"),
-        (os.mkfifo, "Not a directory"),
+        (_file, "is a file where a folder belongs"),
+        (os.mkfifo, "is a file where a folder belongs"),
         (_link_loop, "symbolic links"),
         (_link_to_nothing, "a link that leads nowhere"),
     ],
