@@ -88,8 +88,12 @@ class Hold:
         return f"{self.kind} hold {self.hold_id} of {self.owner}: {self.reason}"
 
 
+def _id_of(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".json")
+
+
 def _unknown(path: str, error: InvalidInput) -> None:
-    hold_id = path.rpartition("/")[2].removesuffix(".json")
+    hold_id = _id_of(path)
     # Never by hand where it may be a freeze: its tags would stay.
     end_it = f"run `omnigraph-ops unfreeze GRAPH {hold_id}`" if is_ulid(hold_id) else "delete it"
     raise CorruptGraph(
@@ -168,25 +172,23 @@ def active_holds(storage: Storage) -> tuple[Hold, ...]:
     Raises:
         CorruptGraph: a hold cannot be read, so what it protects is unknown.
     """
-    found = [hold for _, hold in _HOLDS.all(storage, HOLDS_DIR) if is_active(hold)]
-    return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
+    holds, unreadable = holds_and_faults(storage)
+    for reason in unreadable.values():
+        raise CorruptGraph(reason)
+    return holds
 
 
-def readable_holds(storage: Storage) -> tuple[Hold, ...]:
-    """As `active_holds`, without those that cannot be read. Reads."""
-    found = [hold for _, hold in _READABLE.all(storage, HOLDS_DIR) if is_active(hold)]
-    return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id)))
-
-
-def unreadable_holds(storage: Storage) -> Mapping[str, str]:
-    """Path of every hold that cannot be read, with the reason and what to do, as a sentence. Reads."""
-    found = dict[str, str]()
+def holds_and_faults(storage: Storage) -> tuple[tuple[Hold, ...], Mapping[str, str]]:
+    """Every hold that counts now, oldest first; by id, why others cannot be read and what to do. Reads."""
+    found, unreadable = list[Hold](), dict[str, str]()
     for path in _HOLDS.paths(storage, HOLDS_DIR):
         try:
-            _HOLDS.read(storage, path)
+            hold = _HOLDS.read(storage, path)
         except CorruptGraph as error:
-            found[path] = str(error)
-    return found
+            unreadable[_id_of(path)] = str(error)
+            continue
+        found += [hold] if hold is not None and is_active(hold) else []
+    return tuple(sorted(found, key=lambda h: (h.created_at, h.hold_id))), unreadable
 
 
 def freezes(storage: Storage) -> tuple[Hold, ...]:

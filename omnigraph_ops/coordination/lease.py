@@ -356,7 +356,7 @@ def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before:
     began, path = _clock(), _file_of(place.path, lease.number)
     if not _LEASES.create(storage, path, lease):
         if path in folders_in(storage, path.rpartition("/")[0]):
-            raise StorageError(f"{storage.root}/{path} is a folder where {place.name} is taken; remove it")
+            raise StorageError(f"{storage.root}/{path} is a folder, and {place.name} needs a file there; remove it")
         return None
     numbers = _numbers(storage, place.path)
     if max(numbers, default=0) > lease.number:

@@ -155,7 +155,6 @@ def version_path(table_path: str, version: int, branch: str | None) -> str:
 
 _PROBE = re.compile(r"__create_if_absent_probe_[0-9A-Z]{26}")
 _BRANCH_SEGMENT = re.compile(r"[\w.-]+")
-_HEX = r"[0-9a-f]{32}"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
@@ -173,15 +172,17 @@ class Part(StrEnum):
     TEMPORARY = "temporary"
 
 
-# In this order: a temporary name may look like the start of a final one. `.tmp…` and `….tmp.…` are Lance's, `…#1`
-# those of its object-store library; all are renamed before anything refers to them.
+# `.tmp…` and `….tmp.…` are Lance's, `…#1` those of its object-store library; all are renamed before anything refers to
+# them.
+_TEMPORARY_NAME = re.compile(r"\.tmp[^/]*|[^/]+#\d+|[^/]+\.tmp\.[0-9a-f]{32}")
+# In this order: a temporary name may look like the start of a final one.
 _PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = tuple(
     (part, re.compile(pattern))
     for part, pattern in (
         (
             Part.TEMPORARY,
             r"(?:_versions|_transactions|_deletions|data|data/[^/]+|_refs/(?:branches|tags))/"
-            rf"(?:\.tmp[^/]*|[^/]+#\d+|[^/]+\.tmp\.{_HEX})",
+            rf"(?:{_TEMPORARY_NAME.pattern})",
         ),
         (Part.MANIFEST, r"_versions/(?:\d{1,20}|d\d{1,20})\.manifest"),
         (Part.HINT, r"_versions/latest_version_hint\.json"),
@@ -193,6 +194,11 @@ _PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = tuple(
         (Part.INDEX, rf"_indices/{_UUID}/.+"),
     )
 )
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of a Lance dataset, by its name without folders, was not given its final one. Pure."""
+    return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ are found by their uuid in the branch's manifests, and detached versions make th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,14 +25,13 @@ from omnigraph_ops.graph.layout import (
     chain_folder,
     data_file_of_blob,
     index_id,
+    is_temporary,
 )
 from omnigraph_ops.graph.state import BranchState, GraphCommit, merge_bases
 from omnigraph_ops.lance.gateway import BranchRef, DatasetMissing, FragmentRows, lance_errors
 from omnigraph_ops.lance.versions import tracked_files
 from omnigraph_ops.models.orphans import SkippedDataset
 from omnigraph_ops.storage.inventory import TABLE_FOLDERS, files_in, folders_in
-
-_HALF_WRITTEN = re.compile(r"\.tmp.*|.*#\d+|.*\.tmp\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +213,7 @@ def _chain(graph: Graph, path: str, branch: str | None) -> Iterator[tuple[Refere
 
 def _manifest_names(graph: Graph, folder: str) -> set[str]:
     names = graph.storage.list(f"{folder}/_versions")
-    return {n for n in names if ".manifest" in n and _HALF_WRITTEN.fullmatch(n) is None}
+    return {n for n in names if ".manifest" in n and not is_temporary(n)}
 
 
 def _inherited_indexes(graph: Graph, path: str, branches: tuple[BranchRef, ...], tracked: set[str]) -> set[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.storage.store import Storage, reason_of
+from omnigraph_ops.storage.store import Storage, no_folder, reason_of
 
 WORKERS = 16
 BULK = 1000
@@ -174,7 +174,7 @@ def _scan(storage: Storage, folder: str) -> tuple[list[Stored], list[str]]:
         except FileNotFoundError:
             return [], []
         except NotADirectoryError:
-            raise NotADirectoryError(f"{storage.full(folder)} is a file where a folder belongs") from None
+            raise no_folder(storage.full(folder)) from None
         for entry in entries:
             path = posixpath.join(folder, entry.name)
             with contextlib.suppress(FileNotFoundError):

@@ -184,7 +184,7 @@ class Storage:
             except FileNotFoundError:
                 return ()
             except NotADirectoryError:
-                raise NotADirectoryError(f"{self.full(folder)} is a file where a folder belongs") from None
+                raise no_folder(self.full(folder)) from None
         return tuple(sorted(names))
 
     def pages(self, folder: str, *, delimiter: bool) -> Iterator[Mapping[str, Any]]:
@@ -366,12 +366,17 @@ def _is_precondition_failure(error: OSError) -> bool:
     return isinstance(error, FileExistsError) or "precondition" in str(error).lower().replace("-", "")
 
 
+def no_folder(path: str) -> NotADirectoryError:
+    """The error for a file in the place of a folder; the system's own does not say which. Pure."""
+    return NotADirectoryError(f"{path} is a file where a folder belongs")
+
+
 def _make_folder(folder: str) -> None:
     """Make a folder and its parents; a file in its place is an error of the store. Writes."""
     try:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError:
-        raise NotADirectoryError(f"{folder} is a file where a folder belongs") from None
+        raise no_folder(folder) from None
     except FileNotFoundError as error:  # of a file system that takes no folders: nothing is missing
         raise OSError(f"{folder} cannot be made: {error.strerror}") from None
 

@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.holds import HeldVersion, HoldKind, place_hold
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.lance.tables import commit_results, execute_task, plan_tasks
-from omnigraph_ops.models.orphans import OrphansPlan
+from omnigraph_ops.models.orphans import OrphanKind, OrphansPlan
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
@@ -173,6 +173,16 @@ def test_a_name_that_is_no_text_is_reported_and_stays(demo_graph: DemoGraph) -> 
     assert [u.path for u in plan.unknown] == ["nodes/caf\\xe9.lance"]
     assert report.files_removed == 0
     assert os.path.exists(odd)
+
+
+def test_half_written_references_and_versions_go(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    base, half = entry_of(graph, PERSON).path, f"tmp.{'0a' * 16}"
+    left = [put(graph, f"{base}/{name}.{half}") for name in ("_refs/tags/v1.json", "_versions/7.manifest")]
+    age(graph.uri)
+    plan, report = run(graph)
+    assert planned(plan) == dict.fromkeys(left, OrphanKind.TEMPORARY)
+    assert (report.files_removed, plan.unknown, plan.skipped) == (len(left), (), ())
 
 
 def test_our_own_stale_state_goes(demo_graph: DemoGraph) -> None:

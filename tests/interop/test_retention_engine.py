@@ -326,7 +326,7 @@ def test_live_writers_lose_nothing(
     # What two processes of the engine left pending is settled by its next open, unless one took back what the other
     # was publishing: then no engine opens the graph for writing any more.
     if "its manifest delta differs" in subject.run("optimize", "--json", str(root), check=False).stderr:
-        return
+        pytest.skip("no row was lost; two processes of the engine locked the graph, so a second run cannot be tried")
     if check(graph).drift:
         apply_repair(graph, preview_repair(graph), force=True)
     assert expire(graph, policy, max_share=0.9)[1].failed == ()

@@ -27,13 +27,12 @@ from omnigraph_ops.coordination.holds import (
     Hold,
     HoldKind,
     freezes,
+    holds_and_faults,
     is_active,
     place_hold,
     read_hold,
-    readable_holds,
     refuse_removed,
     release_hold,
-    unreadable_holds,
     write_hold,
 )
 from omnigraph_ops.coordination.lease import committer_turn
@@ -301,7 +300,7 @@ _NO_RECORD = "its record is lost, so nobody knows until when; end it with `omnig
 def list_holds(graph: Graph) -> HoldList:
     """Everything that holds versions now, after ending what has expired. Destroys ended freezes."""
     swept = sweep_ended(graph)
-    holds, damaged = readable_holds(graph.storage), unreadable_holds(graph.storage)
+    holds, unreadable = holds_and_faults(graph.storage)
     recorded = {h.hold_id for h in freezes(graph.storage)}
     lost = {freeze_id: tags for freeze_id, tags in stored_tags(graph).items() if freeze_id not in recorded}
     keys = dict[str, str]()
@@ -311,11 +310,11 @@ def list_holds(graph: Graph) -> HoldList:
         uri=graph.target,
         holds=(
             *(_listed(graph, h, keys) for h in holds),
-            *(_unknown(_stem(path), "hold", "nobody knows what", why) for path, why in damaged.items()),
+            *(_unknown(i, "hold", "unknown", why) for i, why in unreadable.items()),
             *(
                 _unknown(i, "freeze", f"{len(tags)} tags", _NO_RECORD, len(tags))
                 for i, tags in sorted(lost.items())
-                if i not in map(_stem, damaged)
+                if i not in unreadable
             ),
         ),
         swept=swept,
@@ -347,10 +346,6 @@ def _what(hold: Hold, keys: Mapping[str, str]) -> str:
         for v in hold.versions
     ]
     return ", ".join(places) or "nothing"
-
-
-def _stem(path: str) -> str:
-    return path.rpartition("/")[2].removesuffix(".json")
 
 
 def _unknown(hold_id: str, kind: str, what: str, reason: str, versions: int = 0) -> ListedHold:

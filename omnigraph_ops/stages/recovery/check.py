@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from omnigraph_ops.coordination.fence import FenceNote, own_fence
 from omnigraph_ops.coordination.freezes import active_freezes, frozen_text
 from omnigraph_ops.coordination.guards import looks
-from omnigraph_ops.coordination.holds import unreadable_holds
+from omnigraph_ops.coordination.holds import holds_and_faults
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
@@ -132,7 +132,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
             *branch_advice(found.on_branches),
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
-            *unreadable_holds(graph.storage).values(),
+            *holds_and_faults(graph.storage)[1].values(),
             *(frozen_text(graph.target, hold) for hold in active_freezes(graph.storage)),
         ),
         branch_findings=found.on_branches,

@@ -253,7 +253,7 @@ def test_a_folder_in_the_way_is_named(storage: Storage) -> None:
     path = f"{LEASE_PATH}-{1:020d}.json"
     Path(storage.root, path).mkdir(parents=True)
     with (
-        pytest.raises(StorageError, match=f"{path} is a folder where the committer lease is taken; remove it"),
+        pytest.raises(StorageError, match=f"{path} is a folder, and the committer lease needs a file there; remove it"),
         committer_lease(storage, purpose="load", ttl_seconds=5, wait_seconds=0),
     ):
         pass

@@ -131,6 +131,8 @@ UUID = "e38efcac-ca68-4e47-b648-15d6cd5a9983"
         ("_versions/.tmp_7.manifest_9c100374-3298-4537-afc6-f5ee7913666d", Part.TEMPORARY),
         ("data/.tmpX1y2Z3", Part.TEMPORARY),
         ("data/abc.lance#12", Part.TEMPORARY),
+        ("_versions/7.manifest.tmp.bdd01253f5464cb1a07f772225265d18", Part.TEMPORARY),
+        ("data/abc.lance.tmp.bdd01253f5464cb1a07f772225265d18", Part.TEMPORARY),
         ("_refs/tags/v1.json.tmp.bdd01253f5464cb1a07f772225265d18", Part.TEMPORARY),
         ("_refs/branches/a%2Fb.json.tmp.bdd01253f5464cb1a07f772225265d18", Part.TEMPORARY),
         ("_refs/tags/v1.json.tmp.bdd01253f5464cb1a07f772225265d18.json", Part.REF),
