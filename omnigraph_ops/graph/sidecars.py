@@ -104,6 +104,23 @@ class SidecarPin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LineageIntent:
+    """The graph commit that a writer publishes its tables with."""
+
+    graph_commit_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactWrite:
+    """What a load, mutation or merge of stamp 6 announces beside its tables."""
+
+    lineage: LineageIntent
+    rollback_graph_commit_id: str
+    effect_phase: str
+    """`Armed`, from its commits to the tables on `EffectsConfirmed`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
     """A parsed sidecar; keys this tool does not use are ignored, as the engine does."""
 
@@ -114,6 +131,8 @@ class Sidecar:
     tables: tuple[SidecarPin, ...]
     branch: str | None = None
     actor_id: str | None = None
+    protocol_v3: ExactWrite | None = None
+    protocol_v4: ExactWrite | None = None
 
     @property
     def started_at_us(self) -> int | None:

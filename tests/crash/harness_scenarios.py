@@ -22,6 +22,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK
 from tests.support.kills import AFTER, BEFORE, kill_at
+from tests.support.sidecars import take_back
 from tests.support.writers import copies, write
 
 TABLE = "node:Doc"
@@ -44,9 +45,11 @@ class Scenario:
     table: str = DRIFTED
     """The table that is maintained while the kill happens."""
     settings: Settings = QUICK
-    prepare: Callable[[Graph], None] = lambda _graph: None
+    prepare: Callable[[Graph], object] = lambda _graph: None
     again: Callable[[Graph], object] = lambda _graph: None
     """What a person or the next night does beyond recover and optimize."""
+    stamps: tuple[int, ...] = (3, 6)
+    """Those that have it."""
 
     def build(self, root: str, stamp: int) -> None:
         """Write the graph before the run. Writes."""
@@ -125,6 +128,7 @@ SCENARIOS = (
     Scenario(name="recover-moved", run=_recover, prepare=_crashed("merge_insert", BEFORE)),
     Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("put", BEFORE)),
     Scenario(name="recover-published", run=_recover, prepare=_crashed("merge_insert", AFTER)),
+    Scenario(name="recover-taken-back", run=_recover, prepare=take_back, stamps=(6,)),
     Scenario(name="internal", run=optimize_internal, settings=QUICK.model_copy(update={"exclusive": True})),
 )
 # On a store every call is a request: one table of the smallest history that has all units to run.

@@ -115,7 +115,7 @@ def test_a_rollback_that_was_killed_before_its_publish_is_finished(
 def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine was only slow: what it published is what every reader sees afterwards."""
     drift(graph, PERSON, deletes())
-    real = unpublished._restore
+    real = unpublished.restore_published
 
     def overtaken(*arguments: object) -> int | None:
         entry = open_graph(graph.uri).published(PERSON)

@@ -9,7 +9,7 @@ from typing import Any
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_path
-from tests.support.writers import entry_of, write
+from tests.support.writers import copies, entry_of, write
 
 Document = dict[str, Any]
 TABLE = "node:Person"
@@ -42,6 +42,43 @@ def on_branch(name: str) -> Callable[[Document], None]:
             pin["table_branch"] = name
 
     return change
+
+
+def take_back(
+    graph: Graph,
+    table_key: str = TABLE,
+    *,
+    restores: bool = True,
+    change: Callable[[Document], None] = lambda _document: None,
+) -> str:
+    """A load that is published, its sidecar as armed, and its table restored: what two engines left. Writes.
+
+    Args:
+        restores: whether the process that takes the writer for dead came to restore the table.
+        change: of the sidecar.
+
+    Returns:
+        The operation id.
+    """
+    began = entry_of(graph, table_key).version
+    write(graph, table_key, copies("loaded-"))
+    head = graph.open_head(entry_of(graph, table_key))
+    commit_id = commit_rows(graph)[-1]["graph_commit_id"]
+
+    def unconfirmed(document: Document) -> None:
+        document["writer_kind"] = "Load"
+        document["protocol_v3"] = {
+            "lineage": {"graph_commit_id": commit_id},
+            "rollback_graph_commit_id": new_ulid(),
+            "effect_phase": "Armed",
+        }
+        document["tables"][0] |= {"expected_version": began, "post_commit_pin": began + 1}
+        change(document)
+
+    operation_id = arm(graph, table_key, change=unconfirmed)
+    if restores:
+        head.checkout_version(began).restore()  # type: ignore[no-untyped-call]
+    return operation_id
 
 
 def pin_of(graph: Graph, table_key: str) -> Document:

@@ -35,6 +35,7 @@ from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarC
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.taken_back import give_back, taken_back
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back_deletes
 from omnigraph_ops.stages.recovery.verdict import PinState, inspect_sidecar, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
@@ -228,7 +229,11 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
     )
     graph.run.begins(unit)
     keeper.assert_held()
-    done = _act(graph, sidecar, finding.classification, pins)
+    if (found := taken_back(graph, sidecar)) is not None:
+        is_given_back = give_back(graph, found, RECOVERY_ACTOR, keeper)
+        done = ("rolled_forward", found.outcomes, found.published) if is_given_back else None
+    else:
+        done = _act(graph, sidecar, finding.classification, pins)
     if done is None:
         graph.run.ended(unit, None)
         return _left(

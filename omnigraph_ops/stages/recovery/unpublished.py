@@ -189,7 +189,7 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         operation = new_ulid()
         unit = Unit(name=f"rollback of {table_key}", stage="recover", table_key=table_key, version=entry.version)
         graph.run.begins(unit)
-        version = _restore(graph, entry, operation, keeper)
+        version = restore_published(graph, entry, operation, keeper)
         if version is None:
             graph.run.ended(unit, None)
             return None
@@ -208,7 +208,7 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
     return outcome
 
 
-def _restore(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> int | None:
+def restore_published(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> int | None:
     """Commit the rows of the pin on exactly the version that is there; None if its writer is at work. Writes."""
     pinned, newest = graph.open_pinned(entry), int(graph.open_head(entry).version)
     last, pin = (read_manifest(graph.storage, entry.path, version) for version in (newest, entry.version))

@@ -11,6 +11,7 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
+from omnigraph_ops.stages.recovery.taken_back import taken_back
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
 # unchanged pin is theirs. On stamp 6 only Optimize is still judged that way.
@@ -41,9 +42,18 @@ class SidecarVerdict:
 
 
 def classify(
-    sidecar: Sidecar, pins: tuple[PinState, ...], *, newest_version: int, branch_exists: bool
+    sidecar: Sidecar,
+    pins: tuple[PinState, ...],
+    *,
+    newest_version: int,
+    branch_exists: bool,
+    is_taken_back: bool = False,
 ) -> SidecarVerdict:
-    """Judge one sidecar by its pins. Pure."""
+    """Judge one sidecar by its pins. Pure.
+
+    Args:
+        is_taken_back: it is about a published write that another process of the engine took for dead.
+    """
     if sidecar.is_of_row_expiry:
         return SidecarVerdict(
             classification=SidecarClass.ROLL_BACK,
@@ -65,6 +75,11 @@ def classify(
         return _review("a table it names cannot be read; an open by the engine would fail")
     if any((p.lance_head_version or 0) < (p.pinned_version or 0) for p in pins):
         return _review("a table's HEAD is behind its pin; an open by the engine would refuse")
+    if is_taken_back:
+        detail = "its write is published, but another process took it for dead: the engine refuses every write until"
+        return SidecarVerdict(
+            classification=SidecarClass.STALE, recoverable=True, detail=f"{detail} `recover` removes it"
+        )
     if sidecar.writer_kind not in _LOOSE.get(newest_version, frozenset()):
         return _engine_decides(sidecar)
     return _classify_loose(sidecar, pins)
@@ -144,7 +159,13 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> tuple[SidecarFinding, tup
         return finding, ()
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
-    verdict = classify(sidecar, pins, newest_version=graph.format.sidecar_version, branch_exists=exists)
+    verdict = classify(
+        sidecar,
+        pins,
+        newest_version=graph.format.sidecar_version,
+        branch_exists=exists,
+        is_taken_back=taken_back(graph, sidecar) is not None,
+    )
     finding = SidecarFinding(
         operation_id=sidecar.operation_id,
         path=file.path,

@@ -1,0 +1,132 @@
+"""Published writes of an engine that another process of it took back.
+
+A process of engine 0.9.0 that finds the sidecar of another one before its commits are confirmed takes that writer for
+dead. It writes the sidecar anew, with its plan of a rollback, and restores the tables. The writer may be alive,
+publish meanwhile, and be acknowledged. What is left then is a sidecar that calls a published write unconfirmed: no
+open of the engine settles it, and all its writes fail with "its manifest delta differs".
+
+A publish is one commit of the graph manifest, so the graph commit that the sidecar names proves the whole of it. Its
+rows are those that readers see. `recover` commits them on top of the restore, publishes that, and removes the sidecar.
+On a named branch it removes the sidecar alone: the tables there stay ahead, and the rest of the graph can be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import VersionRecord, commits_after
+from omnigraph_ops.graph.layout import MANIFEST_DIR, chain_folder, new_ulid
+from omnigraph_ops.graph.publish import Published, publish, version_update
+from omnigraph_ops.graph.sidecars import AuditOutcome, Sidecar, SidecarPin
+from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY
+from omnigraph_ops.lance.evidence import fragment_prints
+from omnigraph_ops.lance.gateway import live_rows
+from omnigraph_ops.stages.recovery.unpublished import restore_published
+
+_UNCONFIRMED = "Armed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """A published write whose sidecar no open of the engine settles."""
+
+    published: Published
+    outcomes: tuple[AuditOutcome, ...]
+    """What it published."""
+    restored: tuple[TableEntry, ...]
+    """The tables of main that were restored behind it."""
+
+
+def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
+    """What a sidecar says too little about, None where it is no such one or anything is not proven. Reads."""
+    try:
+        commit = _commit_of(graph, sidecar)
+        return None if commit is None else _proven(graph, sidecar, commit)
+    except OpsError:
+        return None
+
+
+def _commit_of(graph: Graph, sidecar: Sidecar) -> GraphCommit | None:
+    """The visible graph commit of a write that its sidecar calls unconfirmed. Reads."""
+    write = sidecar.protocol_v3 or sidecar.protocol_v4
+    if write is None or write.effect_phase != _UNCONFIRMED:
+        return None
+    commits = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
+    if write.rollback_graph_commit_id in commits:
+        return None  # the rollback is published, too: which of the two counts is for a person
+    return commits.get(write.lineage.graph_commit_id)
+
+
+def _proven(graph: Graph, sidecar: Sidecar, commit: GraphCommit) -> TakenBack | None:
+    branch, uri = sidecar.branch, graph.context.location.uri(MANIFEST_DIR)
+    then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
+    now = graph.state(branch)
+    outcomes, restored = list[AuditOutcome](), list[TableEntry]()
+    for pin in sidecar.tables:
+        made, entry = _entry(then, pin), _entry(now, pin)
+        if made is None or entry is None:
+            return None
+        head = int(graph.lance.open(graph.table_uri(entry), branch=branch).version)
+        since = _commits(graph, made, head)
+        if not all(_restores(graph, entry, pin, record) for record in since):
+            return None
+        # What an earlier attempt of ours published ends with what it put on top.
+        if made.version < entry.version and not _is_ours(since[entry.version - made.version - 1]):
+            return None
+        outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=made.version)
+        outcomes.append(outcome)
+        restored += [entry] if head > entry.version and branch is None else []
+    published = Published(manifest_version=commit.manifest_version, commit_id=commit.commit_id)
+    return TakenBack(published=published, outcomes=tuple(outcomes), restored=tuple(restored))
+
+
+def _entry(state: BranchState, pin: SidecarPin) -> TableEntry | None:
+    """What a state publishes of a table of a sidecar, on the chain and past what the writer began from. Pure."""
+    entry = state.get(pin.table_key)
+    is_past = entry is not None and entry.version > pin.expected_version
+    where = (pin.identity, state.branch)
+    return entry if entry is not None and is_past and (entry.identity, entry.branch) == where else None
+
+
+def _commits(graph: Graph, entry: TableEntry, upto: int) -> tuple[VersionRecord, ...]:
+    """The commits to the chain of a table after the version of an entry. Reads."""
+    return commits_after(graph.storage, chain_folder(entry.path, entry.branch), entry.version, upto)
+
+
+def _is_ours(record: VersionRecord) -> bool:
+    """Whether an earlier attempt of ours put the published rows on top. Pure."""
+    return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
+
+
+def _restores(graph: Graph, entry: TableEntry, pin: SidecarPin, record: VersionRecord) -> bool:
+    """Whether a commit is ours, or the engine's that brings back what the writer began from. Reads."""
+    if _is_ours(record):
+        return True
+    if record.operation != "Restore":
+        return False
+    began, after = (
+        fragment_prints(graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=version))
+        for version in (pin.expected_version, record.version)
+    )
+    return began == after
+
+
+def give_back(graph: Graph, found: TakenBack, actor: str, keeper: LeaseKeeper) -> bool:
+    """Put the published rows on top of every restore, and publish that; False if a table moves. Publishes.
+
+    A repetition after a kill begins anew: what is there already has the same rows.
+    """
+    operation, updates = new_ulid(), []
+    for entry in found.restored:
+        version = restore_published(graph, entry, operation, keeper)
+        if version is None:
+            return False
+        updates.append(version_update(graph, entry, version, rows=live_rows(graph.open_pinned(entry))))
+    if updates:
+        keeper.assert_held()
+        publish(graph, tuple(updates), actor=actor)
+    return True

@@ -1,0 +1,119 @@
+"""A published write that another process of the engine took back: given back, or left alone where not proven."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.models.health import CheckStatus, SidecarClass
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from tests.conftest import DemoGraph
+from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.rows import rows_everywhere
+from tests.support.sidecars import TABLE, Document, append_foreign_row, audit_rows, commit_rows, take_back
+from tests.support.writers import copies, entry_of, write
+
+Change = Callable[[Document], None]
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(stamp=6, loads=3, rows=8, settings=QUICK)
+
+
+def test_the_published_rows_are_put_on_top_and_the_sidecar_goes(graph: Graph) -> None:
+    began = entry_of(graph, TABLE).version
+    operation_id = take_back(graph)
+    rows, published = rows_everywhere(graph), entry_of(graph, TABLE)
+    commit_id = commit_rows(graph)[-1]["graph_commit_id"]
+    (finding,) = check(graph).sidecars
+    assert (finding.classification, finding.recoverable) == (SidecarClass.STALE, True)
+    (outcome,) = recover(graph).outcomes
+    assert (outcome.action, outcome.from_version, outcome.to_version) == ("rolled_forward", began, published.version)
+    assert check(graph).status is CheckStatus.CLEAN
+    assert rows_everywhere(graph) == rows
+    now = entry_of(graph, TABLE)
+    assert (now.version, now.row_count) == (published.version + 2, published.row_count)
+    assert graph.open_head(now).version == now.version
+    check_lineage(graph, None)
+    (audit,) = audit_rows(graph)
+    assert (audit["graph_commit_id"], audit["operation_id"]) == (commit_id, operation_id)
+    assert (audit["recovery_kind"], audit["sidecar_writer_kind"]) == ("RolledForward", "Load")
+    assert json.loads(audit["per_table_outcomes_json"]) == [
+        {"table_key": TABLE, "from_version": began, "to_version": published.version}
+    ]
+
+
+def test_where_nothing_was_restored_only_the_sidecar_goes(graph: Graph) -> None:
+    take_back(graph, restores=False)
+    before = entry_of(graph, TABLE)
+    (outcome,) = recover(graph).outcomes
+    assert outcome.action == "rolled_forward"
+    assert (entry_of(graph, TABLE), check(graph).status) == (before, CheckStatus.CLEAN)
+
+
+def test_a_younger_one_waits_for_the_grace_period(graph: Graph) -> None:
+    take_back(graph)
+    (outcome,) = recover(graph, grace_seconds=2 * 3600).outcomes
+    assert outcome.action == "deferred"
+    assert len(sidecar_names(graph.storage)) == 1
+
+
+def _protocol(**fields: object) -> Change:
+    return lambda document: document["protocol_v3"].update(fields)
+
+
+def _rollback_published(graph: Graph) -> None:
+    take_back(graph)
+    write(graph, "node:Doc", copies("rollback-"))
+    rolled_back = commit_rows(graph)[-1]["graph_commit_id"]
+    (name,) = sidecar_names(graph.storage)
+    document = json.loads(graph.storage.read(f"__recovery/{name}"))
+    document["protocol_v3"]["rollback_graph_commit_id"] = rolled_back
+    graph.storage.write(f"__recovery/{name}", json.dumps(document).encode())
+
+
+def _rows_of_another_writer(graph: Graph) -> None:
+    take_back(graph)
+    append_foreign_row(graph)
+
+
+def _another_version_restored(graph: Graph) -> None:
+    older = entry_of(graph, TABLE).version - 1
+    take_back(graph, restores=False)
+    graph.open_head(entry_of(graph, TABLE)).checkout_version(older).restore()
+
+
+def _published_again(graph: Graph) -> None:
+    take_back(graph, restores=False)
+    write(graph, TABLE, copies("later-"))
+
+
+UNPROVEN: dict[str, Callable[[Graph], object]] = {
+    "the engine settles a confirmed one": lambda graph: take_back(
+        graph, change=_protocol(effect_phase="EffectsConfirmed")
+    ),
+    "its graph commit is not there": lambda graph: take_back(
+        graph, change=_protocol(lineage={"graph_commit_id": "01K00000000000000000000000"})
+    ),
+    "the rollback is published, too": _rollback_published,
+    "another writer's rows are on top": _rows_of_another_writer,
+    "another version was restored": _another_version_restored,
+    "somebody published since": _published_again,
+}
+
+
+@pytest.mark.parametrize("left", UNPROVEN.values(), ids=UNPROVEN)
+def test_what_is_not_proven_is_left_to_a_person(graph: Graph, left: Callable[[Graph], object]) -> None:
+    left(graph)
+    before, head = entry_of(graph, TABLE), graph.open_head(entry_of(graph, TABLE)).version
+    assert check(graph).status is CheckStatus.NEEDS_PERSON
+    (outcome,) = recover(graph).outcomes
+    assert outcome.action == "left_to_engine"
+    assert len(sidecar_names(graph.storage)) == 1
+    assert (entry_of(graph, TABLE), graph.open_head(before).version) == (before, head)

@@ -1,0 +1,126 @@
+"""Two processes of engine 0.9.0, of which one takes back what the other publishes, stop every write; `recover` ends it.
+
+The sidecar is one that the engine wrote, as it was before its commits were confirmed. The restore is Lance's own.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+from omnigraph_ops.graph.layout import RECOVERY_DIR
+from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from tests.crash.harness_state import QUICK
+from tests.interop.engine import Engine, engine, people
+
+pytestmark = pytest.mark.interop
+LOCKED = "manifest delta differs"
+Write = Callable[[Engine, Path], None]
+
+
+def _load(oracle: Engine, root: Path) -> None:
+    oracle.load(root, people(3, 4), mode="merge")
+
+
+def _delete(oracle: Engine, root: Path) -> None:
+    oracle.delete_person(root, "p1")
+
+
+def _merge(oracle: Engine, root: Path) -> None:
+    oracle.run("branch", "merge", "--uri", str(root), "side")
+
+
+def _load_on_branch(oracle: Engine, root: Path) -> None:
+    oracle.load(root, people(20, 2), mode="merge", branch="side")
+
+
+@contextmanager
+def _sidecars(root: Path) -> Iterator[dict[str, bytes]]:
+    """The sidecars of the block as they were when they were armed, by name."""
+    seen, done = dict[str, bytes](), threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            for file in root.joinpath(RECOVERY_DIR).glob("*.json"):
+                try:
+                    content = file.read_bytes()
+                except FileNotFoundError:
+                    continue
+                if b'"Armed"' in content:
+                    seen.setdefault(file.name, content)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
+
+
+def _take_back(root: Path, sidecars: dict[str, bytes]) -> None:
+    """What the process does that takes the writer for dead: its sidecar again, and the tables restored. Writes."""
+    for name, content in sidecars.items():
+        document: dict[str, Any] = json.loads(content)
+        root.joinpath(RECOVERY_DIR, name).write_bytes(content)
+        for pin in document["tables"]:
+            uri = pin["table_path"]
+            table = lance.dataset(uri)
+            if pin.get("table_branch"):
+                table = table.checkout_version((pin["table_branch"], None))
+            table.checkout_version(pin["expected_version"]).restore()
+
+
+def _locked(tmp_path: Path, write: Write, branch: str) -> tuple[Engine, Path, list[str]]:
+    """A graph that no engine writes any more after an acknowledged write, and its rows."""
+    oracle, root = engine(6), tmp_path / "graph"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    with _sidecars(root) as seen:
+        write(oracle, root)
+    rows = oracle.export(root, branch)
+    assert seen, "no sidecar was seen armed"
+    _take_back(root, seen)
+    refused = oracle.run("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root), check=False)
+    assert LOCKED in refused.stderr
+    return oracle, root, rows
+
+
+@pytest.mark.parametrize("write", [_load, _delete, _merge], ids=lambda write: write.__name__[1:])
+def test_what_was_published_is_there_and_the_engine_writes_again(tmp_path: Path, write: Write) -> None:
+    oracle, root, rows = _locked(tmp_path, write, "main")
+    graph = open_graph(str(root), QUICK)
+    assert check(graph).status is CheckStatus.PENDING
+    (outcome,) = recover(graph, grace_seconds=0).outcomes
+    assert outcome.action == "rolled_forward"
+    assert check(graph).status is CheckStatus.CLEAN
+    assert oracle.export(root) == rows
+    oracle.load(root, people(40, 2), mode="merge")
+    assert set(rows) < set(oracle.export(root))
+    assert all(table["error"] is None for table in oracle.optimize(root).values() if "error" in table)
+
+
+def test_on_a_branch_the_rest_of_the_graph_can_be_written_again(tmp_path: Path) -> None:
+    oracle, root, rows = _locked(tmp_path, _load_on_branch, "side")
+    graph = open_graph(str(root), QUICK)
+    (outcome,) = recover(graph, grace_seconds=0).outcomes
+    assert outcome.action == "rolled_forward"
+    assert oracle.export(root, "side") == rows
+    oracle.load(root, people(40, 2), mode="merge")
+    report = check(graph)
+    assert report.status is CheckStatus.DRIFTED
+    assert {found.branch for found in report.branch_findings} == {"side"}
+    oracle.run("branch", "delete", "--uri", str(root), "side")
+    assert check(graph).status is CheckStatus.CLEAN
