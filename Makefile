@@ -38,7 +38,7 @@ VERSITYGW_VERSION := v1.8.0
 PLAYWRIGHT := playwright==1.65.2
 PICTURES ?= artifacts/ui
 
-.PHONY: help install demo check test tests-fast tests-all test-property test-crash test-interop test-live test-stack test-ui lint types bench docs env up down lock clean
+.PHONY: help install demo check test tests-fast tests-all test-night test-property test-crash test-interop test-live test-stack test-ui lint types bench docs env up down lock clean
 
 ##@ Start here
 help: ## this list
@@ -67,13 +67,16 @@ env: ## .env, with a random secret for everything that has none
 check: $(STAMP) ## lint, types and the fast tests, side by side (two to three minutes)
 	@$(MAKE) $(BESIDE) lint types tests-fast
 
-test: $(STAMP) ## lint, types and the whole test suite; what CI runs
+test: $(STAMP) ## lint, types and the tests; what CI runs (20 minutes or so)
 	@$(MAKE) $(BESIDE) lint types tests-all
 
 tests-fast: $(STAMP) ## the tests of `check` alone
 	@$(BIN)/python -m pytest $(INNER) -m "not spark and not airflow and not crash and not interop and not s3 and not packaging and not slow" -n $(JOBS)
 
 tests-all: $(STAMP) ## the tests of `test` alone
+	@$(BIN)/python -m pytest tests --by-day -n $(JOBS) --dist loadgroup
+
+test-night: $(STAMP) ## `test` with the tests and cases that it leaves to the night (45 minutes or so)
 	@$(BIN)/python -m pytest tests -n $(JOBS) --dist loadgroup
 
 test-property: $(STAMP) ## 2,000 random histories against a model (20 minutes or so)

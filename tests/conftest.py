@@ -16,14 +16,15 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination import guards, pace
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.graph import Graph, open_graph
+from tests.support.by_day import pytest_addoption, pytest_collection_modifyitems
 from tests.support.quick_java import java_options, learn_in_background
 from tests.support.s3 import bucket, s3, s3_graph, s3_server
 from tests.support.scratch import write_to_memory
 from tests.support.shell import Cli, runner
 from tests.support.templates import Templates
 
-# One server per worker, for all folders of tests.
-__all__ = ["bucket", "s3", "s3_graph", "s3_server"]
+# Hooks, and one S3 server per worker, for all folders of tests.
+__all__ = ["bucket", "pytest_addoption", "pytest_collection_modifyitems", "s3", "s3_graph", "s3_server"]
 
 # Tests decide their settings themselves; what a developer exported must not change them.
 _FOREIGN = ("OMNIGRAPH_OPS_", "AWS_", "AIRFLOW_", "LANCE_", "SPARK_", "PYSPARK_")

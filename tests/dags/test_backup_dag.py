@@ -59,6 +59,7 @@ def test_it_freezes_copies_verifies_and_unfreezes(dags: Any, graph: Graph, tmp_p
     assert rows_everywhere(open_graph(str(tmp_path / "restored"))) == rows_everywhere(graph)
 
 
+@pytest.mark.night
 @pytest.mark.spark
 def test_from_the_threshold_on_the_files_are_copied_by_spark(
     dags: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

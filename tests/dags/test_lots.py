@@ -154,6 +154,7 @@ def test_the_settings_of_a_graph_decide_which_tables_share(tmp_path: Path, monke
     assert lots("people") == TABLES
 
 
+@pytest.mark.night
 def test_many_tables_share_tasks_and_each_has_its_row(
     dag: Any, answer_hitl: Any, tmp_path: Path, templates: Templates
 ) -> None:

@@ -80,6 +80,7 @@ def assert_no_results(root: str | Path) -> None:
     assert not list(Path(root, "__maintenance").glob("results/*/*"))
 
 
+@pytest.mark.night
 def test_evidence_is_collected_by_tasks(submitted: list[str], demo_graph: DemoGraph) -> None:
     graph = demo_graph(node_types=2, loads=3, rows=15)
     drift(graph, PERSON, delete_first(2))
@@ -92,6 +93,7 @@ def test_evidence_is_collected_by_tasks(submitted: list[str], demo_graph: DemoGr
     assert_no_results(graph.uri)
 
 
+@pytest.mark.night
 def test_orphans_are_planned_by_tasks(submitted: list[str], demo_graph: DemoGraph) -> None:
     graph = demo_graph(node_types=2, loads=3, rows=15)
     age(graph.uri, days=30)
@@ -105,6 +107,7 @@ def test_orphans_are_planned_by_tasks(submitted: list[str], demo_graph: DemoGrap
     assert_no_results(graph.uri)
 
 
+@pytest.mark.night
 def test_rows_expire_by_tasks(submitted: list[str], dags: Any, tmp_path: Path) -> None:
     root = items(tmp_path / "data", [1, 2, 60])
     asks = {"graph": str(root), "policies": [{"table": "table:items", "property": "at", "older_than": "30d"}]}
@@ -231,6 +234,7 @@ def test_what_is_wrong_with_the_connection_is_said(
     assert "unexpected" not in done.sentence
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("submitted")
 def test_a_master_that_does_not_answer_is_said(
     unanswered: Callable[[Path], None], demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

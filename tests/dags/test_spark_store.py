@@ -24,6 +24,7 @@ sys.exit(application.main())
 """
 
 
+@pytest.mark.night
 def test_a_driver_gets_the_keys_and_the_settings_of_its_graph(
     s3_graph: Callable[[DemoSpec], str],
     monkeypatch: pytest.MonkeyPatch,

@@ -234,6 +234,7 @@ def lock(graph: Graph) -> None:
     graph.manifest().create_branch("__schema_apply_lock__")
 
 
+@pytest.mark.night(every=3)
 @pytest.mark.parametrize("obstacle", [arm, stage, lock], ids=lambda o: o.__name__)
 @pytest.mark.parametrize("verb", ["optimize", "repair", "repair --confirm", "cleanup --keep 1 --confirm"])
 def test_whatever_is_pending_stops_every_write(

@@ -148,6 +148,7 @@ def peak_of_apply(graph: Graph, plan: OrphansPlan, parts: int) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.night
 def test_the_memory_of_a_removal_does_not_grow_with_its_parts(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     plan = plan_orphans(graph)

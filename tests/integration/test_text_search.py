@@ -90,6 +90,7 @@ def planned(graph: Graph) -> TablePlan:
     return plan
 
 
+@pytest.mark.night(every=3)
 @pytest.mark.slow
 def test_no_word_is_lost(demo_graph: DemoGraph, stamp: int) -> None:
     # A document is found by the term of its one word, so a query of many words loses it as a query of that word does.
@@ -97,6 +98,7 @@ def test_no_word_is_lost(demo_graph: DemoGraph, stamp: int) -> None:
     keeps_every_word(demo_graph, stamp, Settings(), WORDS, together)
 
 
+@pytest.mark.night(every=3)
 def test_no_word_is_lost_where_the_rewrite_is_journalled(demo_graph: DemoGraph, stamp: int) -> None:
     keeps_every_word(demo_graph, stamp, Settings(small_table_bytes=0), FEW, FEW)
 
@@ -119,6 +121,7 @@ def keeps_every_word(
     assert not any(table.committed for table in optimize_all(graph).tables)
 
 
+@pytest.mark.night(every=3)
 def test_words_are_lost_where_the_own_pylance_writes(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +136,7 @@ def test_words_are_lost_where_the_own_pylance_writes(
     assert lost(before, found_by(release, graph, FEW))
 
 
+@pytest.mark.night(every=3)
 def test_what_an_earlier_release_folded_is_shown_and_built_anew(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +160,7 @@ def test_what_an_earlier_release_folded_is_shown_and_built_anew(
     assert planned(graph).decision is OptimizeDecision.NO_OP
 
 
+@pytest.mark.night(every=3)
 def test_without_the_installation_text_is_left_to_the_engine(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
     release = text_release(stamp)
     graph = demo_graph(stamp=stamp, loads=1, rows=20, settings=Settings(text_indexers=str(tmp_path / "none")))

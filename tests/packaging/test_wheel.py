@@ -42,6 +42,7 @@ print([n for n in sys.modules if n.startswith(("omnigraph_ops.demo", "omnigraph_
 """
 
 
+@pytest.mark.night(every=3)
 @pytest.mark.parametrize("extra", BROUGHT)
 def test_an_extra_brings_its_own_packages_and_no_other(installed: Install, extra: str) -> None:
     assert installed(extra).packages() & HEAVY == BROUGHT[extra]
@@ -98,6 +99,7 @@ def test_what_needs_an_extra_names_it_in_one_sentence(
     assert said.endswith(f'needs {package}, which is not installed: run pip install "omnigraph-ops[{extra}]"')
 
 
+@pytest.mark.night
 def test_text_indexers_are_installed_where_there_is_no_pip(installed: Install, tmp_path: Path) -> None:
     """`uv venv` and `uv tool install` make environments without pip."""
     laptop = installed("")
@@ -109,6 +111,7 @@ def test_text_indexers_are_installed_where_there_is_no_pip(installed: Install, t
     assert len(list((tmp_path / "here").iterdir())) == 2
 
 
+@pytest.mark.night
 def test_the_extra_s3_maintains_a_graph_in_a_bucket(installed: Install, tmp_path: Path) -> None:
     import boto3
 
@@ -141,6 +144,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.night
 def test_a_spark_worker_needs_the_worker_set_and_the_clusters_spark(installed: Install, tmp_path: Path) -> None:
     """The driver has `spark`, its Python workers only `spark-worker`: Spark lends them its own Python modules."""
     driver, worker, graph = installed("spark"), installed("spark-worker"), str(tmp_path / "people.omni")
@@ -210,6 +214,7 @@ def test_an_airflow_finds_the_dags_by_one_import_and_as_a_bundle(installed: Inst
         assert "nonsense" in fault
 
 
+@pytest.mark.night
 def test_an_airflow_finds_the_plugin_and_imports_all_of_it(installed: Install, tmp_path: Path) -> None:
     airflow, home = installed("airflow"), {"AIRFLOW_HOME": str(tmp_path / "airflow")}
     plugins = airflow.run("airflow", "plugins", "--output", "json", folder=tmp_path, **home)

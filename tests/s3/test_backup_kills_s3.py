@@ -32,6 +32,7 @@ STEP = 1 if REAL_STORE else 2
 """On moto every other one: it takes several times longer than a real store."""
 
 
+@pytest.mark.night
 def test_a_backup_to_a_store_survives_every_kill(bucket: str, tmp_path: Path) -> None:
     write_demo_graph(str(tmp_path / "graph"), SPEC)
     graph = open_graph(str(tmp_path / "graph"), Settings())
@@ -55,6 +56,7 @@ def test_a_backup_to_a_store_survives_every_kill(bucket: str, tmp_path: Path) ->
     assert rows_everywhere(open_graph(place, Settings())) == rows, "the cut of the first attempt"
 
 
+@pytest.mark.night
 def test_a_backup_that_the_store_copies_itself_survives_every_kill(bucket: str, tmp_path: Path) -> None:
     write_demo_graph(str(tmp_path / "graph"), SPEC)
     on_disk = backup_graph(open_graph(str(tmp_path / "graph"), Settings()), str(tmp_path / "backups"))

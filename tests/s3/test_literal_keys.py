@@ -89,6 +89,7 @@ def root(bucket: str, tmp_path: Path) -> str:
     return f"{bucket}/[ab]*/g.omni"
 
 
+@pytest.mark.night
 def test_a_graph_under_a_root_with_patterns_is_maintained(
     bucket: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ CASES = [
 ] + [(lost, 3) for lost in _STAMP_3]
 
 
+@pytest.mark.night(every=3)
 @pytest.mark.parametrize(("lost", "stamp"), CASES)
 def test_a_lost_reply_loses_nothing(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, stamp: int

@@ -45,6 +45,7 @@ def row_sets(graph: Graph) -> dict[str, object]:
     return {e.table_key: graph.open_pinned(e).to_table(with_row_id=True).to_pylist() for e in graph.state().entries}
 
 
+@pytest.mark.night(every=3)
 @pytest.mark.parametrize("stamp", [3, 6])
 def test_optimize_and_cleanup_on_s3(s3_graph: Make, stamp: int) -> None:
     uri = s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=3, rows=20, deletes=2))
@@ -128,6 +129,7 @@ def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
     assert all(map(is_lease, graph.storage.list(MAINTENANCE_DIR))) and is_free(graph.storage)
 
 
+@pytest.mark.night
 def test_six_waiters_for_a_dead_holder_never_become_two_on_s3(s3_graph: Make) -> None:
     uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=5))
     assert most_holders(lambda: Storage(uri, s3fs_options(uri)), waiters=6, rounds=12) == [1] * 12

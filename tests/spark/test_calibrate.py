@@ -24,6 +24,7 @@ def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("quick_java")
 def test_both_ways_are_measured_and_nothing_is_left(tmp_path: Path) -> None:
     said: list[str] = []
@@ -52,6 +53,7 @@ def few_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(jobs.JOBS, job, replace(jobs.JOBS[job], measure=measure))
 
 
+@pytest.mark.night
 @pytest.mark.usefixtures("quick_java", "few_fragments")
 def test_whole_submits_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs.rewrites, "RUNS", 1)

@@ -26,7 +26,7 @@ from tests.support.held import FILES_OF_PART, HELD_APPLICATION, Held
 from tests.support.rows import tree_of
 from tests.support.spark_cluster import Cluster, environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.night, pytest.mark.xdist_group("spark-standalone")]
 SPEC: dict[str, Any] = {"node_types": 1, "loads": 6, "rows": 30, "written_branches": 1}
 _LONGEST_SECONDS = 300
 _SUBMITTER = """

@@ -22,7 +22,7 @@ from tests.support.rows import tree_of
 from tests.support.spark_cluster import Cluster
 from tests.support.writers import copies, delete_first, drift, entry_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.night, pytest.mark.xdist_group("spark-standalone")]
 PERSON = "node:Person"
 FRAGMENTS = 8
 _LONGEST_SECONDS = 300

@@ -14,7 +14,7 @@ from tests.support.events import ids, items
 from tests.support.held import HELD_APPLICATION, Held
 from tests.support.spark_cluster import Cluster, environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.night, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
 AGES: list[int | None] = [0, 10, 29, 31, 60, None] * 4
 KEPT = [n for n, age in enumerate(AGES) if age is None or age < 30]
 _LONGEST_SECONDS = 300

@@ -24,7 +24,7 @@ from tests.support.spark_cluster import Cluster
 from tests.support.tables import PERSON, rows_by_id
 from tests.support.writers import entry_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.night, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
 _LONGEST_SECONDS = 300
 
 

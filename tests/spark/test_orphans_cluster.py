@@ -26,7 +26,7 @@ from tests.support.rows import tree_of
 from tests.support.spark_cluster import Cluster
 from tests.support.writers import entry_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.night, pytest.mark.xdist_group("spark-standalone")]
 _TOGETHER = {"source": 2, "judge": 1}
 """How many tasks are at work at that moment: Spark judges so few files in one."""
 _LONGEST_SECONDS = 300

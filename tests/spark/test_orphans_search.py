@@ -60,6 +60,7 @@ def compare(session: SparkSession, graph: Graph, seen: Counter[str]) -> None:
     graph.storage.delete_tree(folder)
 
 
+@pytest.mark.night(every=3)
 def test_any_history(templates: Templates, stamp: int, tmp_path: Path, session: SparkSession) -> None:
     seen: Counter[str] = Counter()
 
@@ -83,6 +84,7 @@ def test_any_history(templates: Templates, stamp: int, tmp_path: Path, session: 
     assert seen["files"]
 
 
+@pytest.mark.night
 def test_a_bucket(s3_graph: Callable[[DemoSpec], str], session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = open_graph(s3_graph(DemoSpec(node_types=1, loads=3, rows=8, deletes=1, written_branches=1)))
     # The workers' own environment was made before the server was there.

@@ -22,7 +22,7 @@ from tests.support.held import FILES_OF_PART, HELD_APPLICATION, Held
 from tests.support.rows import rows_everywhere
 from tests.support.spark_cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-standalone")]
+pytestmark = [pytest.mark.spark, pytest.mark.night, pytest.mark.xdist_group("spark-standalone")]
 BOTH_WORKERS = THREADS + 1
 """Files at work at once; one worker alone has fewer."""
 _LONGEST_SECONDS = 300

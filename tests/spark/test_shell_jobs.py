@@ -81,6 +81,7 @@ def test_a_table_that_is_gone_costs_no_other_of_its_submit(demo_graph: DemoGraph
     assert_pins_are_heads(graph)
 
 
+@pytest.mark.night
 def test_backup_copies_on_spark_what_it_copies_in_process(demo_graph: DemoGraph, cli: Cli, tmp_path: Path) -> None:
     graph = demo_graph(**SPEC, written_branches=1)
     freeze = freeze_graph(graph).freeze_id

@@ -60,6 +60,7 @@ def outcome(result: Path) -> TableStats:
     return stats
 
 
+@pytest.mark.night
 def test_a_killed_driver_is_resumed_by_the_next_submit_whose_worker_may_be_lost(
     spark: Cluster, graph: Graph, tmp_path: Path
 ) -> None:
