@@ -126,7 +126,7 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
         return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(unpublished, "_restore", overtaken)
+        patch.setattr(unpublished, "restore_published", overtaken)
         assert recover(graph).outcomes == ()
     rows = rows_everywhere(open_graph(graph.uri))
     assert recover(open_graph(graph.uri)).status is CheckStatus.CLEAN
