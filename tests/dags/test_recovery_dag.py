@@ -25,7 +25,7 @@ from tests.support.leases import bury_runs
 from tests.support.operators import Run, disk_of
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
-from tests.support.sidecars import arm, audit_rows
+from tests.support.sidecars import arm, audit_rows, take_back
 from tests.support.stages import operator
 from tests.support.tables import PERSON
 from tests.support.writers import entry_of
@@ -88,6 +88,18 @@ def test_a_night_finishes_what_a_killed_optimize_left(
     assert rows_everywhere(after) == rows
     (audit,) = audit_rows(after)
     assert audit["recovery_kind"] == ("RolledBack" if crash.action == "rolled_back" else "RolledForward")
+
+
+def test_a_night_gives_back_what_another_engine_took_back(dag: Any, demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, loads=3, rows=20, node_types=1)
+    take_back(graph, PERSON)
+    rows = rows_everywhere(graph)
+    done = night(dag, graph)
+    assert done.state == "success", done.tasks
+    after = open_graph(graph.uri)
+    assert (sidecar_names(after.storage), check(after).status) == (frozenset(), CheckStatus.CLEAN)
+    assert pins(after) == heads(after)
+    assert rows_everywhere(after) == rows
 
 
 @pytest.mark.night(every=3)

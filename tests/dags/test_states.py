@@ -164,7 +164,7 @@ def test_every_operator_is_here() -> None:
     assert set(EXPECTED) == {task_id for chain in CHAINS.values() for task_id in chain}
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night(every=5)
 @pytest.mark.parametrize(("task_id", "state"), CASES)
 def test_how_it_ends_and_what_is_on_disk(run: Run, task_id: str, state: str) -> None:
     outcome, first, after, changed = executed(run, task_id, state)

@@ -282,6 +282,7 @@ def as_nobody(verb: str, root: str) -> Outcome:
     return Outcome(code=ran.returncode, out=ran.stdout.partition("=\n")[2], err=err)
 
 
+@pytest.mark.night(every=3)
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become an unprivileged user")
 @pytest.mark.parametrize("verb", ["optimize", "repair --confirm", "cleanup --keep 1 --confirm"])
 def test_a_graph_without_write_permission_stays_as_it_is(demo_graph: DemoGraph, verb: str) -> None:

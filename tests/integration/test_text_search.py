@@ -98,7 +98,7 @@ def test_no_word_is_lost(demo_graph: DemoGraph, stamp: int) -> None:
     keeps_every_word(demo_graph, stamp, Settings(), WORDS, together)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night
 def test_no_word_is_lost_where_the_rewrite_is_journalled(demo_graph: DemoGraph, stamp: int) -> None:
     keeps_every_word(demo_graph, stamp, Settings(small_table_bytes=0), FEW, FEW)
 
@@ -121,7 +121,7 @@ def keeps_every_word(
     assert not any(table.committed for table in optimize_all(graph).tables)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night
 def test_words_are_lost_where_the_own_pylance_writes(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +136,7 @@ def test_words_are_lost_where_the_own_pylance_writes(
     assert lost(before, found_by(release, graph, FEW))
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night
 def test_what_an_earlier_release_folded_is_shown_and_built_anew(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ def in_parts(job: str, arguments: Sequence[str], value: type[Any], check: Callab
     return functools.reduce(joined, (copy_part(storage.root, order, n, None, again=False) for n in numbers))
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night
 @pytest.mark.parametrize("checksum", [False, True], ids=["by the store", "with checksums"])
 def test_parts_make_the_backup_that_one_process_makes(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checksum: bool

@@ -111,6 +111,7 @@ def test_pending_sidecar_on_s3_stops_and_recovers(s3_graph: Make) -> None:
     assert recover(graph, grace_seconds=0).status is CheckStatus.CLEAN
 
 
+@pytest.mark.night
 def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
     """Two whole runs at once: the lease takes them in turn, the second finds nothing left or plans again."""
     uri = s3_graph(SPEC)

@@ -60,7 +60,7 @@ def compare(session: SparkSession, graph: Graph, seen: Counter[str]) -> None:
     graph.storage.delete_tree(folder)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night
 def test_any_history(templates: Templates, stamp: int, tmp_path: Path, session: SparkSession) -> None:
     seen: Counter[str] = Counter()
 
