@@ -68,6 +68,7 @@ def test_the_wheel_alone_maintains_a_graph(installed: Install, tmp_path: Path) -
     assert "optimize" in laptop.run("omnigraph-ops", "history", graph, folder=tmp_path).stdout
 
 
+@pytest.mark.night(every=3)
 @pytest.mark.parametrize(("extra", "but"), [("", "omnigraph_ops.spark"), ("spark", "none")])
 def test_every_module_of_the_shell_imports(installed: Install, tmp_path: Path, extra: str, but: str) -> None:
     """Without an extra all but the application for Spark."""

@@ -1,7 +1,7 @@
 """Any history: after an accepted cleanup or orphans run everything that is read, tagged or held still scans,
 nothing outside of the approved plan is gone, and a second run deletes nothing.
 
-60 histories run with the suite, always the same ones; `make test-property` runs 2,000, others every day.
+`make test` runs 30 histories, always the same ones; `make test-property` runs 2,000, others every day.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def play(templates: Templates, stamp: int, parent: Path, history: History) -> Co
     return world.seen
 
 
+@pytest.mark.night(every=3)
 def test_any_history(templates: Templates, stamp: int, tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
 
