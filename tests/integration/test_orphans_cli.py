@@ -63,6 +63,13 @@ def test_confirm_deletes_reports_and_records(graph: Graph, cli: Cli) -> None:
     assert len(audit_log.read(graph.storage)) == 2
 
 
+@pytest.mark.parametrize("fate", [(), ("--quarantine",)])
+def test_where_nothing_goes_it_is_not_called_deleted(graph: Graph, cli: Cli, fate: tuple[str, ...]) -> None:
+    assert cli("orphans", graph.uri, "--older-than", "7d", "--confirm").code == 0
+    again = cli("orphans", graph.uri, "--older-than", "7d", "--confirm", *fate)
+    assert (again.code, again.out.splitlines()[0]) == (0, f"orphans {graph.uri} — nothing removed")
+
+
 def test_a_plan_file_is_applied_and_nothing_else(graph: Graph, cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(cli("orphans --json", graph.uri).out)

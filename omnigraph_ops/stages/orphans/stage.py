@@ -279,12 +279,15 @@ def _of_inventory(plan: OrphansPlan) -> Iterable[str]:
 def report_view(report: OrphansReport) -> View:
     """What was removed, spared and failed. Pure."""
     verb = "deleted" if report.quarantine_id is None else "moved to quarantine"
+    gone = (
+        f"{verb} {count(report.files_removed, 'file')}, {human_bytes(report.bytes_removed)} and "
+        f"{count(report.folders_removed, 'empty folder')}"
+    )
     facts = [("Had gone already", count(report.already_gone, "file"))] if report.already_gone else []
     if report.quarantine_id is not None:
         facts.append(("Quarantine", f"{report.quarantine_id}; bring it back with --restore, empty it with --purge"))
     return View(
-        title=f"orphans {report.uri} — {verb} {count(report.files_removed, 'file')}, "
-        f"{human_bytes(report.bytes_removed)} and {count(report.folders_removed, 'empty folder')}",
+        title=f"orphans {report.uri} — {gone if report.files_removed or report.folders_removed else 'nothing removed'}",
         facts=tuple(facts),
         sections=filled([_reasons("Spared", report.spared), _reasons("Failed", report.failed)]),
     )
