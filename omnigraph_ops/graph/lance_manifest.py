@@ -341,16 +341,16 @@ class History:
         return self.problem is None and CONTENT_PRESERVING.issuperset(self.operations)
 
 
-def commits_after(storage: Storage, table_path: str, after: int, upto: int) -> tuple[VersionRecord, ...]:
-    """The commits that made the versions `after + 1 ... upto` of a table's main chain. Reads.
+def commits_after(storage: Storage, chain: str, after: int, upto: int) -> tuple[VersionRecord, ...]:
+    """The commits that made the versions `after + 1 ... upto` of a chain, given by its folder. Reads.
 
     Raises:
         CorruptGraph: one of them cannot be read.
     """
     try:
-        return tuple(version_record(storage, table_path, version) for version in range(after + 1, upto + 1))
+        return tuple(version_record(storage, chain, version) for version in range(after + 1, upto + 1))
     except UnreadableTransaction as error:
-        raise CorruptGraph(f"{table_path}: {error}") from None
+        raise CorruptGraph(f"{chain}: {error}") from None
 
 
 def history(storage: Storage, table_path: str, *, after: int, upto: int) -> History:

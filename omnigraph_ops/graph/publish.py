@@ -68,8 +68,8 @@ def table_update(graph: Graph, entry: TableEntry, dataset: Dataset) -> TableUpda
 
 
 def version_update(graph: Graph, entry: TableEntry, version: int, *, rows: int) -> TableUpdate:
-    """The update that publishes a version of a table's main chain that has so many live rows. Reads."""
-    relative = version_path(entry.path, version, None)
+    """The update that publishes a version of the chain of a table that has so many live rows. Reads."""
+    relative = version_path(entry.path, version, entry.branch)
     info = graph.storage.stat(relative)
     metadata = VersionMetadata(
         manifest_path=graph.format.manifest_path(graph.context, relative),

@@ -112,7 +112,7 @@ class LineageIntent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactWrite:
-    """What a load, mutation or merge of stamp 6 announces beside its tables."""
+    """What a load, mutation, merge or index build of stamp 6 announces beside its tables."""
 
     lineage: LineageIntent
     rollback_graph_commit_id: str
@@ -133,10 +133,16 @@ class Sidecar:
     actor_id: str | None = None
     protocol_v3: ExactWrite | None = None
     protocol_v4: ExactWrite | None = None
+    protocol_v8: ExactWrite | None = None
 
     @property
     def started_at_us(self) -> int | None:
         return int(self.started_at) if self.started_at.isdigit() else None
+
+    @property
+    def exact_write(self) -> ExactWrite | None:
+        """What it announces beside its tables; None for `Optimize`, a schema apply, and all of stamp 3."""
+        return self.protocol_v3 or self.protocol_v4 or self.protocol_v8
 
     @property
     def is_of_row_expiry(self) -> bool:

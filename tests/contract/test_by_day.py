@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
-from tests.support.by_day import sampled
+from tests.support.by_day import Values, without_combinations
 
 pytest_plugins = ("pytester",)
 CASES = """
@@ -15,9 +17,14 @@ def test_by_day(): pass
 @pytest.mark.night
 def test_at_night(): pass
 
-@pytest.mark.night(every=3)
-@pytest.mark.parametrize("n", range(7))
-def test_many(n): pass
+@pytest.mark.night("combinations")
+@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_many(n, stamp): pass
+
+@pytest.mark.night("all but one")
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_two(stamp): pass
 """
 
 
@@ -30,18 +37,18 @@ def marked(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def test_by_day_what_is_marked_is_left_out_and_one_case_in_so_many_stays(marked: pytest.Pytester) -> None:
-    outcome = marked.runpytest_inprocess("--by-day").parseoutcomes()
-    assert outcome["passed"] + outcome["deselected"] == 9
-    assert outcome["passed"] in {3, 4}
+def test_by_day_what_is_marked_is_left_out_and_every_value_stays(marked: pytest.Pytester) -> None:
+    assert marked.runpytest_inprocess("--by-day").parseoutcomes() == {"passed": 1 + 4 + 1, "deselected": 1 + 4 + 1}
 
 
 def test_without_the_option_everything_runs(marked: pytest.Pytester) -> None:
-    assert marked.runpytest_inprocess().parseoutcomes() == {"passed": 9}
+    assert marked.runpytest_inprocess().parseoutcomes() == {"passed": 1 + 1 + 8 + 2}
 
 
-@pytest.mark.parametrize("cases", [["a"], ["a", "b"], ["a", "b", "c", "d", "e", "f", "g"]])
-def test_every_test_keeps_a_case_and_not_always_the_first(cases: list[str]) -> None:
-    kept = [sampled(f"test_{n}", cases, 3) for n in range(20)]
-    assert all(kept)
-    assert {case for some in kept for case in some} == set(cases)
+@pytest.mark.parametrize("sizes", [(1,), (7,), (2, 3), (3, 2), (5, 4, 2), (2, 2, 2)])
+def test_every_value_of_each_parameter_stays_and_no_more_cases_than_the_longest_has(sizes: tuple[int, ...]) -> None:
+    every = product(*map(range, sizes))
+    cases: dict[str, Values] = {str(case): frozenset((str(n), value) for n, value in enumerate(case)) for case in every}
+    kept = without_combinations(cases)
+    assert set().union(*(cases[case] for case in kept)) == set().union(*cases.values())
+    assert len(kept) == max(sizes)

@@ -19,7 +19,7 @@ _BY_NAME = {s.name: s for s in S3_SCENARIOS}
 _EVERY = 11
 
 
-@pytest.mark.night(every=6)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("stamp", [3, 6])
 @pytest.mark.parametrize("name", sorted(_BY_NAME))
 @pytest.mark.usefixtures("s3")

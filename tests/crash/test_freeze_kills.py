@@ -82,7 +82,7 @@ def template(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("name", ACTS)
 def test_a_kill_at_any_call_is_swept_by_the_next_stage(template: Path, name: str) -> None:
     if name != "freeze":

@@ -67,7 +67,7 @@ CASES = {
 }
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("stamp", [3, 6])
 @pytest.mark.parametrize("name", CASES)
 def test_a_record_agrees_with_the_graph(tmp_path: Path, name: str, stamp: int) -> None:

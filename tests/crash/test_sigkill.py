@@ -29,7 +29,7 @@ optimize_all(graph)
 """
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("stamp", [3, 6])
 @pytest.mark.parametrize("small_table_bytes", [0, 1 << 26])
 def test_a_killed_process_is_finished_by_the_next_run(tmp_path: Path, stamp: int, small_table_bytes: int) -> None:

@@ -78,7 +78,7 @@ def _freeze(graph: Graph) -> Callable[[Graph], None]:
     return still_whole
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("stamp", [3, 6])
 @pytest.mark.parametrize("meanwhile", [_night, _load, _freeze], ids=lambda act: act.__name__[1:])
 def test_a_process_that_wakes_up_after_its_lease_harms_nothing(

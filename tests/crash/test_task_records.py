@@ -92,7 +92,7 @@ CASES = {
 }
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("stamp", [3, 6])
 @pytest.mark.parametrize("name", CASES)
 def test_the_record_of_a_run_agrees_with_the_graph_whatever_killed_its_tasks(

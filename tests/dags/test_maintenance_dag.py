@@ -122,7 +122,7 @@ def test_reject_skips_only_the_repair(dag: Any, answer_hitl: Answer, graph: Path
     assert any(DRIFTED in line for line in night.report["attention"])
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("force", [False, True])
 def test_the_switch_decides_about_suspicious_drift(
     dag: Any, answer_hitl: Answer, tmp_path: Path, templates: Templates, *, force: bool

@@ -97,7 +97,7 @@ def test_without_confirm_it_stops_at_the_preview(dags: Any, dag_id: str, made: M
     assert events(graph) == []
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("dag_id", [*STAGES, "omnigraph_backup", "omnigraph_maintenance"])
 def test_a_param_that_the_dag_does_not_have_stops_the_run(dags: Any, dag_id: str, made: Made) -> None:
     graph = made()
@@ -208,7 +208,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("dag_id", BROKEN)
 def test_what_fails_half_way_is_in_the_audit_log(
     dags: Any, dag_id: str, made: Made, monkeypatch: pytest.MonkeyPatch

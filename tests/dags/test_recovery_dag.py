@@ -64,7 +64,7 @@ def pins(graph: Graph) -> dict[str, int]:
     return {e.table_key: e.version for e in graph.state().entries}
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES)
 def test_a_night_finishes_what_a_killed_optimize_left(
     dag: Any, demo_graph: DemoGraph, stamp: int, crash: Crash
@@ -102,7 +102,7 @@ def test_a_night_gives_back_what_another_engine_took_back(dag: Any, demo_graph: 
     assert rows_everywhere(after) == rows
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("dag_id", ["omnigraph_repair", "omnigraph_cleanup"])
 def test_beside_a_schema_apply_a_run_is_red_and_the_graph_untouched(
     dags: Any, demo_graph: DemoGraph, stamp: int, dag_id: str

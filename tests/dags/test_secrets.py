@@ -37,9 +37,10 @@ def written(folder: Path) -> Iterator[tuple[str, bytes]]:
     yield from ((str(path), path.read_bytes()) for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.night(every=3)
 @pytest.mark.usefixtures("airflow_db")
-@pytest.mark.parametrize("executor", ["in_process", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    "executor", [pytest.param("in_process", marks=pytest.mark.night), pytest.param("spark", marks=pytest.mark.spark)]
+)
 def test_a_night_by_the_connection_alone(
     executor: str,
     s3_graph: Callable[[DemoSpec], str],

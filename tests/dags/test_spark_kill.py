@@ -70,7 +70,7 @@ def at_work(driver: Path) -> list[str]:
     return [line for line in lines if str(driver) in line]
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("task", [planning, rewriting])
 def test_a_killed_task_leaves_no_process(
     driver: Path, demo_graph: DemoGraph, task: Callable[[Graph], tuple[Any, str]]

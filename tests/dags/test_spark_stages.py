@@ -107,7 +107,6 @@ def test_orphans_are_planned_by_tasks(submitted: list[str], demo_graph: DemoGrap
     assert_no_results(graph.uri)
 
 
-@pytest.mark.night
 def test_rows_expire_by_tasks(submitted: list[str], dags: Any, tmp_path: Path) -> None:
     root = items(tmp_path / "data", [1, 2, 60])
     asks = {"graph": str(root), "policies": [{"table": "table:items", "property": "at", "older_than": "30d"}]}

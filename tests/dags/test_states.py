@@ -164,7 +164,7 @@ def test_every_operator_is_here() -> None:
     assert set(EXPECTED) == {task_id for chain in CHAINS.values() for task_id in chain}
 
 
-@pytest.mark.night(every=5)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(("task_id", "state"), CASES)
 def test_how_it_ends_and_what_is_on_disk(run: Run, task_id: str, state: str) -> None:
     outcome, first, after, changed = executed(run, task_id, state)
@@ -197,7 +197,7 @@ def test_a_table_is_optimized_after_what_a_killed_task_left(run: Run, task_id: s
     assert (stats["table_key"], stats["committed"], stats["error"]) == (PERSON, True, None)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("task_id", ["optimize_table", "submit_rewrite"])
 @pytest.mark.parametrize(("call", "mode"), [("write __recovery", AFTER), ("merge_insert", BEFORE)])
 def test_a_retry_finishes_what_its_own_killed_try_left(run: Run, task_id: str, call: str, mode: str) -> None:

@@ -140,7 +140,7 @@ def test_a_backup_that_could_not_begin_leaves_nothing(demo_graph: DemoGraph, tmp
     assert (list_backups(str(target)).backups, list(target.rglob("*"))) == ((), [])
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     ("point", "number"),
     [("copy_file", 2), ("fsync", 20), ("copy_file", 30), ("write_record", 1)],

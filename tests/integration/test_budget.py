@@ -65,7 +65,7 @@ def largest_unit(report: OptimizeReport) -> int:
     return max(max(units) for units in done)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("built", [0, 1], ids=["first builds", "folds"])
 def test_a_budget_holds_with_indexes(demo_graph: DemoGraph, stamp: int, built: int) -> None:
     small = Settings(concurrency=1, small_table_bytes=0)

@@ -90,7 +90,7 @@ def test_a_read_only_file_system_is_named(demo_graph: DemoGraph, tmp_path: Path,
     assert tree_of(f"{place}.after") == tree_of(graph.uri)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("verb", ["check", "optimize", "cleanup --keep 1 --confirm --yes"])
 def test_missing_credentials_are_named_with_the_place(verb: str) -> None:
     name, *flags = verb.split()

@@ -234,7 +234,7 @@ def lock(graph: Graph) -> None:
     graph.manifest().create_branch("__schema_apply_lock__")
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("obstacle", [arm, stage, lock], ids=lambda o: o.__name__)
 @pytest.mark.parametrize("verb", ["optimize", "repair", "repair --confirm", "cleanup --keep 1 --confirm"])
 def test_whatever_is_pending_stops_every_write(
@@ -282,7 +282,7 @@ def as_nobody(verb: str, root: str) -> Outcome:
     return Outcome(code=ran.returncode, out=ran.stdout.partition("=\n")[2], err=err)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become an unprivileged user")
 @pytest.mark.parametrize("verb", ["optimize", "repair --confirm", "cleanup --keep 1 --confirm"])
 def test_a_graph_without_write_permission_stays_as_it_is(demo_graph: DemoGraph, verb: str) -> None:

@@ -69,7 +69,7 @@ def test_a_report_that_cannot_be_printed_makes_no_failed_run(
     assert open_journals(graph.storage) == ()
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("words", [("check",), ("history",), ("history", "--format", "json")])
 def test_a_command_that_reads_ends_without_a_word_for_a_closed_pipe(
     demo_graph: DemoGraph, words: tuple[str, ...]
@@ -79,7 +79,7 @@ def test_a_command_that_reads_ends_without_a_word_for_a_closed_pipe(
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("how", [*STREAMS, "closed"])
 def test_a_stderr_that_takes_nothing_changes_no_exit_code(demo_graph: DemoGraph, how: str) -> None:
     graph = demo_graph(**SMALL)
@@ -121,7 +121,7 @@ def test_a_question_that_nobody_can_see_has_no_answer(monkeypatch: pytest.Monkey
         require_consent(asked, "s3://bucket/kb")
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("words", [("settings",), ("settings", "--json"), ("--help",), ("--version",)], ids=" ".join)
 @pytest.mark.parametrize(("stream", "why"), [(">&-", "stdout is closed"), (">/dev/full", "No space left on device")])
 def test_what_nobody_can_read_is_no_success(words: tuple[str, ...], stream: str, why: str) -> None:

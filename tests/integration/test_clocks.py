@@ -207,7 +207,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.slow
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "UTC"])
 def test_the_age_of_a_version_is_the_same_in_every_time_zone(tmp_path: Path, zone: str) -> None:

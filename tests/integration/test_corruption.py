@@ -65,7 +65,7 @@ def test_the_corpus_is_large_and_its_names_differ() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.night(every=5)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(("case", "stamp"), CASES, ids=[f"{c.name[:60]}-{s}" for c, s in CASES])
 def test_damage_is_named_and_nothing_is_written(
     case: Case,

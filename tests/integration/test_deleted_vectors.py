@@ -69,7 +69,7 @@ def planned(graph: Graph) -> TablePlan:
     return plan
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rewrite_of_deleted_rows_takes_no_place_among_the_nearest(
     demo_graph: DemoGraph, stamp: int, way: str
@@ -95,7 +95,7 @@ def test_indexes_that_wait_for_rows_are_folded_all_the_same(demo_graph: DemoGrap
     assert_all_found(pinned(graph))
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("way", WAYS)
 def test_what_another_writer_left_so_is_put_right(demo_graph: DemoGraph, stamp: int, way: str) -> None:
     graph = demo_graph(stamp=stamp, **LOADED)
@@ -160,7 +160,7 @@ def distances(dataset: Dataset, *, by_index: bool) -> list[float]:
     return [round(float(distance), 4) for distance in found.column("_distance").to_pylist()]
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_after_any_night_the_nearest_are_found(demo_graph: DemoGraph, stamp: int, seed: int) -> None:

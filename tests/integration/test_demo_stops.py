@@ -34,7 +34,7 @@ def until(path: Path, demo: subprocess.Popen[str]) -> str:
     return path.read_text()
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_second_signal_does_not_leave_airflow_behind(tmp_path: Path, first: signal.Signals) -> None:

@@ -46,7 +46,7 @@ def heal(graph: Graph) -> None:
         apply_repair(graph, preview, force=True)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.xdist_group("engine-graphs")
 def test_a_night_on_it_changes_no_row(engine_graph: Graph) -> None:
     graph = engine_graph

@@ -51,7 +51,7 @@ def overtaken(graph: Graph, change: Change) -> Callable[[IndexWriter, Dataset, I
     return fold
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     ("change", "preempted"),
     # An update deletes a row of a fragment that the same window rewrites; added fragments are the next run's.

@@ -232,7 +232,7 @@ def test_what_is_still_removing_after_an_abort_keeps_the_lease_to_its_end(demo_g
     assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("module", ["omnigraph_ops.cli.parsing", "lance", "omnigraph_ops.cli.recording"])
 @pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_while_modules_are_imported_is_one_sentence(

@@ -103,7 +103,7 @@ def test_orphans_beside_it_takes_nothing_however_old_the_files_look(
     assert check(opened()).status is CheckStatus.CLEAN
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 def test_orphans_of_a_host_whose_clock_is_eight_days_ahead_takes_nothing(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:

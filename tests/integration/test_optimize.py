@@ -37,7 +37,7 @@ def committed(report: OptimizeReport) -> set[str]:
     return {t.table_key for t in report.tables if t.committed}
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("settings", [Settings(), TWO_WINDOWS], ids=["one_window", "two_windows"])
 def test_one_pass_converges_and_no_row_moves(demo_graph: DemoGraph, stamp: int, settings: Settings) -> None:
     graph = demo_graph(
@@ -205,7 +205,7 @@ def test_a_table_that_is_gone_is_an_error_of_that_table_only(demo_graph: DemoGra
     assert [t.table_key for t in report.failed] == ["node:Company"]
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("segments", [1, 2, 5])
 def test_vector_deltas_merge_into_one_segment_that_finds_everything(
     demo_graph: DemoGraph, stamp: int, segments: int
@@ -257,7 +257,7 @@ def assert_finds_all(dataset: Dataset) -> None:
         assert in_order == pytest.approx(sorted(in_order), **close)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("settings", [Settings(), TWO_WINDOWS], ids=["one_window", "two_windows"])
 @pytest.mark.parametrize("commits_later", [1, 2, 3])
 def test_auto_cleanup_is_removed_before_it_can_collect_anything(

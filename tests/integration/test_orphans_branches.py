@@ -18,7 +18,7 @@ from tests.support.writers import copies, entry_of
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("name", ["old", "review/old", "a/b/c", "data/x"])
 def test_the_tree_of_a_branch_that_lance_forgot_goes(demo_graph: DemoGraph, stamp: int, name: str) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1, written_branches=1)

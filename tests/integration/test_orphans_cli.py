@@ -223,7 +223,7 @@ def test_the_body_of_an_approval_is_short_and_only_text(graph: Graph) -> None:
     assert "\x1b" not in terminal.text(Orphans().view(plan_orphans(graph)))
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("name", NAMES)
 def test_graphs_of_the_real_engines_have_no_unknown_file_and_no_orphan(release: str, name: str, tmp_path: Path) -> None:

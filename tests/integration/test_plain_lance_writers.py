@@ -55,7 +55,7 @@ def once(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, interfere: Cal
     monkeypatch.setattr(module, name, wrapped)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @BOTH
 @pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
 @pytest.mark.parametrize("what", ["append", "delete", "compaction"])

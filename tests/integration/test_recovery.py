@@ -279,7 +279,7 @@ def test_a_foreign_row_past_the_pin_is_never_published(graph: Graph) -> None:
     assert graph.storage.exists(sidecar_path(operation_id))
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("kind", ["Mutation", "Load", "SchemaApply", "BranchMerge", "EnsureIndices"])
 def test_other_kinds_are_left_to_the_engine(graph: Graph, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     arm(graph, change=lambda d: d.update(writer_kind=kind))
@@ -324,7 +324,7 @@ def _check_left(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit_rows(graph) == []
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     "change",
     [
@@ -347,7 +347,7 @@ def test_a_sidecar_that_makes_no_sense_needs_a_person(
     _check_refused(graph, capsys)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"\xef\xbb\xbf{}", b"[" * 100_000])
 def test_a_damaged_sidecar_needs_a_person(graph: Graph, raw: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     graph.storage.write(sidecar_path("01ARZ3NDEKTSV4RRFFQ69G5FAV"), raw)

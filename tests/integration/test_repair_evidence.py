@@ -65,7 +65,7 @@ def verdict(tier: EvidenceTier, expected: tuple[int, int, int]) -> bool | None:
     return not any(expected)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("tier", [SAMPLE, FULL])
 @pytest.mark.parametrize(("change", "expected"), [d[1:] for d in DRIFTS], ids=[d[0] for d in DRIFTS])
 def test_rows_are_counted_by_id(

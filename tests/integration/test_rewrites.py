@@ -47,7 +47,7 @@ def die_after(graph: Graph, count: int) -> None:
         rewrite(graph, Counting(dies_after=count))
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("done", [1, 3, GROUPS])
 def test_the_next_run_executes_only_what_is_missing(graph: Graph, done: int) -> None:
     before = rows_of(graph)
@@ -112,7 +112,7 @@ def test_a_half_committed_rewrite_goes_on_with_the_other_half(
     assert_no_leftovers(graph)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("change", [copies("new-"), delete_first(1)], ids=["append", "delete"])
 def test_what_was_written_since_the_run_died_is_kept(
     graph: Graph, demo_graph: DemoGraph, stamp: int, change: Change

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -117,11 +118,11 @@ def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkey
     drift(graph, PERSON, deletes())
     real = unpublished.restore_published
 
-    def overtaken(*arguments: object) -> int | None:
+    def overtaken(*arguments: Any, **more: Any) -> int | None:
         entry = open_graph(graph.uri).published(PERSON)
         assert entry is not None
         head = graph.open_head(entry)
-        made = real(*arguments)  # type: ignore[arg-type]
+        made = real(*arguments, **more)
         publish(graph, (table_update(graph, entry, head),), actor="engine")
         return made
 

@@ -203,7 +203,7 @@ class TestPlain:
         assert (stats.rows_removed, stats.attempts) == (1, 2)
         assert ids(root) == [0, 1, 2]
 
-    @pytest.mark.night(every=3)
+    @pytest.mark.night("combinations")
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["BTREE", "BITMAP"])
     @pytest.mark.parametrize("nullable", [True, False])

@@ -38,7 +38,7 @@ def test_a_table_alone_is_as_in_all(tmp_path: Path, stamp: int) -> None:
     assert_each_alone_is_as_in_all(graph)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_alone_is_as_in_all_where_the_engine_wrote(tmp_path: Path, release: str, name: str) -> None:

@@ -84,7 +84,7 @@ def stopped(uri: str, table: str, unit: str) -> Iterator[None]:
             process.communicate("\n", timeout=120)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("unit", ["fold", "rewrite"])
 def test_what_it_made_is_still_there_when_it_commits(demo_graph: DemoGraph, stamp: int, unit: str) -> None:
     graph = demo_graph(stamp=stamp, node_types=1, loads=3, settings=Settings(lease_ttl_seconds=1))

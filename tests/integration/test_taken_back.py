@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
+from omnigraph_ops.stages.recovery import taken_back as module
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
@@ -57,11 +60,39 @@ def test_where_nothing_was_restored_only_the_sidecar_goes(graph: Graph) -> None:
     assert (entry_of(graph, TABLE), check(graph).status) == (before, CheckStatus.CLEAN)
 
 
-def test_a_younger_one_waits_for_the_grace_period(graph: Graph) -> None:
-    take_back(graph)
-    (outcome,) = recover(graph, grace_seconds=2 * 3600).outcomes
+def test_it_waits_for_the_process_that_wrote_the_sidecar_anew(graph: Graph) -> None:
+    operation_id = take_back(graph)
+    Path(graph.uri, sidecar_path(operation_id)).touch()
+    (outcome,) = recover(graph, grace_seconds=600).outcomes
     assert outcome.action == "deferred"
     assert len(sidecar_names(graph.storage)) == 1
+
+
+def test_a_commit_that_lands_meanwhile_is_never_buried(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_back(graph)
+    real = module.restore_published
+
+    def overtaken(*arguments: Any, **more: Any) -> int | None:
+        append_foreign_row(graph)
+        return real(*arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "restore_published", overtaken)
+        (outcome,) = recover(graph).outcomes
+    assert outcome.action == "deferred"
+    head = graph.open_head(entry_of(graph, TABLE))
+    assert "somebody-new" in head.to_table(columns=["id"]).column("id").to_pylist()
+    assert len(sidecar_names(graph.storage)) == 1
+
+
+def test_index_builds_are_given_back_as_well(graph: Graph) -> None:
+    def of_indexes(document: Document) -> None:
+        document |= {"writer_kind": "EnsureIndices", "protocol_v8": document.pop("protocol_v3")}
+
+    take_back(graph, change=of_indexes)
+    rows = rows_everywhere(graph)
+    assert [outcome.action for outcome in recover(graph).outcomes] == ["rolled_forward"]
+    assert (rows_everywhere(graph), check(graph).status) == (rows, CheckStatus.CLEAN)
 
 
 def _protocol(**fields: object) -> Change:

@@ -90,7 +90,7 @@ def test_a_ceiling_wide_enough_changes_nothing(demo_graph: DemoGraph, admitted: 
     assert len(admitted) == 1
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("policy", list(RewritePolicy))
 @pytest.mark.parametrize("stable", [True, False])
 def test_nights_of_small_loads_stay_within_the_ceiling(

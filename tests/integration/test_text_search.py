@@ -90,7 +90,7 @@ def planned(graph: Graph) -> TablePlan:
     return plan
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.slow
 def test_no_word_is_lost(demo_graph: DemoGraph, stamp: int) -> None:
     # A document is found by the term of its one word, so a query of many words loses it as a query of that word does.
@@ -160,7 +160,7 @@ def test_what_an_earlier_release_folded_is_shown_and_built_anew(
     assert planned(graph).decision is OptimizeDecision.NO_OP
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 def test_without_the_installation_text_is_left_to_the_engine(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
     release = text_release(stamp)
     graph = demo_graph(stamp=stamp, loads=1, rows=20, settings=Settings(text_indexers=str(tmp_path / "none")))

@@ -21,7 +21,7 @@ EVERY_NIGHT = TIERED.model_copy(update={"tier_unindexed_share": 0.0})
 NIGHTS = 6
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("small_table_bytes", [64 * 2**20, 0], ids=["one_window", "two_windows"])
 def test_nights_of_small_loads_keep_rows_and_rewrite_little(
     demo_graph: DemoGraph, stamp: int, small_table_bytes: int

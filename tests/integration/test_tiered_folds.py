@@ -70,7 +70,7 @@ def edit(path: Path, night: int) -> None:
     dataset.delete(f"id = {night * 11 % 380}")
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("small_table_bytes", [64 * 2**20, 0], ids=["one_window", "two_windows"])
 @pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
 def test_many_nights_find_the_same_with_few_fragments_and_few_folds(

@@ -137,7 +137,7 @@ def test_an_index_whose_files_are_gone_is_told_and_built_anew(grown: Graph) -> N
     assert vectors_of(again(grown)).kind == "IVF_FLAT"
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     ("call", "mode"),
     [("create_index", BEFORE), ("create_index", NO_VERSION), ("create_index", AFTER), ("merge_insert", BEFORE)],

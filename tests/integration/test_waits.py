@@ -63,7 +63,7 @@ def _locked(graph: Graph) -> AbstractContextManager[object]:
     return committer_lease(graph.storage, purpose="another booking", ttl_seconds=600, wait_seconds=0, place=place)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     ("ceiling", "busy"),
     [

@@ -42,7 +42,7 @@ print([n for n in sys.modules if n.startswith(("omnigraph_ops.demo", "omnigraph_
 """
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("extra", BROUGHT)
 def test_an_extra_brings_its_own_packages_and_no_other(installed: Install, extra: str) -> None:
     assert installed(extra).packages() & HEAVY == BROUGHT[extra]
@@ -68,7 +68,7 @@ def test_the_wheel_alone_maintains_a_graph(installed: Install, tmp_path: Path) -
     assert "optimize" in laptop.run("omnigraph-ops", "history", graph, folder=tmp_path).stdout
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize(("extra", "but"), [("", "omnigraph_ops.spark"), ("spark", "none")])
 def test_every_module_of_the_shell_imports(installed: Install, tmp_path: Path, extra: str, but: str) -> None:
     """Without an extra all but the application for Spark."""

@@ -65,7 +65,7 @@ def play(templates: Templates, stamp: int, parent: Path, history: History) -> Co
     return world.seen
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 def test_any_history(templates: Templates, stamp: int, tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
 

@@ -87,7 +87,6 @@ LATER: dict[str, Step] = {
 }
 
 
-@pytest.mark.night(every=3)
 @pytest.mark.parametrize("later", LATER.values(), ids=LATER.keys())
 def test_what_became_needed_is_subtracted_and_said(world: World, later: Step) -> None:
     plan = plan_cleanup(world.graph(), KEEP_1)

@@ -39,7 +39,7 @@ def test_an_s3_address_is_one_place(bucket: str, key: str) -> None:
     assert_one_place(place)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("segment", ["a b", 'a"b', "a{b}", "é", "a<b", "a`b"])
 def test_a_graph_is_refused_under_a_key_that_engines_spell_otherwise(
     bucket: str, s3_graph: Callable[[DemoSpec], str], segment: str

@@ -87,7 +87,6 @@ def test_a_backup_is_told_with_the_credentials_of_its_graph(
     assert (told.finished, told.total) == (True, made.total)
 
 
-@pytest.mark.night
 def test_within_a_store_the_server_copies(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_demo_graph(str(tmp_path / "graph"), SPEC)
     on_disk = backup_graph(open_graph(str(tmp_path / "graph"), Settings()), str(tmp_path / "backups"))

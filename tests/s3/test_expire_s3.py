@@ -33,7 +33,7 @@ def one_task(job: str, words: Sequence[str], value: type[Any], check: Callable[[
     return DeletesDone(tasks=(delete_on_worker(arguments, range(3)),))
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("status", [None, 500, 503])
 @pytest.mark.parametrize("on_spark", [True, False])
 def test_a_commit_without_a_reply_keeps_its_files(

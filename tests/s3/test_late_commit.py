@@ -23,7 +23,7 @@ pytestmark = pytest.mark.s3
 ONE_WINDOW = S3_SCENARIOS[0]
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("combinations")
 @pytest.mark.parametrize("stamp", [3, 6])
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_files_of_a_commit_that_may_still_land_stay(

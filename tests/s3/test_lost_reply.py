@@ -39,16 +39,16 @@ LOSSES = {
 _STAMP_3 = {"lineage": ("^PUT .*/_graph_commits.lance/_versions/", 1)}
 
 
+BY_DAY = {"sidecar", "table-rewrite", "graph-publish"}
 # The stamps differ in what a publish is; before it, one of the two in turn is enough.
 CASES = [
-    (lost, stamp)
+    pytest.param(lost, stamp, marks=() if lost in BY_DAY else pytest.mark.night)
     for n, lost in enumerate(LOSSES)
     for stamp in (3, 6)
     if lost == "graph-publish" or stamp == (3, 6)[n % 2] or EVERY_DEATH
-] + [(lost, 3) for lost in _STAMP_3]
+] + [pytest.param(lost, 3, marks=pytest.mark.night) for lost in _STAMP_3]
 
 
-@pytest.mark.night(every=3)
 @pytest.mark.parametrize(("lost", "stamp"), CASES)
 def test_a_lost_reply_loses_nothing(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str, stamp: int

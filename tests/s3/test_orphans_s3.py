@@ -50,7 +50,7 @@ def ripe(graph: Graph, listing: Path | None = None, *, quarantine: bool = False)
         return plan_orphans(graph, listing=listing, quarantine=quarantine)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("graph", [3, 6], indirect=True, ids=["stamp3", "stamp6"])
 def test_leftovers_and_dropped_datasets_go_in_bulk(graph: Graph) -> None:
     wanted = leftovers(graph)
@@ -69,7 +69,6 @@ def test_leftovers_and_dropped_datasets_go_in_bulk(graph: Graph) -> None:
     assert ripe(graph).files == ()
 
 
-@pytest.mark.night
 def test_quarantine_copies_and_restores(graph: Graph) -> None:
     leftovers(graph)
     drop(graph, KNOWS)

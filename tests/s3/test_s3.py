@@ -45,7 +45,7 @@ def row_sets(graph: Graph) -> dict[str, object]:
     return {e.table_key: graph.open_pinned(e).to_table(with_row_id=True).to_pylist() for e in graph.state().entries}
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.parametrize("stamp", [3, 6])
 def test_optimize_and_cleanup_on_s3(s3_graph: Make, stamp: int) -> None:
     uri = s3_graph(DemoSpec(stamp=stamp, node_types=1, loads=3, rows=20, deletes=2))
@@ -111,7 +111,6 @@ def test_pending_sidecar_on_s3_stops_and_recovers(s3_graph: Make) -> None:
     assert recover(graph, grace_seconds=0).status is CheckStatus.CLEAN
 
 
-@pytest.mark.night
 def test_two_runs_share_a_graph_on_s3(s3_graph: Make) -> None:
     """Two whole runs at once: the lease takes them in turn, the second finds nothing left or plans again."""
     uri = s3_graph(SPEC)

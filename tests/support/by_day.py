@@ -1,39 +1,52 @@
 """Which tests `make test` leaves to `make test-night`: those that a mark `night` names.
 
-`@pytest.mark.night` leaves the whole test to the night, `@pytest.mark.night(every=3)` all of its cases but one in
-three. A test gets it when it costs as much as a hundred others and a cheaper one shows what it is about, or when its
-cases are many of one kind.
+`@pytest.mark.night` leaves a whole test to the night: one that costs as much as a hundred others, where a cheaper one
+shows what it is about. `@pytest.mark.night("combinations")` leaves the combinations of its parameters: by day every
+value of each parameter runs at least once. `@pytest.mark.night("all but one")` leaves all of its cases but one: they
+show the same, or each of them costs very much.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import pytest
 
+Values = frozenset[tuple[str, int]]
+"""The values of the parameters of one case: (name, identity of the value, which all its cases share)."""
 
-def sampled(name: str, cases: Sequence[str], every: int) -> Sequence[str]:
-    """One in so many cases of a test, at least one. Pure.
 
-    Which is the first depends on the name, so that of many tests with two cases each not all run the same one.
-    """
-    return cases[zlib.crc32(name.encode()) % min(every, len(cases)) :: every]
+def without_combinations(cases: Mapping[str, Values]) -> set[str]:
+    """Cases that together have every value of each parameter: always one with the most values that are new. Pure."""
+    missing: set[tuple[str, int]] = set().union(*cases.values())
+    kept = set[str]()
+    while missing:
+        best = max(cases, key=lambda case: len(cases[case] & missing))
+        kept.add(best)
+        missing -= cases[best]
+    return kept
+
+
+def only_one(name: str, cases: Mapping[str, Values]) -> set[str]:
+    """One case, chosen by the name: of many tests with a case for each stamp, not all keep the same one. Pure."""
+    return {list(cases)[zlib.crc32(name.encode()) % len(cases)]}
 
 
 def left_to_the_night(items: Iterable[pytest.Item]) -> set[str]:
     """The ids of the tests and cases that do not run by day. Pure."""
-    left, cases = set[str](), defaultdict[tuple[str, int], list[str]](list)
+    left, cases = set[str](), defaultdict[tuple[str, str], dict[str, Values]](dict)
     for item in items:
         if (mark := item.get_closest_marker("night")) is None:
             continue
-        if every := mark.kwargs.get("every"):
-            cases[item.nodeid.partition("[")[0], every].append(item.nodeid)
+        if mark.args and isinstance(item, pytest.Function):
+            values = frozenset((name, id(value)) for name, value in item.callspec.params.items())
+            cases[item.nodeid.partition("[")[0], mark.args[0]][item.nodeid] = values
         else:
             left.add(item.nodeid)
-    for (name, every), ids in cases.items():
-        left.update(set(ids) - set(sampled(name, ids, every)))
+    for (name, what), of_one in cases.items():
+        left.update(of_one.keys() - (only_one(name, of_one) if what == "all but one" else without_combinations(of_one)))
     return left
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from omnigraph_ops.graph.graph import Graph
@@ -76,6 +79,8 @@ def take_back(
         change(document)
 
     operation_id = arm(graph, table_key, change=unconfirmed)
+    old = time.time() - 3600
+    os.utime(Path(graph.uri, sidecar_path(operation_id)), (old, old))
     if restores:
         head.checkout_version(began).restore()  # type: ignore[no-untyped-call]
     return operation_id

@@ -24,7 +24,7 @@ from omnigraph_ops.stages.recovery.unhealed import (
     schema_mismatch,
 )
 from omnigraph_ops.stages.recovery.unpublished import left_by_us, unpublished_deletes
-from omnigraph_ops.stages.recovery.verdict import inspect_sidecar
+from omnigraph_ops.stages.recovery.verdict import judged_sidecar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class _Look:
     def at(cls, graph: Graph) -> _Look:
         """What there is now. Reads."""
         files = list_sidecars(graph.storage, graph.format.sidecar_version)
-        sidecars = tuple(inspect_sidecar(graph, file) for file in files)
+        sidecars = tuple(judged_sidecar(graph, file).finding for file in files)
         return cls(
             sidecars=sidecars,
             staged=staging_files(graph.storage),

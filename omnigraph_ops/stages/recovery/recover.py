@@ -35,9 +35,9 @@ from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarC
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.taken_back import give_back, taken_back
+from omnigraph_ops.stages.recovery.taken_back import give_back
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back_deletes
-from omnigraph_ops.stages.recovery.verdict import PinState, inspect_sidecar, judged_sidecar
+from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.watch import Stopped
 
@@ -158,12 +158,12 @@ def _forks(graph: Graph) -> dict[str | None, dict[str, str]]:
 
 
 def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutcome:
-    finding = inspect_sidecar(graph, file)
-    sidecar = file.sidecar
+    judgement = judged_sidecar(graph, file)
+    finding, sidecar = judgement.finding, file.sidecar
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
-    young = _too_young(graph, sidecar, grace)
+    young = _too_young(graph, sidecar, grace, _rewritten_at(graph, file, judgement))
     if young is not None:
         return _left(finding, "deferred", young)
     try:
@@ -194,10 +194,19 @@ def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
     return None
 
 
-def _too_young(graph: Graph, sidecar: Sidecar, grace: float) -> str | None:
+def _rewritten_at(graph: Graph, file: SidecarFile, judgement: Judgement) -> float:
+    """When a process wrote a sidecar anew that took its writer for dead, in seconds; 0 for other sidecars. Reads."""
+    if judgement.taken_back is None:
+        return 0
+    with contextlib.suppress(FileNotFoundError):
+        return graph.storage.stat(file.path).modified_at or 0
+    return 0
+
+
+def _too_young(graph: Graph, sidecar: Sidecar, grace: float, rewritten_at: float) -> str | None:
     if guards.operation_of(graph.storage, sidecar.operation_id) is not None:
         return None  # the lease tells whether its run is at work
-    age = time.time() - (sidecar.started_at_us or 0) / 1e6
+    age = time.time() - max((sidecar.started_at_us or 0) / 1e6, rewritten_at)
     if age < grace:
         return f"armed {max(age, 0):.0f} s ago, its writer may be at work; deferred for {grace:.0f} s"
     # Without a grace period no age is told.
@@ -215,8 +224,8 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
             action="stale",
             detail="another process finished it",
         )
-    finding, pins = judged_sidecar(graph, file)
-    sidecar = file.sidecar
+    judgement = judged_sidecar(graph, file)
+    finding, sidecar = judgement.finding, file.sidecar
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
@@ -224,16 +233,12 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
         name=f"recovery of {sidecar.operation_id}",
         stage="recover",
         table_key=sidecar.tables[0].table_key,
-        version=pins[0].pinned_version,
+        version=judgement.pins[0].pinned_version,
         sidecar=path.rpartition("/")[2],
     )
     graph.run.begins(unit)
     keeper.assert_held()
-    if (found := taken_back(graph, sidecar)) is not None:
-        is_given_back = give_back(graph, found, RECOVERY_ACTOR, keeper)
-        done = ("rolled_forward", found.outcomes, found.published) if is_given_back else None
-    else:
-        done = _act(graph, sidecar, finding.classification, pins)
+    done = _act(graph, sidecar, judgement, keeper)
     if done is None:
         graph.run.ended(unit, None)
         return _left(
@@ -266,14 +271,23 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
     return outcome
 
 
-def _act(
-    graph: Graph, sidecar: Sidecar, classification: SidecarClass, pins: tuple[PinState, ...]
-) -> tuple[str, tuple[AuditOutcome, ...], Published] | None:
-    """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes.
+_Done = tuple[str, tuple[AuditOutcome, ...], Published]
+"""What was done, what became of the tables, and the graph commit that the audit names."""
 
-    None when the table is not what the classification was made from: an engine knows no lease.
-    """
-    (pin,), (proven,) = sidecar.tables, pins
+
+def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeeper) -> _Done | None:
+    """Do what the judgement says; None when a table is not what it was made from: an engine knows no lease. Writes."""
+    found = judgement.taken_back
+    if found is None:
+        return _finish_optimize(graph, sidecar, judgement)
+    is_back = give_back(graph, found, branch=sidecar.branch, actor=RECOVERY_ACTOR, keeper=keeper)
+    return ("rolled_forward", found.outcomes, found.published) if is_back else None
+
+
+def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _Done | None:
+    """Publish a moved table, or only a lineage commit when there is nothing to publish. Writes."""
+    (pin,), (proven,) = sidecar.tables, judgement.pins
+    classification = judgement.finding.classification
     entry = graph.published(pin.table_key)
     if entry is None:
         return None

@@ -7,7 +7,6 @@ open of the engine settles it, and all its writes fail with "its manifest delta 
 
 A publish is one commit of the graph manifest, so the graph commit that the sidecar names proves the whole of it. Its
 rows are those that readers see. `recover` commits them on top of the restore, publishes that, and removes the sidecar.
-On a named branch it removes the sidecar alone: the tables there stay ahead, and the rest of the graph can be written.
 """
 
 from __future__ import annotations
@@ -31,18 +30,26 @@ _UNCONFIRMED = "Armed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredTable:
+    """A table that was restored behind its published version."""
+
+    entry: TableEntry
+    head: int
+    """The newest version of its chain. What lies between is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TakenBack:
     """A published write whose sidecar no open of the engine settles."""
 
     published: Published
     outcomes: tuple[AuditOutcome, ...]
     """What it published."""
-    restored: tuple[TableEntry, ...]
-    """The tables of main that were restored behind it."""
+    restored: tuple[RestoredTable, ...]
 
 
 def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
-    """What a sidecar says too little about, None where it is no such one or anything is not proven. Reads."""
+    """The published write of a sidecar that calls it unconfirmed; None unless all of it is proven. Reads."""
     try:
         commit = _commit_of(graph, sidecar)
         return None if commit is None else _proven(graph, sidecar, commit)
@@ -52,7 +59,7 @@ def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
 
 def _commit_of(graph: Graph, sidecar: Sidecar) -> GraphCommit | None:
     """The visible graph commit of a write that its sidecar calls unconfirmed. Reads."""
-    write = sidecar.protocol_v3 or sidecar.protocol_v4
+    write = sidecar.exact_write
     if write is None or write.effect_phase != _UNCONFIRMED:
         return None
     commits = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
@@ -62,24 +69,23 @@ def _commit_of(graph: Graph, sidecar: Sidecar) -> GraphCommit | None:
 
 
 def _proven(graph: Graph, sidecar: Sidecar, commit: GraphCommit) -> TakenBack | None:
+    """What that commit published, if it is what is published, and only restores lie on top of it. Reads."""
     branch, uri = sidecar.branch, graph.context.location.uri(MANIFEST_DIR)
     then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
     now = graph.state(branch)
-    outcomes, restored = list[AuditOutcome](), list[TableEntry]()
+    outcomes, restored = list[AuditOutcome](), list[RestoredTable]()
     for pin in sidecar.tables:
         made, entry = _entry(then, pin), _entry(now, pin)
         if made is None or entry is None:
             return None
-        head = int(graph.lance.open(graph.table_uri(entry), branch=branch).version)
-        since = _commits(graph, made, head)
-        if not all(_restores(graph, entry, pin, record) for record in since):
+        table = RestoredTable(entry=entry, head=int(graph.lance.open(graph.table_uri(entry), branch=branch).version))
+        if not _is_known(graph, pin, made, table):
             return None
-        # What an earlier attempt of ours published ends with what it put on top.
-        if made.version < entry.version and not _is_ours(since[entry.version - made.version - 1]):
-            return None
-        outcome = AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=made.version)
-        outcomes.append(outcome)
-        restored += [entry] if head > entry.version and branch is None else []
+        outcomes.append(
+            AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=made.version)
+        )
+        if table.head > entry.version:
+            restored.append(table)
     published = Published(manifest_version=commit.manifest_version, commit_id=commit.commit_id)
     return TakenBack(published=published, outcomes=tuple(outcomes), restored=tuple(restored))
 
@@ -92,9 +98,14 @@ def _entry(state: BranchState, pin: SidecarPin) -> TableEntry | None:
     return entry if entry is not None and is_past and (entry.identity, entry.branch) == where else None
 
 
-def _commits(graph: Graph, entry: TableEntry, upto: int) -> tuple[VersionRecord, ...]:
-    """The commits to the chain of a table after the version of an entry. Reads."""
-    return commits_after(graph.storage, chain_folder(entry.path, entry.branch), entry.version, upto)
+def _is_known(graph: Graph, pin: SidecarPin, made: TableEntry, table: RestoredTable) -> bool:
+    """Whether all commits after what the write published are restores, the engine's or ours. Reads."""
+    since = commits_after(graph.storage, chain_folder(made.path, made.branch), made.version, table.head)
+    if not all(_is_ours(record) or _undoes(graph, made, pin, record) for record in since):
+        return False
+    # What an earlier attempt of ours published ends with what it put on top.
+    published = table.entry.version - made.version
+    return published == 0 or _is_ours(since[published - 1])
 
 
 def _is_ours(record: VersionRecord) -> bool:
@@ -102,31 +113,30 @@ def _is_ours(record: VersionRecord) -> bool:
     return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
 
 
-def _restores(graph: Graph, entry: TableEntry, pin: SidecarPin, record: VersionRecord) -> bool:
-    """Whether a commit is ours, or the engine's that brings back what the writer began from. Reads."""
-    if _is_ours(record):
-        return True
+def _undoes(graph: Graph, made: TableEntry, pin: SidecarPin, record: VersionRecord) -> bool:
+    """Whether a commit of the engine brings back what the writer began from. Reads."""
     if record.operation != "Restore":
         return False
     began, after = (
-        fragment_prints(graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=version))
+        fragment_prints(graph.lance.open(graph.table_uri(made), branch=made.branch, version=version))
         for version in (pin.expected_version, record.version)
     )
     return began == after
 
 
-def give_back(graph: Graph, found: TakenBack, actor: str, keeper: LeaseKeeper) -> bool:
+def give_back(graph: Graph, found: TakenBack, *, branch: str | None, actor: str, keeper: LeaseKeeper) -> bool:
     """Put the published rows on top of every restore, and publish that; False if a table moves. Publishes.
 
     A repetition after a kill begins anew: what is there already has the same rows.
     """
     operation, updates = new_ulid(), []
-    for entry in found.restored:
-        version = restore_published(graph, entry, operation, keeper)
+    for table in found.restored:
+        entry = table.entry
+        version = restore_published(graph, entry, newest=table.head, operation=operation, keeper=keeper)
         if version is None:
             return False
         updates.append(version_update(graph, entry, version, rows=live_rows(graph.open_pinned(entry))))
     if updates:
         keeper.assert_held()
-        publish(graph, tuple(updates), actor=actor)
+        publish(graph, tuple(updates), actor=actor, branch=branch)
     return True

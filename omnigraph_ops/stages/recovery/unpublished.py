@@ -32,7 +32,7 @@ from omnigraph_ops.graph.lance_manifest import (
     name_after,
     read_manifest,
 )
-from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.layout import chain_folder, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update, version_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
@@ -189,7 +189,8 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         operation = new_ulid()
         unit = Unit(name=f"rollback of {table_key}", stage="recover", table_key=table_key, version=entry.version)
         graph.run.begins(unit)
-        version = restore_published(graph, entry, operation, keeper)
+        newest = int(graph.open_head(entry).version)
+        version = restore_published(graph, entry, newest=newest, operation=operation, keeper=keeper)
         if version is None:
             graph.run.ended(unit, None)
             return None
@@ -208,16 +209,22 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
     return outcome
 
 
-def restore_published(graph: Graph, entry: TableEntry, operation: str, keeper: LeaseKeeper) -> int | None:
-    """Commit the rows of the pin on exactly the version that is there; None if its writer is at work. Writes."""
-    pinned, newest = graph.open_pinned(entry), int(graph.open_head(entry).version)
-    last, pin = (read_manifest(graph.storage, entry.path, version) for version in (newest, entry.version))
+def restore_published(
+    graph: Graph, entry: TableEntry, *, newest: int, operation: str, keeper: LeaseKeeper
+) -> int | None:
+    """Commit the rows of the pin on top of exactly that version; None where another writer came before. Writes.
+
+    Args:
+        newest: the version of the chain up to which everything is known.
+    """
+    chain, pinned = chain_folder(entry.path, entry.branch), graph.open_pinned(entry)
+    last, pin = (read_manifest(graph.storage, chain, version) for version in (newest, entry.version))
     with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
         if other_rows(pinned, draft.dataset) is not None:
             return None
-        graph.storage.write(f"{entry.path}/_transactions/{draft.transaction_name}", draft.transaction)
+        graph.storage.write(f"{chain}/_transactions/{draft.transaction_name}", draft.transaction)
         keeper.assert_held()
-        made = graph.storage.create(f"{entry.path}/_versions/{draft.manifest.name}", draft.manifest.content)
+        made = graph.storage.create(f"{chain}/_versions/{draft.manifest.name}", draft.manifest.content)
         return draft.manifest.version if made else None
 
 

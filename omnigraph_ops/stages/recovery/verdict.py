@@ -11,7 +11,7 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
-from omnigraph_ops.stages.recovery.taken_back import taken_back
+from omnigraph_ops.stages.recovery.taken_back import TakenBack, taken_back
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
 # unchanged pin is theirs. On stamp 6 only Optimize is still judged that way.
@@ -76,10 +76,8 @@ def classify(
     if any((p.lance_head_version or 0) < (p.pinned_version or 0) for p in pins):
         return _review("a table's HEAD is behind its pin; an open by the engine would refuse")
     if is_taken_back:
-        detail = "its write is published, but another process took it for dead: the engine refuses every write until"
-        return SidecarVerdict(
-            classification=SidecarClass.STALE, recoverable=True, detail=f"{detail} `recover` removes it"
-        )
+        detail = "its write is published, but another process of the engine took it for dead and stopped all writes"
+        return SidecarVerdict(classification=SidecarClass.STALE, recoverable=True, detail=_who(detail, True))
     if sidecar.writer_kind not in _LOOSE.get(newest_version, frozenset()):
         return _engine_decides(sidecar)
     return _classify_loose(sidecar, pins)
@@ -135,13 +133,17 @@ def _review(detail: str) -> SidecarVerdict:
     return SidecarVerdict(classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=detail)
 
 
-def inspect_sidecar(graph: Graph, file: SidecarFile) -> SidecarFinding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A finding, and what it is about: only this was proven."""
+
+    finding: SidecarFinding
+    pins: tuple[PinState, ...] = ()
+    taken_back: TakenBack | None = None
+
+
+def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
     """Classify one sidecar file against the graph as it is now. Reads."""
-    return judged_sidecar(graph, file)[0]
-
-
-def judged_sidecar(graph: Graph, file: SidecarFile) -> tuple[SidecarFinding, tuple[PinState, ...]]:
-    """`inspect_sidecar`, and the states of the tables that the finding is about: only these were proven. Reads."""
     sidecar = file.sidecar
     if sidecar is None:
         stem = file.path.rsplit("/", 1)[-1].removesuffix(".json")
@@ -156,15 +158,16 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> tuple[SidecarFinding, tup
             recoverable=False,
             detail=f"{file.problem}; every open and write of the engine fails until it is resolved",
         )
-        return finding, ()
+        return Judgement(finding=finding)
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
+    taken = taken_back(graph, sidecar) if exists else None
     verdict = classify(
         sidecar,
         pins,
         newest_version=graph.format.sidecar_version,
         branch_exists=exists,
-        is_taken_back=taken_back(graph, sidecar) is not None,
+        is_taken_back=taken is not None,
     )
     finding = SidecarFinding(
         operation_id=sidecar.operation_id,
@@ -177,7 +180,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> tuple[SidecarFinding, tup
         recoverable=verdict.recoverable,
         detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
     )
-    return finding, pins
+    return Judgement(finding=finding, pins=pins, taken_back=taken)
 
 
 def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:

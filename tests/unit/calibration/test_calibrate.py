@@ -122,7 +122,7 @@ def failing_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrites, "spark_environment", dict)
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.slow
 @pytest.mark.usefixtures("failing_submit")
 @pytest.mark.parametrize("job", WHOLE_CALLS)
@@ -135,7 +135,7 @@ def test_a_failed_submit_is_one_sentence_and_nothing_is_left(tmp_path: Path, job
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.night(every=3)
+@pytest.mark.night("all but one")
 @pytest.mark.slow
 @pytest.mark.usefixtures("failing_submit")
 @pytest.mark.parametrize("job", WHOLE_CALLS)
