@@ -137,7 +137,7 @@ class Sidecar:
 
     @property
     def started_at_us(self) -> int | None:
-        return int(self.started_at) if self.started_at.isdigit() else None
+        return int(self.started_at) if self.started_at.isdecimal() else None
 
     @property
     def exact_write(self) -> ExactWrite | None:

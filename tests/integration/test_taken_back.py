@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
+from omnigraph_ops.coordination.fence import current_lock
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.stages.recovery import taken_back as module
+from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
-from tests.support.sidecars import TABLE, Document, append_foreign_row, audit_rows, commit_rows, take_back
+from tests.support.sidecars import TABLE, Document, append_foreign_row, audit_rows, commit_rows, move, take_back
 from tests.support.writers import copies, entry_of, write
 
 Change = Callable[[Document], None]
@@ -93,6 +96,47 @@ def test_index_builds_are_given_back_as_well(graph: Graph) -> None:
     rows = rows_everywhere(graph)
     assert [outcome.action for outcome in recover(graph).outcomes] == ["rolled_forward"]
     assert (rows_everywhere(graph), check(graph).status) == (rows, CheckStatus.CLEAN)
+
+
+def _withdraw(graph: Graph) -> None:
+    """What the writer does after its publish. Destroys its sidecar."""
+    for name in sidecar_names(graph.storage):
+        graph.storage.delete(f"__recovery/{name}")
+
+
+def test_a_restore_without_a_sidecar_is_rolled_back(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    take_back(graph)
+    _withdraw(graph)
+    rows, published = rows_everywhere(graph), entry_of(graph, TABLE)
+    assert [(d.table_key, d.recoverable) for d in check(graph).drift] == [(TABLE, True)]
+    assert [(o.table_key, o.action) for o in recover(graph).outcomes] == [(TABLE, "rolled_back")]
+    assert (rows_everywhere(graph), check(graph).status) == (rows, CheckStatus.CLEAN)
+    assert (entry_of(graph, TABLE).version, current_lock(graph)) == (published.version + 2, None)
+
+
+@pytest.mark.parametrize("act", [append_foreign_row, move], ids=["a row", "a compaction"])
+def test_a_restore_below_the_commit_of_somebody_else_stays(graph: Graph, act: Callable[[Graph], object]) -> None:
+    take_back(graph)
+    _withdraw(graph)
+    act(graph)
+    assert [(d.table_key, d.recoverable) for d in check(graph).drift] == [(TABLE, False)]
+
+
+def test_what_is_behind_its_pin_is_for_a_person(graph: Graph) -> None:
+    operation_id = take_back(graph)
+    sidecar = graph.storage.read(sidecar_path(operation_id))
+    recover(graph)
+    graph.storage.write(sidecar_path(operation_id), sidecar)
+    entry = entry_of(graph, TABLE)
+    graph.storage.delete(version_path(entry.path, entry.version, None))
+    (finding,) = check(graph).sidecars
+    assert (finding.classification, finding.recoverable) == (SidecarClass.NEEDS_REVIEW, False)
+
+
+def test_a_sidecar_without_tables_is_for_the_engine(graph: Graph) -> None:
+    take_back(graph, change=lambda document: document.update(tables=[]))
+    assert [(f.classification, f.recoverable) for f in check(graph).sidecars] == [(SidecarClass.NEEDS_REVIEW, False)]
 
 
 def _protocol(**fields: object) -> Change:

@@ -60,7 +60,7 @@ def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
 def _commit_of(graph: Graph, sidecar: Sidecar) -> GraphCommit | None:
     """The visible graph commit of a write that its sidecar calls unconfirmed. Reads."""
     write = sidecar.exact_write
-    if write is None or write.effect_phase != _UNCONFIRMED:
+    if write is None or write.effect_phase != _UNCONFIRMED or not sidecar.tables:
         return None
     commits = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
     if write.rollback_graph_commit_id in commits:
@@ -105,7 +105,7 @@ def _is_known(graph: Graph, pin: SidecarPin, made: TableEntry, table: RestoredTa
         return False
     # What an earlier attempt of ours published ends with what it put on top.
     published = table.entry.version - made.version
-    return published == 0 or _is_ours(since[published - 1])
+    return published == 0 or (table.head >= table.entry.version and _is_ours(since[published - 1]))
 
 
 def _is_ours(record: VersionRecord) -> bool:

@@ -12,6 +12,9 @@ engine does where a sidecar tells it to.
 
 An engine of stamp 3 that opens the graph while we are armed may restore the version before our commits, after we have
 published them: its own publish is refused then. That restore is rolled back like a delete.
+
+So is one of engine 0.9.0 on top of what another of its processes has just published. A repair by force would publish
+it, and with it the loss of acknowledged rows.
 """
 
 from __future__ import annotations
@@ -106,9 +109,14 @@ _FENCE_SECONDS = 60.0
 """The engine's writers are refused for this time at most; what is not done by then is left to the next run."""
 
 
+def _has_any(graph: Graph) -> bool:
+    """Whether the engine leaves such commits at all. Pure."""
+    return graph.format.inline_deletes_by is not None or graph.format.restores_live_writes
+
+
 def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
     """Whether a table is ahead of its pin by deletes and restores of the engine alone, and ours of them. Reads."""
-    if graph.format.inline_deletes_by is None:
+    if not _has_any(graph):
         return False
     try:
         commits = commits_after(graph.storage, entry.path, entry.version, int(graph.open_head(entry).version))
@@ -134,6 +142,20 @@ def _is_before_ours(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
     return False
 
 
+_LOOK_BACK = 50
+"""Versions before the pin that an engine may have begun from. It restores what was published a moment ago."""
+
+
+def _is_older(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
+    """Whether a version has the fragments of one of the newest before the pin. Reads."""
+    uri = graph.table_uri(entry)
+    wanted = fragment_prints(graph.lance.open(uri, version=restored_as))
+    return any(
+        fragment_prints(graph.lance.open(uri, version=version)) == wanted
+        for version in range(entry.version - 1, max(0, entry.version - 1 - _LOOK_BACK), -1)
+    )
+
+
 def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
     """Restore the published rows of every such table behind the fence, and publish that version. Publishes.
 
@@ -153,7 +175,7 @@ def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
 
 def _heads(graph: Graph) -> Mapping[str, tuple[int, int]]:
     """Pin and HEAD of the tables concerned. Reads."""
-    if graph.format.inline_deletes_by is None:
+    if not _has_any(graph):
         return {}
     return {
         entry.table_key: (entry.version, int(graph.open_head(entry).version))
@@ -234,6 +256,7 @@ def _is_undone(graph: Graph, entry: TableEntry, commit: VersionRecord) -> bool:
         return commit.operation == "Restore"
     if commit.operation == "Restore":
         # It has no writer of its own: its manifest is that of the version that it restores.
-        return _is_before_ours(graph, entry, commit.version)
+        is_undone = _is_older if graph.format.restores_live_writes else _is_before_ours
+        return is_undone(graph, entry, commit.version)
     engine = graph.format.inline_deletes_by
     return commit.operation == "Delete" and engine is not None and (commit.writer or "").startswith(engine)
