@@ -111,6 +111,20 @@ class LineageIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTransaction:
+    """A Lance transaction that a writer made up before it armed."""
+
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEffect:
+    """What a writer is about to commit to one table; of a merge, the transactions are not read."""
+
+    planned_transaction: PlannedTransaction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExactWrite:
     """What a load, mutation, merge or index build of stamp 6 announces beside its tables."""
 
@@ -118,6 +132,12 @@ class ExactWrite:
     rollback_graph_commit_id: str
     effect_phase: str
     """`Armed`, from its commits to the tables on `EffectsConfirmed`."""
+    effects: tuple[PlannedEffect, ...] = ()
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether its sidecar says that not all of its commits are known to have landed."""
+        return self.effect_phase == "Armed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

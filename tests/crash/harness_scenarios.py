@@ -22,7 +22,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
 from tests.crash.harness_state import QUICK
 from tests.support.kills import AFTER, BEFORE, kill_at
-from tests.support.sidecars import take_back
+from tests.support.sidecars import cross, take_back
 from tests.support.writers import copies, write
 
 TABLE = "node:Doc"
@@ -129,6 +129,7 @@ SCENARIOS = (
     Scenario(name="recover-not-moved", run=_recover, prepare=_crashed("put", BEFORE)),
     Scenario(name="recover-published", run=_recover, prepare=_crashed("merge_insert", AFTER)),
     Scenario(name="recover-taken-back", run=_recover, prepare=take_back, stamps=(6,)),
+    Scenario(name="recover-crossed", run=_recover, prepare=cross, stamps=(6,)),
     Scenario(name="internal", run=optimize_internal, settings=QUICK.model_copy(update={"exclusive": True})),
 )
 # On a store every call is a request: one table of the smallest history that has all units to run.

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_path
-from tests.support.writers import copies, entry_of, write
+from tests.support.writers import copies, drift, entry_of, write
 
 Document = dict[str, Any]
 TABLE = "node:Person"
 OTHER = "node:Doc"
+EDGE = "edge:Knows"
 
 
 def arm(
@@ -79,11 +81,40 @@ def take_back(
         change(document)
 
     operation_id = arm(graph, table_key, change=unconfirmed)
-    old = time.time() - 3600
-    os.utime(Path(graph.uri, sidecar_path(operation_id)), (old, old))
+    _age(graph, operation_id)
     if restores:
         head.checkout_version(began).restore()  # type: ignore[no-untyped-call]
     return operation_id
+
+
+def cross(graph: Graph) -> None:
+    """Two loads of two tables, each committed on top of the other in one of them, and none published. Writes."""
+    planned = dict[str, list[str]](first=[], second=[])
+    for table_key, order in ((TABLE, ("first", "second")), (EDGE, ("second", "first"))):
+        for writer in order:
+            drift(graph, table_key, copies(f"{writer}-"))
+            entry = entry_of(graph, table_key)
+            record = version_record(graph.storage, entry.path, int(graph.open_head(entry).version))
+            planned[writer].append(str(record.transaction_id))
+    pins = [pin_of(graph, TABLE), pin_of(graph, EDGE)]
+    for transactions in planned.values():
+        write_of = {
+            "lineage": {"graph_commit_id": new_ulid()},
+            "rollback_graph_commit_id": new_ulid(),
+            "effect_phase": "Armed",
+            "effects": [{"planned_transaction": {"read_version": 1, "uuid": one}} for one in transactions],
+        }
+        name = arm(
+            graph,
+            change=lambda d, w=write_of: d.update(writer_kind="Load", tables=pins, protocol_v3=w),  # type: ignore[misc]
+        )
+        _age(graph, name)
+
+
+def _age(graph: Graph, operation_id: str) -> None:
+    """Let a sidecar be as old as it says. Writes."""
+    old = time.time() - 3600
+    os.utime(Path(graph.uri, sidecar_path(operation_id)), (old, old))
 
 
 def pin_of(graph: Graph, table_key: str) -> Document:

@@ -1,4 +1,4 @@
-"""Finish single-pin Optimize sidecars, exactly as an open by the engine would, and sweep what killed runs left."""
+"""Finish what may be finished of sidecars and of commits without one, and sweep what killed runs left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarC
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.taken_back import give_back
+from omnigraph_ops.stages.recovery.put_back import put_back
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back_deletes
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
@@ -195,12 +195,17 @@ def _left_to_engine(graph: Graph, finding: SidecarFinding) -> str | None:
 
 
 def _rewritten_at(graph: Graph, file: SidecarFile, judgement: Judgement) -> float:
-    """When a process wrote a sidecar anew that took its writer for dead, in seconds; 0 for other sidecars. Reads."""
-    if judgement.taken_back is None:
-        return 0
-    with contextlib.suppress(FileNotFoundError):
-        return graph.storage.stat(file.path).modified_at or 0
-    return 0
+    """When a process last wrote the sidecars of writes that got in each other's way, in seconds; else 0. Reads.
+
+    Who took a writer for dead wrote its sidecar anew, and may be at work when that writer is not.
+    """
+    files = judgement.crossed.files if judgement.crossed is not None else (file,)
+    written = [0.0]
+    if judgement.taken_back is not None or judgement.crossed is not None:
+        for one in files:
+            with contextlib.suppress(FileNotFoundError):
+                written.append(graph.storage.stat(one.path).modified_at or 0)
+    return max(written)
 
 
 def _too_young(graph: Graph, sidecar: Sidecar, grace: float, rewritten_at: float) -> str | None:
@@ -277,11 +282,17 @@ _Done = tuple[str, tuple[AuditOutcome, ...], Published]
 
 def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeeper) -> _Done | None:
     """Do what the judgement says; None when a table is not what it was made from: an engine knows no lease. Writes."""
-    found = judgement.taken_back
-    if found is None:
+    taken, across = judgement.taken_back, judgement.crossed
+    if taken is None and across is None:
         return _finish_optimize(graph, sidecar, judgement)
-    is_back = give_back(graph, found, branch=sidecar.branch, actor=RECOVERY_ACTOR, keeper=keeper)
-    return ("rolled_forward", found.outcomes, found.published) if is_back else None
+    updates = put_back(graph, taken.restored if taken is not None else across.tables if across else (), keeper)
+    if updates is None:
+        return None
+    if taken is None:
+        return "rolled_back", (), publish(graph, updates, actor=RECOVERY_ACTOR)
+    if updates:
+        publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
+    return "rolled_forward", taken.outcomes, taken.published
 
 
 def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _Done | None:

@@ -50,11 +50,11 @@ class Check(RunStage[CheckRequest, CheckReport]):
 
 
 class Recover(RunStage[RecoverRequest, RecoverReport]):
-    """Finishes single-table optimize runs that a crash left behind."""
+    """Finishes optimize runs that a crash left behind, and writes of engine processes that got in each other's way."""
 
     name = "recover"
     effect = Effect.PUBLISHES
-    summary = "Finish single-table optimize runs that a crash left behind, the engine's or ours."
+    summary = "Finish optimize runs that a crash left behind, and writes that stopped each other in the engine."
     request = RecoverRequest
 
     def run(self, graph: Graph, request: RecoverRequest, tell: Progress) -> RecoverReport:

@@ -13,29 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import VersionRecord, commits_after
-from omnigraph_ops.graph.layout import MANIFEST_DIR, chain_folder, new_ulid
-from omnigraph_ops.graph.publish import Published, publish, version_update
+from omnigraph_ops.graph.lance_manifest import commits_after
+from omnigraph_ops.graph.layout import MANIFEST_DIR, chain_folder
+from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, Sidecar, SidecarPin
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
-from omnigraph_ops.lance.commits import OPERATION_PROPERTY
-from omnigraph_ops.lance.evidence import fragment_prints
-from omnigraph_ops.lance.gateway import live_rows
-from omnigraph_ops.stages.recovery.unpublished import restore_published
-
-_UNCONFIRMED = "Armed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoredTable:
-    """A table that was restored behind its published version."""
-
-    entry: TableEntry
-    head: int
-    """The newest version of its chain. What lies between is known."""
+from omnigraph_ops.stages.recovery.put_back import Overlaid, is_put_back, undoes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +30,7 @@ class TakenBack:
     published: Published
     outcomes: tuple[AuditOutcome, ...]
     """What it published."""
-    restored: tuple[RestoredTable, ...]
+    restored: tuple[Overlaid, ...]
 
 
 def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
@@ -60,7 +45,7 @@ def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
 def _commit_of(graph: Graph, sidecar: Sidecar) -> GraphCommit | None:
     """The visible graph commit of a write that its sidecar calls unconfirmed. Reads."""
     write = sidecar.exact_write
-    if write is None or write.effect_phase != _UNCONFIRMED or not sidecar.tables:
+    if write is None or not write.is_unconfirmed or not sidecar.tables:
         return None
     commits = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
     if write.rollback_graph_commit_id in commits:
@@ -73,12 +58,12 @@ def _proven(graph: Graph, sidecar: Sidecar, commit: GraphCommit) -> TakenBack | 
     branch, uri = sidecar.branch, graph.context.location.uri(MANIFEST_DIR)
     then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
     now = graph.state(branch)
-    outcomes, restored = list[AuditOutcome](), list[RestoredTable]()
+    outcomes, restored = list[AuditOutcome](), list[Overlaid]()
     for pin in sidecar.tables:
         made, entry = _entry(then, pin), _entry(now, pin)
         if made is None or entry is None:
             return None
-        table = RestoredTable(entry=entry, head=int(graph.lance.open(graph.table_uri(entry), branch=branch).version))
+        table = Overlaid(entry=entry, head=int(graph.lance.open(graph.table_uri(entry), branch=branch).version))
         if not _is_known(graph, pin, made, table):
             return None
         outcomes.append(
@@ -98,45 +83,11 @@ def _entry(state: BranchState, pin: SidecarPin) -> TableEntry | None:
     return entry if entry is not None and is_past and (entry.identity, entry.branch) == where else None
 
 
-def _is_known(graph: Graph, pin: SidecarPin, made: TableEntry, table: RestoredTable) -> bool:
+def _is_known(graph: Graph, pin: SidecarPin, made: TableEntry, table: Overlaid) -> bool:
     """Whether all commits after what the write published are restores, the engine's or ours. Reads."""
     since = commits_after(graph.storage, chain_folder(made.path, made.branch), made.version, table.head)
-    if not all(_is_ours(record) or _undoes(graph, made, pin, record) for record in since):
+    if not all(is_put_back(record) or undoes(graph, made, pin.expected_version, record) for record in since):
         return False
     # What an earlier attempt of ours published ends with what it put on top.
     published = table.entry.version - made.version
-    return published == 0 or (table.head >= table.entry.version and _is_ours(since[published - 1]))
-
-
-def _is_ours(record: VersionRecord) -> bool:
-    """Whether an earlier attempt of ours put the published rows on top. Pure."""
-    return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
-
-
-def _undoes(graph: Graph, made: TableEntry, pin: SidecarPin, record: VersionRecord) -> bool:
-    """Whether a commit of the engine brings back what the writer began from. Reads."""
-    if record.operation != "Restore":
-        return False
-    began, after = (
-        fragment_prints(graph.lance.open(graph.table_uri(made), branch=made.branch, version=version))
-        for version in (pin.expected_version, record.version)
-    )
-    return began == after
-
-
-def give_back(graph: Graph, found: TakenBack, *, branch: str | None, actor: str, keeper: LeaseKeeper) -> bool:
-    """Put the published rows on top of every restore, and publish that; False if a table moves. Publishes.
-
-    A repetition after a kill begins anew: what is there already has the same rows.
-    """
-    operation, updates = new_ulid(), []
-    for table in found.restored:
-        entry = table.entry
-        version = restore_published(graph, entry, newest=table.head, operation=operation, keeper=keeper)
-        if version is None:
-            return False
-        updates.append(version_update(graph, entry, version, rows=live_rows(graph.open_pinned(entry))))
-    if updates:
-        keeper.assert_held()
-        publish(graph, tuple(updates), actor=actor, branch=branch)
-    return True
+    return published == 0 or (table.head >= table.entry.version and is_put_back(since[published - 1]))

@@ -25,24 +25,23 @@ from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.guards import refuse_pending
-from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import (
     CONTENT_PRESERVING,
     VersionRecord,
     commits_after,
-    name_after,
-    read_manifest,
 )
-from omnigraph_ops.graph.layout import chain_folder, new_ulid
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.graph.publish import publish, table_update, version_update
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
-from omnigraph_ops.lance.evidence import fragment_prints, other_rows, wrong_content
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY
+from omnigraph_ops.lance.evidence import fragment_prints, wrong_content
 from omnigraph_ops.lance.gateway import Dataset, live_rows
 from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
+from omnigraph_ops.stages.recovery.put_back import restore_published
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,25 +228,6 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         )
         graph.run.ended(unit, outcome)
     return outcome
-
-
-def restore_published(
-    graph: Graph, entry: TableEntry, *, newest: int, operation: str, keeper: LeaseKeeper
-) -> int | None:
-    """Commit the rows of the pin on top of exactly that version; None where another writer came before. Writes.
-
-    Args:
-        newest: the version of the chain up to which everything is known.
-    """
-    chain, pinned = chain_folder(entry.path, entry.branch), graph.open_pinned(entry)
-    last, pin = (read_manifest(graph.storage, chain, version) for version in (newest, entry.version))
-    with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
-        if other_rows(pinned, draft.dataset) is not None:
-            return None
-        graph.storage.write(f"{chain}/_transactions/{draft.transaction_name}", draft.transaction)
-        keeper.assert_held()
-        made = graph.storage.create(f"{chain}/_versions/{draft.manifest.name}", draft.manifest.content)
-        return draft.manifest.version if made else None
 
 
 def _is_undone(graph: Graph, entry: TableEntry, commit: VersionRecord) -> bool:

@@ -11,6 +11,7 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
+from omnigraph_ops.stages.recovery.crossed import Crossed, crossed
 from omnigraph_ops.stages.recovery.taken_back import TakenBack, taken_back
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
@@ -47,12 +48,12 @@ def classify(
     *,
     newest_version: int,
     branch_exists: bool,
-    is_taken_back: bool = False,
+    proven: SidecarVerdict | None = None,
 ) -> SidecarVerdict:
     """Judge one sidecar by its pins. Pure.
 
     Args:
-        is_taken_back: it is about a published write that another process of the engine took for dead.
+        proven: what is known of a write that another process of the engine got in the way of.
     """
     if sidecar.is_of_row_expiry:
         return SidecarVerdict(
@@ -75,9 +76,8 @@ def classify(
         return _review("a table it names cannot be read; an open by the engine would fail")
     if any((p.lance_head_version or 0) < (p.pinned_version or 0) for p in pins):
         return _review("a table's HEAD is behind its pin; an open by the engine would refuse")
-    if is_taken_back:
-        detail = "its write is published, but another process of the engine took it for dead and stopped all writes"
-        return SidecarVerdict(classification=SidecarClass.STALE, recoverable=True, detail=_who(detail, True))
+    if proven is not None:
+        return proven
     if sidecar.writer_kind not in _LOOSE.get(newest_version, frozenset()):
         return _engine_decides(sidecar)
     return _classify_loose(sidecar, pins)
@@ -117,6 +117,19 @@ def _roll_forward(ours: bool, proven: bool) -> SidecarVerdict:
     return SidecarVerdict(classification=SidecarClass.ROLL_FORWARD, recoverable=ours, detail=detail)
 
 
+def _of_two_processes(taken: TakenBack | None, across: Crossed | None) -> SidecarVerdict | None:
+    """The verdict about a write that another process of the engine got in the way of. Pure."""
+    if taken is None and across is None:
+        return None
+    classification, detail = (
+        (SidecarClass.STALE, "its write is published, but another process of the engine took it for dead")
+        if taken is not None
+        else (SidecarClass.ROLL_BACK, "nothing of it is published, and its commits crossed with those of another write")
+    )
+    detail = f"{detail}; the engine refuses every write; it is settled"
+    return SidecarVerdict(classification=classification, recoverable=True, detail=_who(detail, True))
+
+
 def _engine_decides(sidecar: Sidecar) -> SidecarVerdict:
     return SidecarVerdict(
         classification=SidecarClass.NEEDS_REVIEW,
@@ -140,6 +153,7 @@ class Judgement:
     finding: SidecarFinding
     pins: tuple[PinState, ...] = ()
     taken_back: TakenBack | None = None
+    crossed: Crossed | None = None
 
 
 def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
@@ -162,12 +176,13 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
     taken = taken_back(graph, sidecar) if exists else None
+    across = crossed(graph, sidecar) if exists and taken is None else None
     verdict = classify(
         sidecar,
         pins,
         newest_version=graph.format.sidecar_version,
         branch_exists=exists,
-        is_taken_back=taken is not None,
+        proven=_of_two_processes(taken, across),
     )
     finding = SidecarFinding(
         operation_id=sidecar.operation_id,
@@ -180,7 +195,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
         recoverable=verdict.recoverable,
         detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
     )
-    return Judgement(finding=finding, pins=pins, taken_back=taken)
+    return Judgement(finding=finding, pins=pins, taken_back=taken, crossed=across)
 
 
 def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:

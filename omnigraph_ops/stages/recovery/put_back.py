@@ -1,0 +1,81 @@
+"""Put the published rows of a table on top of commits that were never published, and publish that.
+
+Only where every one of these commits is known: whoever calls this says by which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from omnigraph_ops.coordination.lease import LeaseKeeper
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
+from omnigraph_ops.graph.layout import chain_folder, new_ulid
+from omnigraph_ops.graph.publish import version_update
+from omnigraph_ops.graph.state import TableEntry, TableUpdate
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
+from omnigraph_ops.lance.evidence import fragment_prints, other_rows
+from omnigraph_ops.lance.gateway import live_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlaid:
+    """A table, and the version up to which everything above its published one is known."""
+
+    entry: TableEntry
+    head: int
+
+
+def is_put_back(record: VersionRecord) -> bool:
+    """Whether a commit is one of ours that put the published rows on top. Pure."""
+    return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
+
+
+def undoes(graph: Graph, entry: TableEntry, began: int, record: VersionRecord) -> bool:
+    """Whether a commit to the chain of a table brings back the version that a writer began from. Reads."""
+    if record.operation != "Restore":
+        return False
+    before, after = (
+        fragment_prints(graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=version))
+        for version in (began, record.version)
+    )
+    return before == after
+
+
+def put_back(graph: Graph, tables: Sequence[Overlaid], keeper: LeaseKeeper) -> tuple[TableUpdate, ...] | None:
+    """Restore the published rows of tables; None where another writer came before. Writes.
+
+    A repetition after a kill begins anew: what is there already has the same rows.
+
+    Returns:
+        What the caller publishes.
+    """
+    operation, updates = new_ulid(), list[TableUpdate]()
+    for table in tables:
+        version = restore_published(graph, table.entry, newest=table.head, operation=operation, keeper=keeper)
+        if version is None:
+            return None
+        rows = live_rows(graph.open_pinned(table.entry))
+        updates.append(version_update(graph, table.entry, version, rows=rows))
+    keeper.assert_held()
+    return tuple(updates)
+
+
+def restore_published(
+    graph: Graph, entry: TableEntry, *, newest: int, operation: str, keeper: LeaseKeeper
+) -> int | None:
+    """Commit the rows of the pin on top of exactly that version; None where another writer came before. Writes.
+
+    Args:
+        newest: the version of the chain up to which everything is known.
+    """
+    chain, pinned = chain_folder(entry.path, entry.branch), graph.open_pinned(entry)
+    last, pin = (read_manifest(graph.storage, chain, version) for version in (newest, entry.version))
+    with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
+        if other_rows(pinned, draft.dataset) is not None:
+            return None
+        graph.storage.write(f"{chain}/_transactions/{draft.transaction_name}", draft.transaction)
+        keeper.assert_held()
+        made = graph.storage.create(f"{chain}/_versions/{draft.manifest.name}", draft.manifest.content)
+        return draft.manifest.version if made else None
