@@ -357,6 +357,10 @@ def _take(storage: Storage, place: LeasePlace, purpose: str, ttl: float, before:
     if not _LEASES.create(storage, path, lease):
         if path in folders_in(storage, path.rpartition("/")[0]):
             raise StorageError(f"{storage.root}/{path} is a folder, and {place.name} needs a file there; remove it")
+        if storage.is_broken_link(path):
+            raise StorageError(
+                f"{storage.root}/{path} is a link to nothing, where {place.name} needs a file; remove it"
+            )
         return None
     numbers = _numbers(storage, place.path)
     if max(numbers, default=0) > lease.number:

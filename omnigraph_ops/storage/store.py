@@ -173,11 +173,14 @@ class Storage:
                 yield piece
 
     def list(self, folder: str) -> tuple[str, ...]:
-        """Sorted names of the files directly below `folder`, empty when it is absent. Reads."""
+        """Sorted names of the files directly below `folder`, empty when it is absent. Reads.
+
+        A link to a file counts, as it does for the engine.
+        """
         with self.translated("list", folder):
             try:
                 if self.is_local:
-                    names = [e.name for e in os.scandir(self.full(folder)) if e.is_file(follow_symlinks=False)]
+                    names = [e.name for e in os.scandir(self.full(folder)) if e.is_file()]
                 else:
                     keys = (o["Key"] for page in self.pages(folder, delimiter=True) for o in page.get("Contents", ()))
                     names = [name for key in keys if (name := posixpath.basename(key))]
@@ -186,6 +189,10 @@ class Storage:
             except NotADirectoryError:
                 raise no_folder(self.full(folder)) from None
         return tuple(sorted(names))
+
+    def is_broken_link(self, path: str) -> bool:
+        """Whether a link stands there whose target is gone: nothing can be read there, and nothing made. Reads."""
+        return self.is_local and os.path.islink(self.full(path)) and not os.path.exists(self.full(path))
 
     def pages(self, folder: str, *, delimiter: bool) -> Iterator[Mapping[str, Any]]:
         """The replies of an object store to one listing, with a delimiter of what is directly in the folder. Reads.

@@ -93,3 +93,11 @@ def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> N
 def test_only_an_id_names_a_hold(storage: Storage) -> None:
     with pytest.raises(InvalidInput):
         holds.release_hold(storage, "../lease")
+
+
+def test_a_hold_behind_a_link_counts(storage: Storage, tmp_path: Path) -> None:
+    hold = place(storage)
+    file = Path(storage.root, holds.hold_path(hold.hold_id))
+    aside = file.rename(tmp_path / "aside.json")
+    file.symlink_to(aside)
+    assert [found.hold_id for found in holds.active_holds(storage)] == [hold.hold_id]

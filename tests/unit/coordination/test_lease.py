@@ -259,6 +259,17 @@ def test_a_folder_in_the_way_is_named(storage: Storage) -> None:
         pass
 
 
+def test_a_broken_link_in_the_way_is_named(storage: Storage) -> None:
+    path = f"{LEASE_PATH}-{1:020d}.json"
+    Path(storage.root, path).parent.mkdir(parents=True)
+    Path(storage.root, path).symlink_to("nowhere")
+    with (
+        pytest.raises(StorageError, match=f"{path} is a link to nothing, where the committer lease needs a file"),
+        committer_lease(storage, purpose="load", ttl_seconds=5, wait_seconds=0),
+    ):
+        pass
+
+
 def test_the_working_holder_is_named_until_it_is_released_gone_or_long_silent(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
