@@ -8,16 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import version_record
+from omnigraph_ops.graph.layout import version_path
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
+from omnigraph_ops.stages.recovery import recover as module
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import EDGE, OTHER, TABLE, append_foreign_row, audit_rows, commit_rows, cross
-from tests.support.writers import copies, entry_of, write
+from tests.support.writers import copies, drift, entry_of, write
 
 
 @pytest.fixture
@@ -47,11 +51,69 @@ def test_it_waits_for_the_youngest_of_them(graph: Graph) -> None:
     assert [outcome.action for outcome in recover(graph, grace_seconds=600).outcomes] == ["deferred"] * 2
 
 
+def _edit(graph: Graph, path: str, **fields: object) -> None:
+    document = json.loads(graph.storage.read(path))
+    document["protocol_v3"].update(fields)
+    graph.storage.write(path, json.dumps(document).encode())
+
+
+def test_one_that_was_confirmed_is_not_acknowledged_either(graph: Graph) -> None:
+    rows = rows_everywhere(graph)
+    cross(graph)
+    _edit(graph, _sidecars(graph)[0], effect_phase="EffectsConfirmed")
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"] * 2
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+
+
+def test_what_the_engine_has_rolled_back_of_one_leaves_the_other_to_us(graph: Graph) -> None:
+    rows = rows_everywhere(graph)
+    pins = {key: entry_of(graph, key).version for key in (TABLE, EDGE)}
+    cross(graph)
+    for key, pin in pins.items():
+        write(graph, key, lambda head, pin=pin: head.checkout_version(pin).restore())  # type: ignore[misc]
+    graph.storage.delete(_sidecars(graph)[0])
+    assert [outcome.action for outcome in recover(graph).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+
+
+def test_a_publish_in_the_meantime_defers_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_everywhere(graph)
+    cross(graph)
+
+    def overtaken(*_arguments: object, **_more: object) -> None:
+        raise StalePlan("somebody was faster")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "publish", overtaken)
+        assert {outcome.action for outcome in recover(graph).outcomes} == {"deferred"}
+    assert [outcome.action for outcome in recover(graph).outcomes] == ["rolled_back"] * 2
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+
+
+def _one_did_nothing(graph: Graph) -> None:
+    """Then the engine drops it and undoes the other one by itself."""
+    cross(graph)
+    _edit(graph, _sidecars(graph)[0], effects=[])
+    for key, pin in ((key, entry_of(graph, key).version) for key in (TABLE, EDGE)):
+        head = graph.open_head(entry_of(graph, key))
+        for version in range(pin + 1, head.version + 1):
+            graph.storage.delete(version_path(entry_of(graph, key).path, version, None))
+        drift(graph, key, copies("second-"))
+    transactions = [
+        version_record(graph.storage, e.path, int(graph.open_head(e).version)).transaction_id
+        for e in (entry_of(graph, TABLE), entry_of(graph, EDGE))
+    ]
+    _edit(graph, _sidecars(graph)[1], effects=[{"planned_transaction": {"uuid": one}} for one in transactions])
+
+
+def test_what_the_engine_can_undo_is_left_to_it(graph: Graph) -> None:
+    _one_did_nothing(graph)
+    assert [outcome.action for outcome in recover(graph).outcomes] == ["left_to_engine"] * 2
+
+
 def _one_is_published(graph: Graph) -> None:
     write(graph, OTHER, lambda _head: None)
-    document = json.loads(graph.storage.read(_sidecars(graph)[0]))
-    document["protocol_v3"]["lineage"]["graph_commit_id"] = commit_rows(graph)[-1]["graph_commit_id"]
-    graph.storage.write(_sidecars(graph)[0], json.dumps(document).encode())
+    _edit(graph, _sidecars(graph)[0], lineage={"graph_commit_id": commit_rows(graph)[-1]["graph_commit_id"]})
 
 
 def _one_is_gone(graph: Graph) -> None:

@@ -7,30 +7,41 @@ transactions that the sidecars announce, so `recover` rolls all of them back.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import commits_after
-from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, list_sidecars
+from omnigraph_ops.graph.lance_manifest import VersionRecord, commits_after
+from omnigraph_ops.graph.sidecars import AuditOutcome, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.stages.recovery.put_back import Overlaid, is_put_back, undoes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossed:
-    """A write that nobody published and that crossed with others."""
+    """A write that nobody published, and on which another writer committed."""
 
     tables: tuple[Overlaid, ...]
     """Its tables that are ahead of what is published."""
     files: tuple[SidecarFile, ...]
-    """The sidecars of all of them."""
+    """The sidecars of all unpublished writes to main: of any of them a commit may lie there."""
+
+    @property
+    def outcomes(self) -> tuple[AuditOutcome, ...]:
+        """What becomes of its tables."""
+        return tuple(
+            AuditOutcome(table_key=t.entry.table_key, from_version=t.head, to_version=t.entry.version)
+            for t in self.tables
+        )
 
 
 def crossed(graph: Graph, sidecar: Sidecar) -> Crossed | None:
-    """What an unpublished write to main crossed with, None where anything of that is not proven. Reads."""
-    if sidecar.protocol_v3 is None or not sidecar.protocol_v3.is_unconfirmed or sidecar.branch is not None:
+    """The load or mutation of main that a sidecar is about, if the engine can neither finish nor undo it. Reads.
+
+    None where anything of that is not proven.
+    """
+    if sidecar.protocol_v3 is None or sidecar.branch is not None:
         return None
     try:
         files = _unpublished(graph)
@@ -46,7 +57,7 @@ def _unpublished(graph: Graph) -> tuple[SidecarFile, ...]:
         file
         for file in list_sidecars(graph.storage, graph.format.sidecar_version)
         if file.sidecar is not None and file.sidecar.branch is None
-        if (write := file.sidecar.protocol_v3) is not None and write.is_unconfirmed
+        if (write := file.sidecar.protocol_v3) is not None
         if visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id})
     )
 
@@ -59,43 +70,44 @@ def _planned(sidecar: Sidecar | None) -> frozenset[str]:
 
 
 def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> Crossed | None:
-    """The tables of a sidecar, if only known commits lie on them and some are of another sidecar. Reads."""
+    """The tables of a sidecar, if only known commits lie on them and one of its own is covered by another. Reads."""
     planned = frozenset[str]().union(*(_planned(file.sidecar) for file in files))
-    state, tables, others = graph.state(), list[Overlaid](), False
+    state, tables, is_covered = graph.state(), list[Overlaid](), False
+    if len({pin.table_key for pin in sidecar.tables}) < len(sidecar.tables):
+        return None
     for pin in sidecar.tables:
         entry = state.get(pin.table_key)
         if entry is None or (entry.identity, entry.branch) != (pin.identity, None):
             return None
-        head = int(graph.open_head(entry).version)
-        if entry.version != pin.expected_version:
-            # Put back together with a sidecar that is gone already.
-            if head != entry.version or not _is_put_back(graph, entry, pin):
-                return None
-            others = True
-            continue
-        found = _transactions(graph, entry, pin, head, planned)
-        if found is None:
+        table = Overlaid(entry=entry, head=int(graph.open_head(entry).version))
+        commits = commits_after(graph.storage, entry.path, pin.expected_version, table.head)
+        own = [commit.version for commit in commits if commit.transaction_id in _planned(sidecar)]
+        if not _is_off(commits, own, entry) or not _is_known(graph, table, pin, commits, planned):
             return None
-        others |= bool(found - _planned(sidecar))
-        if head > entry.version:
-            tables.append(Overlaid(entry=entry, head=head))
-    return Crossed(tables=tuple(tables), files=files) if others else None
+        is_covered |= any(version < table.head for version in own)
+        if table.head > entry.version:
+            tables.append(table)
+    return Crossed(tables=tuple(tables), files=files) if is_covered else None
 
 
-def _transactions(
-    graph: Graph, entry: TableEntry, pin: SidecarPin, head: int, planned: Set[str]
-) -> frozenset[str] | None:
-    """The announced transactions above the published version; None where there is anything but them. Reads."""
-    found = set[str]()
-    for record in commits_after(graph.storage, entry.path, entry.version, head):
-        if record.transaction_id in planned and record.transaction_id is not None:
-            found.add(record.transaction_id)
-        elif not (is_put_back(record) or undoes(graph, entry, pin.expected_version, record)):
-            return None
-    return frozenset(found)
+def _is_off(commits: Sequence[VersionRecord], own: Sequence[int], entry: TableEntry) -> bool:
+    """Whether nothing that a writer committed is in the published version. Pure.
+
+    Where its commit is below, a restore took it off again: ours of an earlier attempt, or the engine's.
+    """
+    restores = [c.version for c in commits if c.operation == "Restore" and c.version <= entry.version]
+    return all(version > entry.version or any(version < restore for restore in restores) for version in own)
 
 
-def _is_put_back(graph: Graph, entry: TableEntry, pin: SidecarPin) -> bool:
-    """Whether what is published is what we put there, with the rows that the writer began from. Reads."""
-    (record,) = commits_after(graph.storage, entry.path, entry.version - 1, entry.version)
-    return is_put_back(record) and undoes(graph, entry, pin.expected_version, record)
+def _is_known(
+    graph: Graph, table: Overlaid, pin: SidecarPin, commits: Sequence[VersionRecord], planned: Set[str]
+) -> bool:
+    """Whether every commit above the published version is announced or a restore of what was there before. Reads."""
+    began = (pin.expected_version, table.entry.version)
+    return all(
+        commit.transaction_id in planned
+        or is_put_back(commit)
+        or any(undoes(graph, table.entry, version, commit) for version in began)
+        for commit in commits
+        if commit.version > table.entry.version
+    )

@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import sweep_rewrites
 from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_DIR, REMOVALS_DIR, REWRITES_DIR
 from omnigraph_ops.coordination.store_check import clock_problem
-from omnigraph_ops.errors import CorruptGraph, LeaseHeld, OperatorNeeded, OpsError
+from omnigraph_ops.errors import CorruptGraph, LeaseHeld, OperatorNeeded, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
@@ -172,7 +172,7 @@ def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutco
             if sidecar.is_of_row_expiry:
                 graph.storage.delete(file.path)
                 return _left(finding, "rolled_back", finding.detail)
-            return _finish(graph, file.path, sidecar, keeper)
+            return _finish(graph, file.path, sidecar, grace, keeper)
     except LeaseHeld as error:
         return _left(finding, "deferred", str(error))
 
@@ -219,7 +219,7 @@ def _too_young(graph: Graph, sidecar: Sidecar, grace: float, rewritten_at: float
     return problem and f"{problem}; its writer may be at work; set the clock that is wrong, then run again"
 
 
-def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> RecoveryOutcome:
+def _finish(graph: Graph, path: str, seen: Sidecar, grace: float, keeper: LeaseKeeper) -> RecoveryOutcome:
     """Read and decide again under the lease, then act. Writes."""
     file = read_sidecar(graph.storage, path, graph.format.sidecar_version)
     if file is None:
@@ -234,6 +234,8 @@ def _finish(graph: Graph, path: str, seen: Sidecar, keeper: LeaseKeeper) -> Reco
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
+    if (young := _too_young(graph, sidecar, grace, _rewritten_at(graph, file, judgement))) is not None:
+        return _left(finding, "deferred", young)  # somebody wrote while this waited for the lease
     unit = Unit(
         name=f"recovery of {sidecar.operation_id}",
         stage="recover",
@@ -283,16 +285,20 @@ _Done = tuple[str, tuple[AuditOutcome, ...], Published]
 def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeeper) -> _Done | None:
     """Do what the judgement says; None when a table is not what it was made from: an engine knows no lease. Writes."""
     taken, across = judgement.taken_back, judgement.crossed
-    if taken is None and across is None:
-        return _finish_optimize(graph, sidecar, judgement)
-    updates = put_back(graph, taken.restored if taken is not None else across.tables if across else (), keeper)
-    if updates is None:
-        return None
-    if taken is None:
-        return "rolled_back", (), publish(graph, updates, actor=RECOVERY_ACTOR)
-    if updates:
-        publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
-    return "rolled_forward", taken.outcomes, taken.published
+    try:
+        if taken is not None:
+            updates = put_back(graph, taken.restored, keeper)
+            if updates:
+                publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
+            return None if updates is None else ("rolled_forward", taken.outcomes, taken.published)
+        if across is not None:
+            updates = put_back(graph, across.tables, keeper)
+            if updates is None:
+                return None
+            return "rolled_back", across.outcomes, publish(graph, updates, actor=RECOVERY_ACTOR)
+    except StalePlan:
+        return None  # the next run rolls back what was put on top of somebody's publish
+    return _finish_optimize(graph, sidecar, judgement)
 
 
 def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _Done | None:

@@ -59,6 +59,8 @@ def _proven(graph: Graph, sidecar: Sidecar, commit: GraphCommit) -> TakenBack | 
     then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
     now = graph.state(branch)
     outcomes, restored = list[AuditOutcome](), list[Overlaid]()
+    if len({pin.table_key for pin in sidecar.tables}) < len(sidecar.tables):
+        return None
     for pin in sidecar.tables:
         made, entry = _entry(then, pin), _entry(now, pin)
         if made is None or entry is None:

@@ -126,8 +126,11 @@ def _of_two_processes(taken: TakenBack | None, across: Crossed | None) -> Sideca
         if taken is not None
         else (SidecarClass.ROLL_BACK, "nothing of it is published, and its commits crossed with those of another write")
     )
-    detail = f"{detail}; the engine refuses every write; it is settled"
-    return SidecarVerdict(classification=classification, recoverable=True, detail=_who(detail, True))
+    return SidecarVerdict(
+        classification=classification,
+        recoverable=True,
+        detail=f"{detail}; the engine refuses every write; `recover` settles it",
+    )
 
 
 def _engine_decides(sidecar: Sidecar) -> SidecarVerdict:
