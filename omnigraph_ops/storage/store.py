@@ -180,7 +180,9 @@ class Storage:
         with self.translated("list", folder):
             try:
                 if self.is_local:
-                    names = [e.name for e in os.scandir(self.full(folder)) if e.is_file()]
+                    found = os.scandir(self.full(folder))
+                    # A loop of links is no file, and no reason not to list the others.
+                    names = [e.name for e in found if e.is_file(follow_symlinks=False) or os.path.isfile(e.path)]
                 else:
                     keys = (o["Key"] for page in self.pages(folder, delimiter=True) for o in page.get("Contents", ()))
                     names = [name for key in keys if (name := posixpath.basename(key))]
