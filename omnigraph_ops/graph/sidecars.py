@@ -160,6 +160,11 @@ class Sidecar:
         return int(self.started_at) if self.started_at.isdecimal() else None
 
     @property
+    def names_a_table_twice(self) -> bool:
+        """Whether the engine would refuse it for that."""
+        return len({pin.table_key for pin in self.tables}) < len(self.tables)
+
+    @property
     def exact_write(self) -> ExactWrite | None:
         """What it announces beside its tables; None for `Optimize`, a schema apply, and all of stamp 3."""
         return self.protocol_v3 or self.protocol_v4 or self.protocol_v8

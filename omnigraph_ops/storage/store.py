@@ -180,9 +180,7 @@ class Storage:
         with self.translated("list", folder):
             try:
                 if self.is_local:
-                    found = os.scandir(self.full(folder))
-                    # A loop of links is no file, and no reason not to list the others.
-                    names = [e.name for e in found if e.is_file(follow_symlinks=False) or os.path.isfile(e.path)]
+                    names = [e.name for e in os.scandir(self.full(folder)) if _is_file(e)]
                 else:
                     keys = (o["Key"] for page in self.pages(folder, delimiter=True) for o in page.get("Contents", ()))
                     names = [name for key in keys if (name := posixpath.basename(key))]
@@ -373,6 +371,11 @@ class Storage:
 
 def _is_precondition_failure(error: OSError) -> bool:
     return isinstance(error, FileExistsError) or "precondition" in str(error).lower().replace("-", "")
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file or a link to one; a loop of links is no file, and holds up no listing. Reads."""
+    return entry.is_file(follow_symlinks=False) or (entry.is_symlink() and os.path.isfile(entry.path))
 
 
 def no_folder(path: str) -> NotADirectoryError:

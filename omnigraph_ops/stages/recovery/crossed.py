@@ -41,7 +41,7 @@ def crossed(graph: Graph, sidecar: Sidecar) -> Crossed | None:
 
     None where anything of that is not proven.
     """
-    if sidecar.protocol_v3 is None or sidecar.branch is not None:
+    if sidecar.protocol_v3 is None or sidecar.branch is not None or sidecar.names_a_table_twice:
         return None
     try:
         files = _unpublished(graph)
@@ -71,17 +71,15 @@ def _planned(sidecar: Sidecar | None) -> frozenset[str]:
 
 def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> Crossed | None:
     """The tables of a sidecar, if only known commits lie on them and one of its own is covered by another. Reads."""
-    planned = frozenset[str]().union(*(_planned(file.sidecar) for file in files))
+    planned, its = frozenset[str]().union(*(_planned(file.sidecar) for file in files)), _planned(sidecar)
     state, tables, is_covered = graph.state(), list[Overlaid](), False
-    if len({pin.table_key for pin in sidecar.tables}) < len(sidecar.tables):
-        return None
     for pin in sidecar.tables:
         entry = state.get(pin.table_key)
         if entry is None or (entry.identity, entry.branch) != (pin.identity, None):
             return None
         table = Overlaid(entry=entry, head=int(graph.open_head(entry).version))
         commits = commits_after(graph.storage, entry.path, pin.expected_version, table.head)
-        own = [commit.version for commit in commits if commit.transaction_id in _planned(sidecar)]
+        own = [commit.version for commit in commits if commit.transaction_id in its]
         if not _is_off(commits, own, entry) or not _is_known(graph, table, pin, commits, planned):
             return None
         is_covered |= any(version < table.head for version in own)

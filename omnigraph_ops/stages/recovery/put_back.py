@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
-from omnigraph_ops.graph.layout import chain_folder, new_ulid
+from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.publish import version_update
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
@@ -43,7 +43,9 @@ def undoes(graph: Graph, entry: TableEntry, began: int, record: VersionRecord) -
     return before == after
 
 
-def put_back(graph: Graph, tables: Sequence[Overlaid], keeper: LeaseKeeper) -> tuple[TableUpdate, ...] | None:
+def put_back(
+    graph: Graph, tables: Sequence[Overlaid], *, operation: str, keeper: LeaseKeeper
+) -> tuple[TableUpdate, ...] | None:
     """Restore the published rows of tables; None where another writer came before. Writes.
 
     A repetition after a kill begins anew: what is there already has the same rows.
@@ -51,9 +53,9 @@ def put_back(graph: Graph, tables: Sequence[Overlaid], keeper: LeaseKeeper) -> t
     Returns:
         What the caller publishes.
     """
-    operation, updates = new_ulid(), list[TableUpdate]()
+    updates = list[TableUpdate]()
     for table in tables:
-        version = restore_published(graph, table.entry, newest=table.head, operation=operation, keeper=keeper)
+        version = restore_published(graph, table, operation, keeper)
         if version is None:
             return None
         rows = live_rows(graph.open_pinned(table.entry))
@@ -62,16 +64,11 @@ def put_back(graph: Graph, tables: Sequence[Overlaid], keeper: LeaseKeeper) -> t
     return tuple(updates)
 
 
-def restore_published(
-    graph: Graph, entry: TableEntry, *, newest: int, operation: str, keeper: LeaseKeeper
-) -> int | None:
-    """Commit the rows of the pin on top of exactly that version; None where another writer came before. Writes.
-
-    Args:
-        newest: the version of the chain up to which everything is known.
-    """
+def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: LeaseKeeper) -> int | None:
+    """Commit the rows of the pin on exactly the version that is known; None if there is another. Writes."""
+    entry = table.entry
     chain, pinned = chain_folder(entry.path, entry.branch), graph.open_pinned(entry)
-    last, pin = (read_manifest(graph.storage, chain, version) for version in (newest, entry.version))
+    last, pin = (read_manifest(graph.storage, chain, version) for version in (table.head, entry.version))
     with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
         if other_rows(pinned, draft.dataset) is not None:
             return None

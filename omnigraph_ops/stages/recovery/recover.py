@@ -17,7 +17,7 @@ from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_D
 from omnigraph_ops.coordination.store_check import clock_problem
 from omnigraph_ops.errors import CorruptGraph, LeaseHeld, OperatorNeeded, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, now_us
+from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, new_ulid, now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import (
@@ -284,15 +284,15 @@ _Done = tuple[str, tuple[AuditOutcome, ...], Published]
 
 def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeeper) -> _Done | None:
     """Do what the judgement says; None when a table is not what it was made from: an engine knows no lease. Writes."""
-    taken, across = judgement.taken_back, judgement.crossed
+    taken, across, operation = judgement.taken_back, judgement.crossed, new_ulid()
     try:
         if taken is not None:
-            updates = put_back(graph, taken.restored, keeper)
+            updates = put_back(graph, taken.restored, operation=operation, keeper=keeper)
             if updates:
                 publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
             return None if updates is None else ("rolled_forward", taken.outcomes, taken.published)
         if across is not None:
-            updates = put_back(graph, across.tables, keeper)
+            updates = put_back(graph, across.tables, operation=operation, keeper=keeper)
             if updates is None:
                 return None
             return "rolled_back", across.outcomes, publish(graph, updates, actor=RECOVERY_ACTOR)

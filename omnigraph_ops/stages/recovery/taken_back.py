@@ -45,7 +45,7 @@ def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
 def _commit_of(graph: Graph, sidecar: Sidecar) -> GraphCommit | None:
     """The visible graph commit of a write that its sidecar calls unconfirmed. Reads."""
     write = sidecar.exact_write
-    if write is None or not write.is_unconfirmed or not sidecar.tables:
+    if write is None or not write.is_unconfirmed or not sidecar.tables or sidecar.names_a_table_twice:
         return None
     commits = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
     if write.rollback_graph_commit_id in commits:
@@ -59,8 +59,6 @@ def _proven(graph: Graph, sidecar: Sidecar, commit: GraphCommit) -> TakenBack | 
     then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
     now = graph.state(branch)
     outcomes, restored = list[AuditOutcome](), list[Overlaid]()
-    if len({pin.table_key for pin in sidecar.tables}) < len(sidecar.tables):
-        return None
     for pin in sidecar.tables:
         made, entry = _entry(then, pin), _entry(now, pin)
         if made is None or entry is None:

@@ -28,20 +28,16 @@ from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import (
-    CONTENT_PRESERVING,
-    VersionRecord,
-    commits_after,
-)
+from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
 from omnigraph_ops.graph.layout import new_ulid
-from omnigraph_ops.graph.publish import publish, table_update, version_update
+from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.evidence import fragment_prints, wrong_content
-from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
-from omnigraph_ops.stages.recovery.put_back import restore_published
+from omnigraph_ops.stages.recovery.put_back import Overlaid, put_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,20 +206,18 @@ def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         operation = new_ulid()
         unit = Unit(name=f"rollback of {table_key}", stage="recover", table_key=table_key, version=entry.version)
         graph.run.begins(unit)
-        newest = int(graph.open_head(entry).version)
-        version = restore_published(graph, entry, newest=newest, operation=operation, keeper=keeper)
-        if version is None:
+        table = Overlaid(entry=entry, head=int(graph.open_head(entry).version))
+        updates = put_back(graph, [table], operation=operation, keeper=keeper)
+        if updates is None:
             graph.run.ended(unit, None)
             return None
-        keeper.assert_held()
-        rows = live_rows(graph.open_pinned(entry))
-        publish(graph, (version_update(graph, entry, version, rows=rows),), actor=None)
+        publish(graph, updates, actor=None)
         outcome = RecoveryOutcome(
             operation_id=operation,
             table_key=table_key,
             action="rolled_back",
             from_version=entry.version,
-            to_version=version,
+            to_version=updates[0].version,
             detail="what the engine deleted or restored was never published; the published rows are in place again",
         )
         graph.run.ended(unit, outcome)
