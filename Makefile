@@ -64,14 +64,14 @@ env: ## .env, with a random secret for everything that has none
 	@$(PYTHON) stack/fill_env.py
 
 ##@ Work on it
-check: $(STAMP) ## lint, types and the fast tests, side by side (four to five minutes)
+check: $(STAMP) ## lint, types and the fast tests, side by side (two minutes)
 	@$(MAKE) $(BESIDE) lint types tests-fast
 
 test: $(STAMP) ## lint, types and the tests; what CI runs (20 to 25 minutes on two cores)
 	@$(MAKE) $(BESIDE) lint types tests-all
 
 tests-fast: $(STAMP) ## the tests of `check` alone
-	@$(BIN)/python -m pytest $(INNER) -m "not spark and not airflow and not crash and not interop and not s3 and not packaging and not slow" --by-day -n $(JOBS)
+	@$(BIN)/python -m pytest $(INNER) -m "not spark and not airflow and not crash and not interop and not s3 and not packaging and not slow" --by-day --one-stamp -n $(JOBS)
 
 tests-all: $(STAMP) ## the tests of `test` alone
 	@$(BIN)/python -m pytest tests --by-day -n $(JOBS) --dist loadgroup

@@ -41,6 +41,25 @@ def test_by_day_what_is_marked_is_left_out_and_every_value_stays(marked: pytest.
     assert marked.runpytest_inprocess("--by-day").parseoutcomes() == {"passed": 1 + 4 + 1, "deselected": 1 + 4 + 1}
 
 
+@pytest.mark.parametrize("name", ["two", "other"])
+def test_one_stamp_leaves_one_case_for_all_other_parameters(marked: pytest.Pytester, name: str) -> None:
+    marked.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.fixture(params=[3, 6])
+        def stamp(request): return request.param
+
+        @pytest.mark.parametrize("n", range(4))
+        def test_{name}(n, stamp): pass
+
+        @pytest.mark.parametrize("n", range(4))
+        def test_none(n): pass
+        """
+    )
+    assert marked.runpytest_inprocess("--one-stamp").parseoutcomes() == {"passed": 4 + 4, "deselected": 4}
+
+
 def test_without_the_option_everything_runs(marked: pytest.Pytester) -> None:
     assert marked.runpytest_inprocess().parseoutcomes() == {"passed": 1 + 1 + 8 + 2}
 

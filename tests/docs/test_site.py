@@ -30,6 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_has_every_page(site: Path) -> None:
     built = {page.relative_to(site).with_suffix("") for page in site.rglob("*.html")}
     assert {page.relative_to(DOCS).with_suffix("") for page in DOCS.rglob("*.md")} | {Path("404")} == built
@@ -81,6 +82,7 @@ def test_the_readme_is_one_screen() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["check", "health", "plan", "history", "audit", "holds", "cleanup", "repair"])
 def test_a_verb_prints_the_fields_of_the_reference(
     verb: str, small_graph: Path, capsys: pytest.CaptureFixture[str]

@@ -44,6 +44,7 @@ def resigned(plan: CleanupPlan, **changes: object) -> CleanupPlan:
     return replace(bare, digest=serde.digest(bare))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 1, 3, 100])
 def test_exactly_the_planned_versions_go(demo_graph: DemoGraph, stamp: int, keep: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
@@ -62,6 +63,7 @@ def test_exactly_the_planned_versions_go(demo_graph: DemoGraph, stamp: int, keep
     assert sum(t.old_versions_removed for t in again.tables) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_second", "together", "of_each"), [(0, 6, None), (17, 6, 2), (2, 2, 1)])
 def test_tables_are_cleaned_side_by_side_in_one_turn(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, per_second: int, together: int, of_each: int | None
@@ -100,6 +102,7 @@ def test_a_policy_without_a_bound_reads_nothing(demo_graph: DemoGraph, bad: Rete
         plan_cleanup(demo_graph(**SMALL), bad)
 
 
+@pytest.mark.slow
 def test_branches_stay_readable(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=2, written_branches=1)
     optimize_all(graph)
@@ -127,6 +130,7 @@ def test_tags_hold_their_version(demo_graph: DemoGraph, stamp: int) -> None:
     assert versions(graph)[0] == 3
 
 
+@pytest.mark.slow
 def test_orphaned_forks_go_once_and_live_ones_stay(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=2)
     graph.manifest().branches.delete("review/hires-1")
@@ -150,6 +154,7 @@ def test_orphaned_forks_go_once_and_live_ones_stay(demo_graph: DemoGraph, stamp:
     assert remove_orphaned_forks(graph, plan) == ()
 
 
+@pytest.mark.slow
 def test_a_fork_that_came_back_to_life_is_spared(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     bare = plan_cleanup(graph, KEEP_1)
@@ -160,6 +165,7 @@ def test_a_fork_that_came_back_to_life_is_spared(demo_graph: DemoGraph, stamp: i
     assert rows_everywhere(graph) == rows
 
 
+@pytest.mark.slow
 def test_drift_refuses_that_table_only(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(PERSON,))
     before = versions(graph)
@@ -208,6 +214,7 @@ def test_an_altered_plan_is_refused_before_any_delete(demo_graph: DemoGraph) -> 
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.slow
 def test_even_a_signed_plan_never_takes_what_is_published(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
     optimize_all(graph)

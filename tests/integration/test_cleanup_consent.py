@@ -38,6 +38,7 @@ def files_of(graph: Graph) -> set[str]:
     return {name for name, kind in tree_of(graph.uri).items() if kind != "folder" and not is_lease(name)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branches", [{}, {"written_branches": 1, "lazy_branches": 1}], ids=["main", "branches"])
 def test_the_plan_lists_every_file_that_goes_with_its_size(
     demo_graph: DemoGraph, stamp: int, branches: dict[str, int]
@@ -53,6 +54,7 @@ def test_the_plan_lists_every_file_that_goes_with_its_size(
     assert sum(sizes.values()) == plan.total_bytes
 
 
+@pytest.mark.slow
 def test_files_that_an_orphaned_fork_shares_are_in_the_plan(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     optimize_all(graph)
@@ -83,6 +85,7 @@ def test_more_files_than_were_approved_never_go(demo_graph: DemoGraph, stamp: in
     assert {k: v for k, v in tree_of(graph.uri).items() if not k.startswith("__maintenance")} == tree
 
 
+@pytest.mark.slow
 def test_a_fork_that_grew_since_the_plan_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     graph.manifest().branches.delete("review/hires-1")
@@ -93,6 +96,7 @@ def test_a_fork_that_grew_since_the_plan_stays(demo_graph: DemoGraph, stamp: int
     assert "would go that were not in the approved plan" in (outcome.error or "")
 
 
+@pytest.mark.slow
 def test_a_tagged_or_held_fork_is_kept_with_the_reason(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=2)
     for name in ("review/hires-1", "review/hires-2"):
@@ -160,6 +164,7 @@ def test_an_approval_expires(demo_graph: DemoGraph) -> None:
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.slow
 def test_between_pins_removes_the_holes_and_every_pin_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1, written_branches=1)
     for n in range(3):
@@ -178,6 +183,7 @@ def test_between_pins_removes_the_holes_and_every_pin_stays(demo_graph: DemoGrap
     assert rows_everywhere(graph) == rows
 
 
+@pytest.mark.slow
 def test_an_expiry_runs_in_steps_of_its_limit_until_nothing_is_left(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, loads=12, rows=6, node_types=1)
     policy = RetentionPolicy(expiry=SnapshotExpiry(retain_min=2, time_retained_secs=0, expire_limit=5))
@@ -210,6 +216,7 @@ class _Watcher(InProcessExecutor):
         yield from super().execute(dataset, tasks)
 
 
+@pytest.mark.slow
 def test_the_version_that_a_rewrite_reads_is_held_while_it_runs(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, settings=Settings(small_table_bytes=0))
     watcher = _Watcher(graph)

@@ -27,6 +27,7 @@ def versions(graph: Graph, key: str) -> int:
     return len(graph.open_head(entry_of(graph, key)).versions())
 
 
+@pytest.mark.slow
 def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,7 @@ def person(graph: Graph) -> TableCleanupPlan:
     return next(t for t in plan_cleanup(graph, KEEP_1).tables if t.table_key == PERSON)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("a-old", "b-young"), ("b-old", "a-young")], ids=["old first", "young first"])
 def test_the_oldest_of_several_lazy_pins_wins(demo_graph: DemoGraph, stamp: int, names: tuple[str, str]) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)

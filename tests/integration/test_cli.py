@@ -25,6 +25,7 @@ VERBS = ("check", "plan", "repair", "cleanup --keep 1", *WRITING)
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_round_in_the_order_of_a_night(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     rows = rows_everywhere(graph)
@@ -37,6 +38,7 @@ def test_a_round_in_the_order_of_a_night(cli: Cli, demo_graph: DemoGraph, stamp:
     assert_converged(graph)
 
 
+@pytest.mark.slow
 def test_the_target_line_is_on_stderr_and_quiet_removes_it(cli: Cli, demo_graph: DemoGraph) -> None:
     root = demo_graph(**SMALL).uri
     for verb in ("check", "plan", "recover", "repair", "optimize", "cleanup --keep 9 --confirm"):
@@ -102,6 +104,7 @@ def test_skips_come_with_the_engines_token(cli: Cli, demo_graph: DemoGraph) -> N
     assert tables["edge:Knows"]["manifest_version"] is None
 
 
+@pytest.mark.slow
 def test_drift_is_repaired_only_with_the_right_flags(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL, drift_tables=("node:Person",), drift_kind="delete")
     assert "1 uncovered" not in cli("check", graph.uri).out
@@ -194,6 +197,7 @@ def test_a_misspelled_verb_is_named_with_what_it_may_mean(
     assert f"Error: the verb {word!r} is unknown; did you mean {meant}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "words"), [("--help", "A first round on a graph"), ("--version", __version__)])
 def test_help_and_version_start_without_lance(flag: str, words: str) -> None:
     code = (
@@ -205,6 +209,7 @@ def test_help_and_version_start_without_lance(flag: str, words: str) -> None:
     assert ran.stdout.splitlines()[-1] == "False"
 
 
+@pytest.mark.slow
 def test_no_process_of_a_command_takes_its_time_to_import_pandas(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph, seen, modules = demo_graph(loads=2, rows=12, node_types=1), tmp_path / "seen", tmp_path / "modules"
     modules.mkdir()

@@ -91,6 +91,7 @@ def test_store_is_another_way_to_name_the_graph(shell: Shell, graph: Graph) -> N
     assert_converged(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ids", [("kb",), ("kb", "other")])
 def test_a_cluster_and_an_id_are_one(shell: Shell, graph: Graph, tmp_path: Path, ids: tuple[str, ...]) -> None:
     folder = cluster(tmp_path / "c", graph, *ids)

@@ -103,6 +103,7 @@ def test_a_saved_preview_is_applied_as_it_is(graph: Graph, cli: Cli, tmp_path: P
     assert versions(graph) == 2
 
 
+@pytest.mark.slow
 def test_orphans_preview_ends_with_the_command_that_applies_it(graph: Graph, cli: Cli, tmp_path: Path) -> None:
     plant(graph)
     preview = cli("orphans", graph.uri)
@@ -150,6 +151,7 @@ def test_keeping_by_number_alone_has_no_age(graph: Graph, cli: Cli) -> None:
     assert versions(graph) == 1
 
 
+@pytest.mark.slow
 def test_a_young_orphan_keeps_its_switch_in_the_command(graph: Graph, cli: Cli) -> None:
     young = put(graph, f"{entry_of(graph, PERSON).path}/data/young.lance", days=0.1)
     preview = cli("orphans --older-than 1h --allow-young", graph.uri)
@@ -187,6 +189,7 @@ def planned_options() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "option"), planned_options())
 def test_an_empty_value_is_refused_and_never_taken_for_none(graph: Graph, cli: Cli, call: str, option: str) -> None:
     """As in `--older-than "$AGE"` in a script where nobody set AGE."""

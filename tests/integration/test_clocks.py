@@ -65,6 +65,7 @@ def host_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
     store_check._known().clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [DAYS, -DAYS, 400, -400], ids=["8 days ahead", "8 days behind", "ahead", "behind"])
 @pytest.mark.parametrize(
     "verb",

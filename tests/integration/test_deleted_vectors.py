@@ -69,6 +69,7 @@ def planned(graph: Graph) -> TablePlan:
     return plan
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rewrite_of_deleted_rows_takes_no_place_among_the_nearest(
@@ -85,6 +86,7 @@ def test_a_rewrite_of_deleted_rows_takes_no_place_among_the_nearest(
     assert planned(graph).decision is OptimizeDecision.NO_OP
 
 
+@pytest.mark.slow
 def test_indexes_that_wait_for_rows_are_folded_all_the_same(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **LOADED)
     assert not optimize_all(graph).failed
@@ -95,6 +97,7 @@ def test_indexes_that_wait_for_rows_are_folded_all_the_same(demo_graph: DemoGrap
     assert_all_found(pinned(graph))
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("way", WAYS)
 def test_what_another_writer_left_so_is_put_right(demo_graph: DemoGraph, stamp: int, way: str) -> None:
@@ -112,6 +115,7 @@ def test_what_another_writer_left_so_is_put_right(demo_graph: DemoGraph, stamp: 
     assert planned(graph).decision is OptimizeDecision.NO_OP
 
 
+@pytest.mark.slow
 def test_without_the_fold_deleted_rows_are_not_rewritten_away(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +136,7 @@ def test_without_the_fold_deleted_rows_are_not_rewritten_away(
     assert_all_found(pinned(graph))
 
 
+@pytest.mark.slow
 def test_an_index_that_was_folded_since_is_not_folded_again(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **LOADED)
     assert not optimize_all(graph).failed
@@ -144,6 +149,7 @@ def test_an_index_that_was_folded_since_is_not_folded_again(demo_graph: DemoGrap
     assert_all_found(pinned(graph))
 
 
+@pytest.mark.slow
 def test_a_few_deleted_rows_that_stay_are_no_reason_to_fold(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **LOADED)
     assert not optimize_all(graph).failed
@@ -182,6 +188,7 @@ def test_after_any_night_the_nearest_are_found(demo_graph: DemoGraph, stamp: int
         assert distances(dataset, by_index=True) == distances(dataset, by_index=False), f"night {night}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
 def test_so_it_is_with_plain_lance(tmp_path: Path, kind: str, stable: bool) -> None:

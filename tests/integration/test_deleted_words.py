@@ -85,6 +85,7 @@ def planned(path: Path, **settings: Any) -> TablePlan:
     return plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", [OWN, "8.0.1", "10.0.0"])
 @pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
 @pytest.mark.parametrize("small_table_bytes", [0, Settings().small_table_bytes], ids=["two_units", "at_once"])
@@ -101,6 +102,7 @@ def test_a_rewrite_of_deleted_rows_costs_no_hit(
     assert planned(path).decision is OptimizeDecision.NO_OP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)
 @pytest.mark.parametrize("release", [OWN, "8.0.1", "10.0.0"])
 def test_what_another_compaction_left_so_is_put_right_with_the_parameters_of_the_owner(
@@ -233,6 +235,7 @@ def test_other_indexes_are_folded_beside_one_that_keeps_the_fragments(tmp_path: 
     assert_all_found(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_after_any_night_every_hit_is_found(tmp_path: Path, seed: int) -> None:
     path, chance = tmp_path / "docs.lance", random.Random(seed)

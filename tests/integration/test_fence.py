@@ -66,6 +66,7 @@ def graph(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Graph]:
     yield open_graph(root, Settings(exclusive=True))
 
 
+@pytest.mark.slow
 def test_we_go_on_behind_our_own_fence(graph: Graph) -> None:
     with fenced(graph) as behind_fence:
         assert current_lock(graph) is not None
@@ -152,6 +153,7 @@ def test_a_fence_left_by_a_crash_elsewhere_is_ours_to_unlock(graph: Graph) -> No
     assert current_lock(crashed) is None
 
 
+@pytest.mark.slow
 def test_the_fence_of_a_run_at_work_is_removed_by_force_alone_and_that_run_knows(
     graph: Graph, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,6 +171,7 @@ def test_the_fence_of_a_run_at_work_is_removed_by_force_alone_and_that_run_knows
     assert "somebody removed the fence" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(tmp_path: Path) -> None:
     write_demo_graph(str(tmp_path / "g.omni"), DemoSpec(node_types=1, loads=2, rows=5))
     graph, lifted = open_graph(str(tmp_path / "g.omni"), Settings()), threading.Event()
@@ -181,6 +184,7 @@ def test_a_bounded_fence_is_lifted_in_time_and_the_run_goes_on_no_longer_alone(t
         assert stats["__manifest"].skipped is SkipReason.NOT_EXCLUSIVE
 
 
+@pytest.mark.slow
 def test_a_fence_that_is_lifted_in_the_middle_of_a_run_takes_its_exclusivity_away(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +226,7 @@ def test_a_fence_is_not_lifted_while_the_internal_tables_are_compacted(graph: Gr
             assert lifted.wait(300)
 
 
+@pytest.mark.slow
 def test_behind_its_fence_a_run_is_alone(graph: Graph) -> None:
     graph = graph.with_settings(Settings())
     with fenced(graph, at_most_seconds=60) as behind_fence:

@@ -86,6 +86,7 @@ def test_branches_are_kept_as_far_as_they_are_not_too_many_bytes(place: str) -> 
         assert (rows.of(lance.dataset(place)) is first) is kept
 
 
+@pytest.mark.slow
 def test_a_state_is_decoded_once(demo_graph: DemoGraph) -> None:
     graph = demo_graph(stamp=6, lazy_branches=1)
     (branch,) = graph.branches()
@@ -118,6 +119,7 @@ def test_a_version_is_looked_at_once(place: str) -> None:
     assert rows.of(lance.dataset(place)).num_rows == 40
 
 
+@pytest.mark.slow
 def test_a_graph_that_was_restored_in_its_place_is_another_one_at_the_same_version(
     demo_graph: DemoGraph, tmp_path: Path
 ) -> None:

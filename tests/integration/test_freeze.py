@@ -80,6 +80,7 @@ STAGES: dict[str, Callable[[Graph], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_no_stage_touches_a_frozen_graph_and_every_one_says_why(demo_graph: DemoGraph, stamp: int, stage: str) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
@@ -109,6 +110,7 @@ def test_plans_made_before_do_not_get_past_a_freeze(demo_graph: DemoGraph) -> No
             apply()
 
 
+@pytest.mark.slow
 def test_a_freeze_is_counted_and_named(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     first, second = freeze_graph(graph, reason="one"), freeze_graph(graph, reason="two")
@@ -133,6 +135,7 @@ def test_internal_tables_of_a_frozen_graph_are_skipped_not_failed(demo_graph: De
     assert {t.skipped for t in plan_optimize(alone).tables} == {SkipReason.FROZEN}
 
 
+@pytest.mark.slow
 def test_nobodys_cleanup_takes_a_frozen_version(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
     rows = rows_everywhere(graph)
@@ -187,6 +190,7 @@ def test_repair_refuses_only_what_would_publish_a_frozen_table(demo_graph: DemoG
     assert [t.action for t in healed.tables] == ["healed"]
 
 
+@pytest.mark.slow
 def test_an_expired_freeze_blocks_nobody_and_whoever_comes_by_ends_it(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     by_stage: dict[str, Callable[[], object]] = {
@@ -363,6 +367,7 @@ def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, 
     assert [f for f in plan_orphans(graph, older_than_seconds=WEEK).files if f.path.startswith(path)]
 
 
+@pytest.mark.slow
 def test_a_reader_that_announces_its_version_keeps_it(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     entry = entry_of(graph, PERSON)
@@ -384,6 +389,7 @@ def test_a_reader_that_announces_its_version_keeps_it(demo_graph: DemoGraph, sta
         release(graph, freeze.freeze_id)
 
 
+@pytest.mark.slow
 def test_behind_the_fence_all_branches_are_of_one_instant(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
     with fenced(graph, at_most_seconds=60) as behind_fence:
@@ -393,6 +399,7 @@ def test_behind_the_fence_all_branches_are_of_one_instant(demo_graph: DemoGraph,
     assert check(graph).schema_apply_lock is False
 
 
+@pytest.mark.slow
 def test_the_base_of_a_merge_is_frozen_whole(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, written_branches=1)
     (base,) = base_states(graph, [graph.state(branch) for branch in (None, *graph.branches())])
@@ -412,6 +419,7 @@ def test_the_head_commit_is_frozen_though_the_manifest_was_compacted_since(demo_
     assert {p.version for p in cut.pins if p.role is PinRole.GRAPH} >= {head.manifest_version}
 
 
+@pytest.mark.slow
 def test_plain_lance_freezes_its_branches_too(tmp_path: Path) -> None:
     indexed(tmp_path / "items.lance", stable=True, deletions=False)
     branch = lance.dataset(str(tmp_path / "items.lance")).create_branch("dev")
@@ -444,6 +452,7 @@ def test_a_freeze_of_one_plain_dataset_leaves_its_neighbour_alone(tmp_path: Path
     assert report["table:b"].committed
 
 
+@pytest.mark.slow
 def test_the_round_of_a_freeze_from_the_shell(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
     root = demo_graph(stamp=stamp, **SMALL).uri
     frozen = cli("freeze --json", root, "--reason", "before the upgrade").json

@@ -52,6 +52,7 @@ def life_goes_on(graph: Graph) -> None:
     collect_like_an_engine(graph)
 
 
+@pytest.mark.slow
 def test_a_copy_elsewhere_is_the_graph_at_the_freeze(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
     optimize_all(graph)
@@ -77,6 +78,7 @@ def test_a_copy_elsewhere_is_the_graph_at_the_freeze(demo_graph: DemoGraph, stam
     assert rows_everywhere(copy_cut(copy, freeze_graph(copy), tmp_path / "third.omni")).keys() == rows.keys()
 
 
+@pytest.mark.slow
 def test_every_file_is_listed_once_with_where_it_is_and_what_it_is(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
     optimize_all(graph)
@@ -171,6 +173,7 @@ def test_a_branch_made_anew_is_not_listed_as_the_frozen_one(
         cut_files(graph, freeze)
 
 
+@pytest.mark.slow
 def test_a_copy_that_still_reads_the_original_is_not_taken_for_whole(
     demo_graph: DemoGraph, stamp: int, tmp_path: Path
 ) -> None:
@@ -183,6 +186,7 @@ def test_a_copy_that_still_reads_the_original_is_not_taken_for_whole(
         cut_files(copied, freeze)
 
 
+@pytest.mark.slow
 def test_a_root_that_is_spelled_through_a_link_is_the_same_root(
     demo_graph: DemoGraph, stamp: int, tmp_path: Path
 ) -> None:
@@ -195,6 +199,7 @@ def test_a_root_that_is_spelled_through_a_link_is_the_same_root(
     assert rows_everywhere(copy) == rows
 
 
+@pytest.mark.slow
 def test_a_root_that_the_engine_was_given_as_a_relative_path_is_the_same_root(
     demo_graph: DemoGraph, stamp: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +216,7 @@ def test_a_root_that_the_engine_was_given_as_a_relative_path_is_the_same_root(
     assert rows_everywhere(copy) == rows
 
 
+@pytest.mark.slow
 def test_plain_datasets_with_branches_of_branches(tmp_path: Path) -> None:
     home = tmp_path / "db"
     indexed(home / "items.lance", stable=True)
@@ -384,6 +390,7 @@ def test_a_branch_that_lance_stores_outside_of_its_dataset_is_refused_and_named(
         freeze_graph(graph)
 
 
+@pytest.mark.slow
 def test_a_fork_point_whose_transaction_was_collected_before_is_no_loss(
     demo_graph: DemoGraph, stamp: int, tmp_path: Path
 ) -> None:
@@ -401,6 +408,7 @@ def test_a_fork_point_whose_transaction_was_collected_before_is_no_loss(
     assert rows_everywhere(copy) == rows
 
 
+@pytest.mark.slow
 def test_unfreezing_frees_what_only_the_freeze_kept(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     freeze = freeze_graph(graph)

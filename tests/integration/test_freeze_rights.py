@@ -49,6 +49,7 @@ def freeze(graph: Graph) -> None:
     unfreeze(graph, freeze_graph(graph).freeze_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [optimize, recover, list_holds, freeze])
 def test_what_may_not_delete_tags_works_beside_an_ended_freeze_and_says_so(
     demo_graph: DemoGraph,

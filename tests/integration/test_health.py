@@ -22,6 +22,7 @@ def points(table: TableHealth) -> dict[str, float]:
     return {p.name: p.points for p in table.parts}
 
 
+@pytest.mark.slow
 def test_a_neglected_graph_is_bad_and_maintenance_makes_it_good(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, loads=6, rows=10, deletes=4)
     tree = tree_of(graph.uri)
@@ -41,6 +42,7 @@ def test_a_neglected_graph_is_bad_and_maintenance_makes_it_good(demo_graph: Demo
         assert good.score == round(100 - sum(p.points for p in good.parts))
 
 
+@pytest.mark.slow
 def test_the_internal_tables_have_their_figures(demo_graph: DemoGraph, stamp: int, cli: Cli) -> None:
     graph = demo_graph(stamp=stamp, written_branches=1, loads=3, rows=5)
     found = {t.table_key: t for t in health(graph).internal}
@@ -66,6 +68,7 @@ def test_a_look_that_could_not_read_a_table_does_not_exit_with_0(demo_graph: Dem
     assert "1 table(s) cannot be read: node:Person; nothing was written; run `omnigraph-ops check`" in seen.err
 
 
+@pytest.mark.slow
 def test_every_fact_is_what_the_table_has(demo_graph: DemoGraph) -> None:
     graph = demo_graph(node_types=1, loads=2, rows=20)
     optimize_all(graph)

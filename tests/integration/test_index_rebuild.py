@@ -17,6 +17,7 @@ from tests.support.writers import copies, entry_of, write
 KEY = "node:Person"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stamp", [3, 6])
 def test_an_index_whose_files_are_gone_is_built_anew(tmp_path: Path, stamp: int) -> None:
     root = tmp_path / "g.omni"
@@ -37,6 +38,7 @@ def test_an_index_whose_files_are_gone_is_built_anew(tmp_path: Path, stamp: int)
     assert found.num_rows == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stamp", [3, 6])
 def test_an_index_with_two_entries_of_a_row_is_built_anew_where_the_engine_leaves_such(
     tmp_path: Path, stamp: int

@@ -80,6 +80,7 @@ ODD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spoil", "why"), ODD.values(), ids=ODD)
 def test_an_odd_journal_stays_and_holds_up_nothing(
     cli: Cli, demo_graph: DemoGraph, spoil: Callable[[Path], None], why: str
@@ -122,6 +123,7 @@ def _link_to_nothing(runs: Path) -> None:
     runs.symlink_to("nowhere/at/all")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [

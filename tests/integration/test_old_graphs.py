@@ -40,6 +40,7 @@ def missing(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return tuple(request.param)
 
 
+@pytest.mark.slow
 def test_optimize_lists_the_internal_tables_that_are_there(demo_graph: DemoGraph, missing: tuple[str, ...]) -> None:
     graph = without(demo_graph(stamp=3, loads=3, rows=10, node_types=1, settings=ALONE), *missing)
     rows = rows_of(graph)
@@ -52,6 +53,7 @@ def test_optimize_lists_the_internal_tables_that_are_there(demo_graph: DemoGraph
     assert not any(Path(graph.uri, name).exists() for name in missing)
 
 
+@pytest.mark.slow
 def test_repair_and_cleanup_do_without_lineage(demo_graph: DemoGraph, missing: tuple[str, ...]) -> None:
     drifted = demo_graph(stamp=3, loads=3, rows=10, node_types=1, drift_tables=(PERSON,), settings=ALONE)
     graph = without(drifted, *missing)

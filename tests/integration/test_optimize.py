@@ -54,6 +54,7 @@ def test_one_pass_converges_and_no_row_moves(demo_graph: DemoGraph, stamp: int, 
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.slow
 def test_a_fold_and_a_rewrite_have_windows_of_their_own(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
     units = {t.table_key: [w.unit for w in t.windows] for t in optimize_all(graph).tables if t.committed}
@@ -61,6 +62,7 @@ def test_a_fold_and_a_rewrite_have_windows_of_their_own(demo_graph: DemoGraph, s
     assert_converged(graph)
 
 
+@pytest.mark.slow
 def test_a_small_table_has_one_window_and_its_numbers_are_true(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
     stats = optimize_table(graph, "node:Person")
@@ -70,6 +72,7 @@ def test_a_small_table_has_one_window_and_its_numbers_are_true(demo_graph: DemoG
     assert set(stats.indexes_folded) == {"id_idx", "name_idx", "bio_idx", "tier_idx"}
 
 
+@pytest.mark.slow
 def test_missing_indexes_are_built_and_pending_ones_are_reported(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, index_after_load=0, vectors=False)
     stats = next(t for t in optimize_all(graph).tables if t.table_key == "node:Doc")
@@ -78,6 +81,7 @@ def test_missing_indexes_are_built_and_pending_ones_are_reported(demo_graph: Dem
     assert_converged(graph)
 
 
+@pytest.mark.slow
 def test_more_tables_than_workers_do_not_mistake_each_other_for_a_crash(demo_graph: DemoGraph) -> None:
     # A table that starts while another one is in its armed window sees that one's sidecar.
     graph = demo_graph(node_types=14, loads=2, rows=4, settings=Settings(concurrency=3))
@@ -85,6 +89,7 @@ def test_more_tables_than_workers_do_not_mistake_each_other_for_a_crash(demo_gra
     assert_pins_are_heads(graph)
 
 
+@pytest.mark.slow
 def test_blobs_keep_their_bytes_or_are_left_alone(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, loads=2, rows=40, blobs=True)
     before = rows_everywhere(graph)
@@ -129,6 +134,7 @@ def test_a_siblings_window_is_no_crash_but_one_that_its_run_left_is(demo_graph: 
     assert run.pauses == [], "nothing but a recovery ends it"
 
 
+@pytest.mark.slow
 def test_after_a_publish_that_failed_no_other_table_is_prepared(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +166,7 @@ def test_an_empty_graph_stays_as_it_is(demo_graph: DemoGraph, stamp: int) -> Non
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.slow
 def test_drift_is_skipped_with_both_versions_and_the_others_proceed(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=("node:Person",))
     entry = entry_of(graph, "node:Person")
@@ -171,6 +178,7 @@ def test_drift_is_skipped_with_both_versions_and_the_others_proceed(demo_graph: 
     assert entry_of(graph, "node:Person") == entry
 
 
+@pytest.mark.slow
 def test_only_the_named_tables_are_touched(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     assert committed(optimize_all(graph, tables=("node:Doc",))) == {"node:Doc"}
@@ -179,6 +187,7 @@ def test_only_the_named_tables_are_touched(demo_graph: DemoGraph) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_unknown_table_is_refused_before_any_write(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     tree = tree_of(graph.uri)
@@ -188,6 +197,7 @@ def test_an_unknown_table_is_refused_before_any_write(demo_graph: DemoGraph) -> 
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.slow
 def test_a_failing_table_does_not_stop_the_others(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     for file in Path(graph.table_uri(entry_of(graph, "node:Company")), "data").glob("*.lance"):
@@ -198,6 +208,7 @@ def test_a_failing_table_does_not_stop_the_others(demo_graph: DemoGraph, stamp: 
     assert_no_leftovers(graph)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_gone_is_an_error_of_that_table_only(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     shutil.rmtree(graph.table_uri(entry_of(graph, "node:Company")))
@@ -205,6 +216,7 @@ def test_a_table_that_is_gone_is_an_error_of_that_table_only(demo_graph: DemoGra
     assert [t.table_key for t in report.failed] == ["node:Company"]
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("segments", [1, 2, 5])
 def test_vector_deltas_merge_into_one_segment_that_finds_everything(
@@ -257,6 +269,7 @@ def assert_finds_all(dataset: Dataset) -> None:
         assert in_order == pytest.approx(sorted(in_order), **close)
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("settings", [Settings(), TWO_WINDOWS], ids=["one_window", "two_windows"])
 @pytest.mark.parametrize("commits_later", [1, 2, 3])
@@ -279,6 +292,7 @@ def test_auto_cleanup_is_removed_before_it_can_collect_anything(
     assert_converged(graph)
 
 
+@pytest.mark.slow
 def test_internal_tables_are_compacted_only_when_nobody_else_publishes(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE)
     before = rows_everywhere(graph)
@@ -305,6 +319,7 @@ def test_a_failing_internal_table_does_not_hide_what_the_tables_did(
     assert [t.table_key for t in report.tables if t.committed] == ["edge:Knows", "node:Person"]
 
 
+@pytest.mark.slow
 def test_every_publish_extends_the_lineage_by_one(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     # One table after the other: windows that wait for one turn share a graph commit.
@@ -323,6 +338,7 @@ def test_every_publish_extends_the_lineage_by_one(demo_graph: DemoGraph, stamp: 
     assert len(after) == len(set(after)) == len(before) + windows
 
 
+@pytest.mark.slow
 def test_the_plan_promises_what_the_run_does(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, deletes=4)
     promised = {t.table_key: t.fragments_after for t in plan_optimize(graph).tables}

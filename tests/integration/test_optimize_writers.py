@@ -43,6 +43,7 @@ class Interrupted(InProcessExecutor):
             write(self.graph, "node:Person", self.changes.pop(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [copies("new-"), delete_first(2)], ids=["append", "delete"])
 def test_a_write_during_the_rewrite_is_kept(demo_graph: DemoGraph, stamp: int, change: Change) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE, settings=TWO_WINDOWS)
@@ -57,6 +58,7 @@ def test_a_write_during_the_rewrite_is_kept(demo_graph: DemoGraph, stamp: int, c
     assert rows_by_id(graph) == rows_by_id(twin)
 
 
+@pytest.mark.slow
 def test_writers_that_never_rest_end_in_a_clean_refusal(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**PEOPLE, settings=TWO_WINDOWS)
     with pytest.raises(OpsError, match="preempted"):

@@ -32,6 +32,7 @@ def forks_of(graph: Graph, key: str) -> set[str]:
     return set(graph.open_head(entry_of(graph, key)).branches.list())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stubborn", [ONE, TWO])
 def test_a_fork_that_cannot_be_deleted_holds_up_nothing_else(
     demo_graph: DemoGraph,
@@ -71,6 +72,7 @@ def test_a_fork_that_cannot_be_deleted_holds_up_nothing_else(
     assert_no_leftovers(graph)
 
 
+@pytest.mark.slow
 def test_a_fork_on_a_live_branch_may_be_the_first_write_of_somebody(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     knows = graph.open_head(entry_of(graph, KNOWS))
@@ -109,6 +111,7 @@ def test_a_fork_that_was_made_anew_right_before_its_removal_stays(
     assert forks_of(graph, PERSON) == {ONE}
 
 
+@pytest.mark.slow
 def test_an_orphan_on_a_live_branch_goes_and_the_legitimate_fork_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     graph = graph.with_settings(EXCLUSIVE)

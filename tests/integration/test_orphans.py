@@ -43,6 +43,7 @@ def outside_of_own_state(graph: Graph) -> dict[str, str]:
     return {p: d for p, d in tree_of(graph.uri).items() if not p.startswith("__maintenance")}
 
 
+@pytest.mark.slow
 def test_a_graph_without_leftovers_has_no_candidates(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
     age(graph.uri)
@@ -51,6 +52,7 @@ def test_a_graph_without_leftovers_has_no_candidates(demo_graph: DemoGraph, stam
     assert plan.listed_files == sum(1 for p in Path(graph.uri).rglob("*") if p.is_file())
 
 
+@pytest.mark.slow
 def test_what_killed_writes_left_goes_and_nothing_else(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **BRANCHED)
     graph.open_head(entry_of(graph, PERSON)).tags.create("audit", 3)
@@ -263,6 +265,7 @@ def test_deletes_per_second_are_bounded(demo_graph: DemoGraph, monkeypatch: pyte
     assert len([s for s in slept if s > 0.5]) == 2, "the rest of the second after each full bulk"
 
 
+@pytest.mark.slow
 def test_an_index_that_only_a_branch_still_reads_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     entry = entry_of(graph, PERSON)
@@ -288,6 +291,7 @@ def test_an_index_that_only_a_branch_still_reads_stays(demo_graph: DemoGraph, st
         branch.stats.index_stats(index.name)
 
 
+@pytest.mark.slow
 def test_a_copied_graph_spells_its_roots_otherwise(demo_graph: DemoGraph, stamp: int) -> None:
     original = demo_graph(stamp=stamp, **BRANCHED)
     copy = f"{original.uri}-copy"

@@ -18,6 +18,7 @@ from tests.support.writers import copies, entry_of
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("name", ["old", "review/old", "a/b/c", "data/x"])
 def test_the_tree_of_a_branch_that_lance_forgot_goes(demo_graph: DemoGraph, stamp: int, name: str) -> None:
@@ -39,6 +40,7 @@ def test_the_tree_of_a_branch_that_lance_forgot_goes(demo_graph: DemoGraph, stam
     assert_nothing_left(graph)
 
 
+@pytest.mark.slow
 def test_a_dead_branch_around_a_live_one_leaves_it_whole(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     entry = entry_of(graph, PERSON)

@@ -140,6 +140,7 @@ def test_a_shorter_age_needs_a_switch_and_then_the_word_that_nobody_writes(
     assert_refused(cli("orphans --older-than week", graph.uri), "duration", code=2)
 
 
+@pytest.mark.slow
 def test_quarantine_from_the_shell(graph: Graph, cli: Cli) -> None:
     moved = cli("orphans --older-than 7d --confirm --quarantine --json", graph.uri).json
     assert moved["files_removed"] == 8
@@ -223,6 +224,7 @@ def test_the_body_of_an_approval_is_short_and_only_text(graph: Graph) -> None:
     assert "\x1b" not in terminal.text(Orphans().view(plan_orphans(graph)))
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("name", NAMES)

@@ -47,6 +47,7 @@ def hold(graph: Graph, path: str, version: int) -> Hold:
     return place_hold(graph.storage, (held,), kind=HoldKind.FREEZE, reason="backup", ttl_seconds=900)
 
 
+@pytest.mark.slow
 def test_a_dropped_dataset_goes_except_for_what_tells_that_its_name_was_used(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     path = drop(graph, KNOWS)
@@ -73,6 +74,7 @@ def test_a_folder_that_was_never_published_is_like_a_dropped_one(demo_graph: Dem
     assert not Path(graph.uri, "nodes/00000000000000aa-00000000000000bb").exists()
 
 
+@pytest.mark.slow
 def test_a_dataset_that_a_branch_still_publishes_stays(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1)
     path = drop(graph, KNOWS)

@@ -33,6 +33,7 @@ def kept(root: str) -> set[str]:
     return {p for p in tree_of(root) if p.startswith("__maintenance/quarantine")}
 
 
+@pytest.mark.slow
 def test_everything_goes_aside_and_comes_back(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     plant(graph)

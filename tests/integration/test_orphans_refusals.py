@@ -115,6 +115,7 @@ def test_altered_expired_and_foreign_plans_are_refused(demo_graph: DemoGraph) ->
     assert tree_of(graph.uri) == before
 
 
+@pytest.mark.slow
 def test_even_a_signed_plan_takes_nothing_that_is_needed(demo_graph: DemoGraph, stamp: int, tmp_path: Path) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
     victim = tmp_path / "victim.lance"

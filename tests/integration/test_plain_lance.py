@@ -62,6 +62,7 @@ def old_file(path: Path, text: str = "x") -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [True, False], ids=["one_unit", "two_units"])
 def test_a_folder_is_compacted_and_its_readers_see_the_same(folder: Path, small: bool) -> None:
     graph = plain.opened(folder) if small else plain.opened(folder, small_table_bytes=0)
@@ -94,6 +95,7 @@ def test_one_dataset_is_maintained_alone(folder: Path) -> None:
     assert {n: tree_of(folder / f"{n}.lance") for n in others} == others
 
 
+@pytest.mark.slow
 def test_a_dataset_of_any_name_can_be_given(tmp_path: Path) -> None:
     path = tmp_path / "some data"
     plain.indexed(path, stable=True)
@@ -129,6 +131,7 @@ def test_datasets_of_older_lance(tmp_path: Path, storage: str, v2_paths: bool) -
     assert lance.dataset(str(path)).data_storage_version == {"legacy": "0.1"}.get(storage, storage)
 
 
+@pytest.mark.slow
 def test_cleanup_keeps_what_somebody_reads(folder: Path) -> None:
     path = folder / "stable.lance"
     dataset = lance.dataset(str(path))
@@ -151,6 +154,7 @@ def test_cleanup_keeps_what_somebody_reads(folder: Path) -> None:
     assert [plain.content(path, mark) for mark in marks] == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["", "stable.lance"])
 @pytest.mark.parametrize(("spelled", "name"), [("plain", "clone.lance"), ("through a link", "clone")])
 def test_versions_that_a_shallow_clone_reads_are_not_cleaned_up(

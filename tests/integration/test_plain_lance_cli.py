@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "db"
 
 
+@pytest.mark.slow
 def test_a_night_at_the_shell(cli: Cli, folder: Path) -> None:
     root = str(folder)
     assert "plain Lance, clean" in cli("check", root).out
@@ -160,6 +161,7 @@ def test_the_command_that_a_preview_prints_is_about_the_dataset_that_was_asked_f
     assert tree_of(folder / "users.lance") == other
 
 
+@pytest.mark.slow
 def test_a_freeze_of_one_dataset_is_about_that_one(cli: Cli, folder: Path, tmp_path: Path) -> None:
     items, root = str(folder / "items.lance"), str(folder)
     frozen = cli("freeze --json", items).json["freeze_id"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.stages.optimize.observe import left_on_branches
 from omnigraph_ops.stages.optimize.run import optimize_all
@@ -23,6 +25,7 @@ def own_files(graph: Graph) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_what_branches_own_is_listed_with_its_size_and_left(demo_graph: DemoGraph, stamp: int, cli: Cli) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
     tree = tree_of(graph.uri)

@@ -36,6 +36,7 @@ def publish_one(graph: Graph, key: str) -> None:
     publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor="rival")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", DRIFTED)
 def test_a_pin_that_moves_before_the_publish_refuses_all_tables(
     demo_graph: DemoGraph, stamp: int, moved: str, monkeypatch: pytest.MonkeyPatch
@@ -59,6 +60,7 @@ def test_a_pin_that_moves_before_the_publish_refuses_all_tables(
     assert_pins_are_heads(graph)
 
 
+@pytest.mark.slow
 def test_the_publish_itself_checks_every_expectation(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **TWO)
     updates = tuple(table_update(graph, e, graph.open_head(e)) for e in (entry_of(graph, key) for key in DRIFTED))
@@ -69,6 +71,7 @@ def test_the_publish_itself_checks_every_expectation(demo_graph: DemoGraph, stam
     assert (graph.manifest().version, pins(graph), commit_rows(graph)) == (version, before, commits)
 
 
+@pytest.mark.slow
 def test_of_two_overlapping_publishers_one_wins(
     demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

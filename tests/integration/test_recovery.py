@@ -55,12 +55,14 @@ def _only(graph: Graph) -> tuple[SidecarClass, bool]:
     return finding.classification, finding.recoverable
 
 
+@pytest.mark.slow
 def test_a_clean_graph_exits_0(graph: Graph) -> None:
     assert main(["check", graph.uri, "--quiet"]) == 0
     assert main(["recover", graph.uri, "--quiet"]) == 0
     assert audit_rows(graph) == []
 
 
+@pytest.mark.slow
 def test_a_table_that_cannot_be_read_is_not_called_drift(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     entry = entry_of(graph, TABLE)
     versions = Path(graph.uri, entry.path, "_versions")
@@ -72,6 +74,7 @@ def test_a_table_that_cannot_be_read_is_not_called_drift(graph: Graph, capsys: p
     assert "omnigraph-ops repair" not in said
 
 
+@pytest.mark.slow
 def test_a_moved_table_is_rolled_forward(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     rows, pin = rows_everywhere(graph), entry_of(graph, TABLE).version
     operation_id = arm(graph)
@@ -87,6 +90,7 @@ def test_a_moved_table_is_rolled_forward(graph: Graph, capsys: pytest.CaptureFix
     _check_written(graph, commits, operation_id, "RolledForward", [outcome])
 
 
+@pytest.mark.slow
 def test_a_table_that_did_not_move_is_rolled_back_with_no_tables(graph: Graph) -> None:
     operation_id = arm(graph)
     before, commits = entry_of(graph, TABLE), commit_rows(graph)
@@ -141,6 +145,7 @@ def _check_written(
     assert not sidecar_names(graph.storage)
 
 
+@pytest.mark.slow
 def test_a_young_foreign_sidecar_waits_for_its_writer(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     arm(graph, age_seconds=5)
     assert main(["recover", graph.uri, "--grace", "10m", "--json", "--quiet"]) == 3
@@ -159,6 +164,7 @@ def test_our_own_crash_is_finished_at_once_when_its_lease_is_dead(graph: Graph) 
     assert guards.operation_of(graph.storage, outcome.operation_id) is None
 
 
+@pytest.mark.slow
 def test_our_own_run_is_left_alone_while_its_lease_lives(graph: Graph) -> None:
     kill_at(graph, lambda g: optimize_table(g, TABLE), "merge_insert", BEFORE)
     # The killed run left its lease behind, expired: somebody alive holds it now.
@@ -266,6 +272,7 @@ def test_a_branch_of_a_table_that_was_published_and_is_gone_cannot_be_read(demo_
     assert "cannot be read; an open by the engine would fail" in finding.detail
 
 
+@pytest.mark.slow
 def test_a_foreign_row_past_the_pin_is_never_published(graph: Graph) -> None:
     rows = rows_everywhere(graph)
     operation_id = arm(graph)
@@ -279,6 +286,7 @@ def test_a_foreign_row_past_the_pin_is_never_published(graph: Graph) -> None:
     assert graph.storage.exists(sidecar_path(operation_id))
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("kind", ["Mutation", "Load", "SchemaApply", "BranchMerge", "EnsureIndices"])
 def test_other_kinds_are_left_to_the_engine(graph: Graph, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,6 +295,7 @@ def test_other_kinds_are_left_to_the_engine(graph: Graph, kind: str, capsys: pyt
     _check_left(graph, capsys)
 
 
+@pytest.mark.slow
 def test_a_schema_apply_that_makes_and_renames_tables_is_the_engines(demo_graph: Callable[..., Graph]) -> None:
     graph = demo_graph(stamp=6, loads=4, rows=12)
 
@@ -306,6 +315,7 @@ def test_a_schema_apply_that_makes_and_renames_tables_is_the_engines(demo_graph:
     assert not [line for line in report.advice if "repair" in line]
 
 
+@pytest.mark.slow
 def test_several_pins_are_left_to_the_engine(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     arm(graph, change=lambda d: d["tables"].append(pin_of(graph, OTHER)))
     move(graph)
@@ -324,6 +334,7 @@ def _check_left(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit_rows(graph) == []
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize(
     "change",
@@ -347,6 +358,7 @@ def test_a_sidecar_that_makes_no_sense_needs_a_person(
     _check_refused(graph, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.night("combinations")
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"\xef\xbb\xbf{}", b"[" * 100_000])
 def test_a_damaged_sidecar_needs_a_person(graph: Graph, raw: bytes, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,12 +376,14 @@ def _check_refused(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     assert (rows_everywhere(graph), sidecar_names(graph.storage)) == (rows, names)
 
 
+@pytest.mark.slow
 def test_a_sidecar_of_a_branch_that_is_gone_is_named_as_such(graph: Graph) -> None:
     arm(graph, change=lambda d: d.update(branch="deleted"))
     assert _only(graph) == (SidecarClass.ORPHANED_BRANCH, False)
     assert main(["recover", graph.uri, "--quiet", "--grace", "0s"]) == 4
 
 
+@pytest.mark.slow
 def test_another_lifetime_of_the_table_is_not_recovered(demo_graph: Callable[..., Graph]) -> None:
     graph = demo_graph(stamp=6, loads=2, rows=8)
     arm(graph, change=lambda d: d["tables"][0]["identity"].update(table_incarnation_id=77))
@@ -398,6 +412,7 @@ def test_a_table_moved_on_a_branch_is_left_to_the_engine(graph: Graph) -> None:
     assert not recoverable
 
 
+@pytest.mark.slow
 def test_a_publish_that_lost_its_lineage_is_bookkeeping(demo_graph: Callable[..., Graph]) -> None:
     graph = demo_graph(stamp=3, loads=2, rows=8, settings=QUICK)
     before = len(commit_rows(graph))

@@ -54,6 +54,7 @@ def before_lease(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obje
     return install
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [True, False], ids=["roll_forward", "roll_back"])
 def test_two_recoveries_race_for_one_sidecar(
     graph: Graph, moved: bool, before_lease: Callable[[Callable[[], object]], None]
@@ -161,6 +162,7 @@ def test_the_audit_keeps_whom_the_sidecar_worked_for(graph: Graph, moved: bool) 
     assert commit_rows(graph)[-1]["actor_id"] == "omnigraph:recovery"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", ["review/hires-1", None])
 def test_only_a_sidecar_of_main_covers_drift_of_main(
     demo_graph: Callable[..., Graph], stamp: int, branch: str | None

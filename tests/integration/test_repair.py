@@ -46,6 +46,7 @@ def test_a_clean_graph_has_nothing_to_repair(demo_graph: DemoGraph, stamp: int) 
     assert {k: v for k, v in tree_of(graph.uri).items() if not k.startswith("__maintenance")} == tree
 
 
+@pytest.mark.slow
 def test_verified_drift_is_previewed_then_healed(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED, "node:Doc"))
     before, tree = rows_of(graph), tree_of(graph.uri)
@@ -65,6 +66,7 @@ def test_verified_drift_is_previewed_then_healed(demo_graph: DemoGraph, stamp: i
     assert_no_leftovers(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delete", "empty_delete"])
 def test_suspicious_drift_needs_force(demo_graph: DemoGraph, stamp: int, kind: str) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(DRIFTED,), drift_kind=kind)
@@ -82,6 +84,7 @@ def test_suspicious_drift_needs_force(demo_graph: DemoGraph, stamp: int, kind: s
     assert_pins_are_heads(graph)
 
 
+@pytest.mark.slow
 def test_a_refused_table_does_not_hold_up_a_healed_one(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=("node:Doc",))
     drift(graph, DRIFTED, copies("extra-"))
@@ -110,6 +113,7 @@ def test_a_missing_version_is_unverifiable(demo_graph: DemoGraph, stamp: int) ->
     assert str(entry.version + 1) in seen.error
 
 
+@pytest.mark.slow
 def test_rewritten_blobs_that_the_engine_may_read_otherwise_are_not_proven_equal(
     demo_graph: DemoGraph, stamp: int
 ) -> None:
@@ -144,6 +148,7 @@ def test_an_altered_preview_is_refused(demo_graph: DemoGraph) -> None:
         apply_repair(graph, replace(preview, digest="sha256:" + "0" * 64))
 
 
+@pytest.mark.slow
 def test_the_same_preview_applies_once(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
     preview = preview_repair(graph)
@@ -152,6 +157,7 @@ def test_the_same_preview_applies_once(demo_graph: DemoGraph) -> None:
         apply_repair(graph, preview)
 
 
+@pytest.mark.slow
 def test_nothing_is_decided_beside_a_recovery(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL, drift_tables=(DRIFTED,))
     preview = preview_repair(graph)

@@ -85,6 +85,7 @@ def test_rows_are_counted_by_id(
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.slow
 def test_a_compaction_is_proven_equal_by_full_only(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, blobs=True, drift_tables=(PERSON, DOC))
     drift(graph, PHOTO, compact)
@@ -114,6 +115,7 @@ def test_an_update_to_the_same_values_is_equal_after_all(demo_graph: DemoGraph) 
     assert (evidence(graph).rows_changed, evidence(graph).content_equal) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", EvidenceTier)
 def test_a_delete_that_matched_nothing_stays_suspicious_and_is_proven_equal(
     demo_graph: DemoGraph, stamp: int, tier: EvidenceTier
@@ -181,6 +183,7 @@ def test_vectors_nulls_and_nan_are_compared_by_value(demo_graph: DemoGraph, stam
     assert counts(evidence(graph, DOC)) == (0, 0, 1)
 
 
+@pytest.mark.slow
 def test_branches_that_read_the_table_are_named(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, lazy_branches=1, written_branches=1, drift_tables=(PERSON,))
     branches = {b.branch: b for b in evidence(graph, tier=COUNTS).branches}

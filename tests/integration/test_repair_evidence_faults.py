@@ -33,6 +33,7 @@ def test_counts_reads_no_data_file(demo_graph: DemoGraph, stamp: int) -> None:
     assert sample.problem is not None
 
 
+@pytest.mark.slow
 def test_a_missing_data_file_leaves_the_preview_whole(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(PERSON,))
     remove_data(graph, PERSON)

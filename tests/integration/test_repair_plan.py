@@ -30,6 +30,7 @@ def audit(graph: Graph) -> list[tuple[AuditEvent, str, str]]:
     return [(e.event, e.verb, e.digest) for e in audit_log.read(graph.storage)]
 
 
+@pytest.mark.slow
 def test_a_saved_preview_is_applied_as_it_was_shown(
     cli: Cli, demo_graph: DemoGraph, stamp: int, tmp_path: Path
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_saved_preview_is_applied_as_it_was_shown(
     assert len(audit(graph)) == 2, "what was refused before anything happened leaves no entry"
 
 
+@pytest.mark.slow
 def test_an_altered_preview_is_refused(cli: Cli, demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SMALL, drift_tables=(PERSON,), drift_kind="delete")
     file = tmp_path / "plan.json"
@@ -67,6 +69,7 @@ def test_an_altered_preview_is_refused(cli: Cli, demo_graph: DemoGraph, tmp_path
     assert tree_of(graph.uri) == tree
 
 
+@pytest.mark.slow
 def test_a_preview_of_another_graph_is_refused(cli: Cli, demo_graph: DemoGraph, tmp_path: Path) -> None:
     one = demo_graph(**SMALL, drift_tables=(PERSON,))
     two = demo_graph(**SMALL, drift_tables=(PERSON,), name="two.omni")
@@ -88,6 +91,7 @@ def test_a_preview_expires(demo_graph: DemoGraph) -> None:
     assert entry_of(graph, PERSON) == entry
 
 
+@pytest.mark.slow
 def test_what_changed_since_is_named(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL, drift_tables=(PERSON,))
     preview = preview_repair(graph)
@@ -137,6 +141,7 @@ def test_better_evidence_is_no_other_drift(demo_graph: DemoGraph, stamp: int) ->
     assert apply_repair(open_graph(graph.uri), preview).digest == preview.digest
 
 
+@pytest.mark.slow
 def test_a_refusal_is_recorded_with_what_it_was_about(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL, drift_tables=(PERSON,), drift_kind="delete")
     assert cli("repair --confirm", graph.uri).code == 1

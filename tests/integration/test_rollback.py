@@ -43,6 +43,7 @@ def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     return demo_graph(stamp=3, node_types=1)
 
 
+@pytest.mark.slow
 def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
     rows = rows_everywhere(graph)
     drift(graph, PERSON, deletes())
@@ -57,6 +58,7 @@ def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
     assert recover(after).outcomes == ()
 
 
+@pytest.mark.slow
 def test_a_restore_that_came_after_our_publish_is_rolled_back(graph: Graph) -> None:
     """An engine that opens the graph while we are armed takes our commits for a crash, and is too late."""
     rows, before = rows_everywhere(graph), entry_of(graph, PERSON).version
@@ -71,6 +73,7 @@ def test_a_restore_that_came_after_our_publish_is_rolled_back(graph: Graph) -> N
     assert PERSON not in {t.table_key for t in plan_optimize(after).productive()}, "what was optimized stays so"
 
 
+@pytest.mark.slow
 def test_a_killed_rollback_of_a_restore_is_finished(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, before = rows_everywhere(graph), entry_of(graph, PERSON).version
     assert optimize_table(graph, PERSON).committed
@@ -87,6 +90,7 @@ def test_a_killed_rollback_of_a_restore_is_finished(graph: Graph, monkeypatch: p
     assert (check(after).drift, rows_everywhere(after)) == ((), rows)
 
 
+@pytest.mark.slow
 def test_a_restore_of_other_rows_is_for_a_person(graph: Graph) -> None:
     before = entry_of(graph, PERSON).version
     write(graph, PERSON, copies("later-"))
@@ -95,6 +99,7 @@ def test_a_restore_of_other_rows_is_for_a_person(graph: Graph) -> None:
     assert [(d.table_key, d.recoverable) for d in check(graph).drift] == [(PERSON, False)]
 
 
+@pytest.mark.slow
 def test_a_rollback_that_was_killed_before_its_publish_is_finished(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +118,7 @@ def test_a_rollback_that_was_killed_before_its_publish_is_finished(
     assert (check(after).drift, rows_everywhere(after)) == ((), rows)
 
 
+@pytest.mark.slow
 def test_a_delete_that_is_published_meanwhile_stays_deleted(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine was only slow: what it published is what every reader sees afterwards."""
     drift(graph, PERSON, deletes())
@@ -157,6 +163,7 @@ def test_nothing_is_rolled_back_once_its_fence_was_lifted(graph: Graph) -> None:
     assert graph.open_head(entry_of(graph, PERSON)).version == head
 
 
+@pytest.mark.slow
 def test_a_table_that_moves_is_left_to_its_writer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     drift(graph, PERSON, deletes())
     instead_of_sleep(monkeypatch, lambda _seconds: drift(open_graph(graph.uri), PERSON, deletes()))
@@ -191,6 +198,7 @@ def test_a_forked_lineage_is_one_line_after_recover(graph: Graph, pending: bool)
     assert [o.action for o in recover(open_graph(graph.uri)).outcomes] == ["left_to_engine"] * pending
 
 
+@pytest.mark.slow
 def test_a_delete_by_somebody_else_is_for_a_person(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, node_types=1)
     drift(graph, PERSON, deletes())

@@ -101,6 +101,7 @@ class TestPlain:
         assert stats.error == ("no Spark here" if jobs else None)
         assert len(ids(root)) == 6 - removed
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("kind", "unit"),
         [

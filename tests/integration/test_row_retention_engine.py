@@ -145,6 +145,7 @@ class TestThroughTheEngine:
         # That of the second attempt is left to the next open: its branch is gone.
         assert len(sidecar_names(graph.storage)) == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("step", ["create", "mutate"])
     def test_conflicts_are_retried_from_a_fresh_branch_and_bounded(self, demo_graph: DemoGraph, step: str) -> None:
         graph, plan = self.planned(demo_graph, 6)
@@ -247,6 +248,7 @@ class TestThroughTheEngine:
         assert "branch 'twin' was deleted and made anew since it was looked at" in (stats.error or "")
         assert (stats.rows_removed, engine.calls) == (0, [])
 
+    @pytest.mark.slow
     def test_a_table_that_was_put_in_the_place_keeps_its_rows(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph, plan = self.planned(demo_graph, stamp)
         other = demo_graph(stamp=stamp, name="other.omni", **SMALL | {"rows": 13})
@@ -295,6 +297,7 @@ class TestThroughTheEngine:
         (table,) = plan_row_retention(graph, [JOINED], bounds=RowBounds(max_share=1), branch=name).tables
         assert "that it inherited" in (table.refused or "")
 
+    @pytest.mark.slow
     def test_a_plan_is_the_same_on_an_optimized_graph(self, demo_graph: DemoGraph, stamp: int) -> None:
         graph, plan = self.planned(demo_graph, stamp)
         optimize_all(graph)

@@ -88,6 +88,7 @@ def test_a_run_leaves_no_journal_and_its_audit_has_a_start_and_an_end(cli: Cli, 
     assert started.run == applied.run == history.read_runs(graph)[0].run_id
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrecorded")
 def test_an_optimize_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, **SMALL)
@@ -106,6 +107,7 @@ def test_an_optimize_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph:
     assert (knows.work.fragments_removed, knows.work.fragments_added, knows.work.bytes_rewritten > 0) == (3, 1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrecorded")
 def test_a_cleanup_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, written_branches=1, **SMALL)
@@ -120,6 +122,7 @@ def test_a_cleanup_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph: D
     assert f"{had - versions(graph)} versions and " in audit_log.read(graph.storage)[-1].detail
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unrecorded")
 def test_files_that_were_removed_moved_or_purged_are_told_by_the_graph(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
@@ -169,6 +172,7 @@ def test_what_cannot_be_told_is_said_and_holds_up_nothing(demo_graph: DemoGraph)
     assert "what cleanup of node:Gone had done before it was interrupted could not be told" in record.errors[1]
 
 
+@pytest.mark.slow
 def test_a_run_at_work_is_left_alone_and_shown(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     run = RecordedRun(graph, header(verb="cleanup"), Snapshot())
@@ -208,6 +212,7 @@ def test_whoever_may_not_write_sees_what_is_not_recorded(
     assert "warning: a run that was interrupted could not be recorded: permission denied" in shown.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["history", "audit", "recover", "optimize --quiet"])
 def test_the_next_command_records_what_was_cut_off(cli: Cli, demo_graph: DemoGraph, command: str) -> None:
     graph = demo_graph(**SMALL)
@@ -287,6 +292,7 @@ def test_a_journal_that_cannot_be_removed_makes_no_failed_run(
     assert (the_run(graph).outcome, audit(graph)) == (RunOutcome.SUCCEEDED, [STARTED, AuditEvent.APPLIED])
 
 
+@pytest.mark.slow
 def test_a_record_that_the_history_did_not_take_is_added_later_as_it_was(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +311,7 @@ def test_a_record_that_the_history_did_not_take_is_added_later_as_it_was(
     assert the_run(graph).after.score is not None
 
 
+@pytest.mark.slow
 def test_a_surprise_in_one_table_keeps_the_results_of_the_others(
     cli: Cli, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ def planned(graph: Graph, capsys: pytest.CaptureFixture[str]) -> dict[str, objec
     return next(t for t in tables if t["table_key"] == TABLE)
 
 
+@pytest.mark.slow
 def test_the_printed_variable_steers_plan(
     demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

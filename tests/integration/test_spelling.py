@@ -38,6 +38,7 @@ def test_the_recorded_root_is_read_on_both_stamps(root: Path) -> None:
     assert recorded_root(graph, entry) == str(root)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_link_to_the_graph_is_another_spelling(root: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.omni"
     link.symlink_to(root)

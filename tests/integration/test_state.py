@@ -28,6 +28,7 @@ def assert_each_alone_is_as_in_all(graph: Graph) -> None:
     assert graph.published("node:Nowhere") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stamp", [3, 6])
 def test_a_table_alone_is_as_in_all(tmp_path: Path, stamp: int) -> None:
     root = str(tmp_path / "g")

@@ -32,6 +32,7 @@ def graph(demo_graph: DemoGraph) -> Graph:
     return demo_graph(stamp=6, loads=3, rows=8, settings=QUICK)
 
 
+@pytest.mark.slow
 def test_the_published_rows_are_put_on_top_and_the_sidecar_goes(graph: Graph) -> None:
     began = entry_of(graph, TABLE).version
     operation_id = take_back(graph)
@@ -183,6 +184,7 @@ UNPROVEN: dict[str, Callable[[Graph], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", UNPROVEN.values(), ids=UNPROVEN)
 def test_what_is_not_proven_is_left_to_a_person(graph: Graph, left: Callable[[Graph], object]) -> None:
     left(graph)

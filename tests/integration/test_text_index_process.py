@@ -81,6 +81,7 @@ def test_a_process_that_dies_fails_its_request_and_the_next_one_starts_another(t
     assert (again is child, again.alive) == (False, True)
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_parent() -> None:
     folder = home_of(None) / text_release(6)
     code = (

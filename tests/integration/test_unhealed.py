@@ -30,6 +30,7 @@ def on_branch(graph: Graph) -> tuple[str, str]:
     return next((b, e.table_key) for b in graph.branches() for e in graph.state(b).entries if e.branch == b)
 
 
+@pytest.mark.slow
 def test_writes_on_a_branch_that_were_never_published_are_found(demo_graph: DemoGraph, stamp: int) -> None:
     graph = demo_graph(stamp=stamp, node_types=1, loads=1, rows=6, written_branches=1)
     branch, key = on_branch(graph)

@@ -40,6 +40,7 @@ class SlowExecutor(InProcessExecutor):
         yield from super().execute(dataset, orders)
 
 
+@pytest.mark.slow
 def test_a_slow_rewrite_is_neither_armed_nor_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "g.omni"
     write_demo_graph(str(root), DemoSpec(node_types=1, loads=3, rows=20))

@@ -68,6 +68,7 @@ def graph(demo_graph: DemoGraph, stamp: int) -> Graph:
     return demo_graph(stamp=stamp, **SMALL)
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_published_a_moment_later_is_no_drift(graph: Graph) -> None:
     assert check(beside(graph, half_written(graph))).status is CheckStatus.CLEAN
     plan = plan_optimize(beside(graph, half_written(graph)))
@@ -78,6 +79,7 @@ def test_a_commit_that_is_published_a_moment_later_is_no_drift(graph: Graph) -> 
     assert (row.classification, row.lance_head_version) == (Classification.NO_DRIFT, row.manifest_version)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_written_when_its_turn_comes_is_optimized_and_cleaned_up_all_the_same(graph: Graph) -> None:
     stats = optimize_table(beside(graph, half_written(graph)), PERSON)
     assert (stats.skipped, stats.committed) == (None, True)
@@ -97,6 +99,7 @@ def test_a_repair_is_applied_while_another_table_is_written(graph: Graph) -> Non
     assert check(graph).status is CheckStatus.CLEAN
 
 
+@pytest.mark.slow
 def test_what_stays_is_drift_as_before(graph: Graph) -> None:
     copies("left-")(graph.open_head(entry_of(graph, PERSON)))
     alone = beside(graph, lambda: None)
@@ -108,6 +111,7 @@ def test_what_stays_is_drift_as_before(graph: Graph) -> None:
     assert "drift" in str({t.table_key: t.refused for t in plan_cleanup(alone, KEEP_1).tables}[PERSON])
 
 
+@pytest.mark.slow
 def test_a_sidecar_that_goes_in_a_moment_stops_nobody(graph: Graph) -> None:
     def passing() -> Graph:
         path = armed(graph)

@@ -4,6 +4,8 @@
 shows what it is about. `@pytest.mark.night("combinations")` leaves the combinations of its parameters: by day every
 value of each parameter runs at least once. `@pytest.mark.night("all but one")` leaves all of its cases but one: they
 show the same, or each of them costs very much.
+
+`make check` also runs one stamp only of a test that has a parameter `stamp`: not the same one for all tests.
 """
 
 from __future__ import annotations
@@ -50,14 +52,28 @@ def left_to_the_night(items: Iterable[pytest.Item]) -> set[str]:
     return left
 
 
+def other_stamps(items: Iterable[pytest.Item]) -> set[str]:
+    """The ids of the cases that differ from another one in the stamp alone, but for one of them. Pure."""
+    cases = defaultdict[tuple[object, ...], dict[str, Values]](dict)
+    for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if "stamp" in params:
+            others = tuple((name, id(value)) for name, value in params.items() if name != "stamp")
+            cases[item.nodeid.partition("[")[0], others][item.nodeid] = frozenset()
+    return {node for (name, *_), of_one in cases.items() for node in of_one.keys() - only_one(str(name), of_one)}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option that `make test` gives."""
+    """The options that `make test` and `make check` give."""
     parser.addoption("--by-day", action="store_true", help="leave out what is marked `night`, as `make test` does")
+    parser.addoption("--one-stamp", action="store_true", help="run one stamp of each test, as `make check` does")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With the option, take out what is left to the night; pytest counts it as deselected."""
-    if config.getoption("by_day"):
-        left = left_to_the_night(items)
+    """With an option, take out what it leaves out; pytest counts it as deselected."""
+    left = left_to_the_night(items) if config.getoption("by_day") else set()
+    if config.getoption("one_stamp"):
+        left |= other_stamps(item for item in items if item.nodeid not in left)
+    if left:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
         items[:] = [item for item in items if item.nodeid not in left]

@@ -11,6 +11,7 @@ from omnigraph_ops.cli import parsing  # noqa: F401 - declares them
 from omnigraph_ops.cli.app import COMPLETE, PROGRAM, cli
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "completed"),
     [

@@ -314,6 +314,7 @@ def test_the_verb_names_every_fault(write: Write, capsys: pytest.CaptureFixture[
     assert main(["graphs"]) == 2
 
 
+@pytest.mark.slow
 def test_reading_a_file_imports_nothing_heavy() -> None:
     script = (
         "import sys\nfrom omnigraph_ops.config.graphs_file import load_graphs\n"
@@ -331,6 +332,7 @@ def bomb(link: str, last: str) -> str:
     return "\n".join([f"a: &a {last}", *lines]) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [

@@ -224,6 +224,7 @@ with committer_lease(Storage(sys.argv[1]), purpose="stopped", ttl_seconds=1, wai
 """
 
 
+@pytest.mark.slow
 def test_a_stopped_process_does_not_act_after_it_is_continued(tmp_path: Path, storage: Storage) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -286,6 +287,7 @@ def test_the_working_holder_is_named_until_it_is_released_gone_or_long_silent(
     assert working_holder(storage) is None
 
 
+@pytest.mark.slow
 def test_many_waiters_for_a_dead_holder_never_become_two(tmp_path: Path) -> None:
     assert most_holders(lambda: Storage(str(tmp_path)), waiters=8, rounds=10) == [1] * 10
 

@@ -34,6 +34,7 @@ def storage(tmp_path: Path) -> Storage:
     return Storage(str(tmp_path))
 
 
+@pytest.mark.slow
 @given(data=st.data(), gaps=st.lists(st.floats(0, 30), min_size=30, max_size=30), rate=st.integers(10**6, 10**9))
 def test_between_any_two_starts_no_more_than_the_ceiling_is_admitted(
     data: st.DataObject, gaps: list[float], rate: int
@@ -192,6 +193,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waits
 
 
+@pytest.mark.slow
 def test_a_window_waits_after_another_writer_published_and_not_for_ever(
     demo_graph: DemoGraph, stamp: int, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +205,7 @@ def test_a_window_waits_after_another_writer_published_and_not_for_ever(
     assert 0 < sum(slept) <= 10.0
 
 
+@pytest.mark.slow
 def test_alone_and_in_an_exclusive_run_nothing_waits(
     demo_graph: DemoGraph, stamp: int, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,5 +42,6 @@ def test_ordinary_rows_are_read_as_before(tmp_path: Path, limits: TaskLimits | N
     assert batch_of(limited(task_over(tmp_path, row_bytes=100, rows=50), limits)) == batch
 
 
+@pytest.mark.slow
 def test_a_row_beyond_any_batch_is_read_alone(tmp_path: Path) -> None:
     assert batch_of(limited(task_over(tmp_path, row_bytes=2**25, rows=1))) == 1

@@ -58,6 +58,7 @@ def indexed(path: Path, vectors: Vectors, partitions: int = 1) -> lance.LanceDat
     return dataset
 
 
+@pytest.mark.slow
 def test_clusters_become_partitions_that_queries_need_not_all_read(tmp_path: Path) -> None:
     dataset = indexed(tmp_path / "d", clustered(16 * TARGET_ROWS, 8, 16))
     (facts,) = vector_facts(dataset)
@@ -72,6 +73,7 @@ def test_clusters_become_partitions_that_queries_need_not_all_read(tmp_path: Pat
     assert after.bytes_read * 10 < before.bytes_read
 
 
+@pytest.mark.slow
 def test_vectors_without_clusters_are_found_as_well_and_cost_no_more(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).normal(size=(5 * TARGET_ROWS, 8)).astype(np.float32)
     dataset = indexed(tmp_path / "d", vectors)

@@ -71,6 +71,7 @@ def test_held_versions_below_the_floor_stay() -> None:
     assert removable((1, 2, 3), protection(9, 2), between_pins=False) == ((1, 3), None)
 
 
+@pytest.mark.slow
 @given(
     versions=st.sets(st.integers(1, 60), min_size=1),
     keep=st.none() | st.integers(0, 70),

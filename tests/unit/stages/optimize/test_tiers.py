@@ -215,6 +215,7 @@ def test_no_task_is_over_the_bound_but_for_one_fragment_with_deletions(fragments
         assert list(task) == fragments[first : first + len(task)], "neighbours, in order"
 
 
+@pytest.mark.slow
 @given(fragment_lists)
 def test_runs_come_to_an_end_with_nothing_left_to_merge(fragments: list[FragmentFacts]) -> None:
     for _ in range(len(fragments) + 1):

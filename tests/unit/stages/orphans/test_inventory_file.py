@@ -65,6 +65,7 @@ def test_json_lines_and_parquet(tmp_path: Path) -> None:
     assert rows(tmp_path, "list.parquet", (tmp_path / "made.parquet").read_bytes()) == ([FILE], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
@@ -143,6 +144,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, damage: Calla
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_small_archive_of_one_endless_line_takes_no_memory(tmp_path: Path) -> None:
     data = gzip.compress(bytes(256 * 1024 * 1024), compresslevel=1)
     assert len(data) < 2 * 1024 * 1024

@@ -24,6 +24,7 @@ def listed(graph: Graph) -> int:
     return sum(not item.is_folder for item in walk(graph.storage))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loads", [3, 12])
 def test_most_files_are_known_and_none_is_made_up(demo_graph: DemoGraph, loads: int) -> None:
     graph = demo_graph(node_types=3, loads=loads, rows=10, index_after_load=0)

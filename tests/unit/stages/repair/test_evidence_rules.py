@@ -179,6 +179,7 @@ def test_the_version_that_cannot_be_read_is_named_after_those_that_can() -> None
     assert len(version_evidence(many, after=5)) == MAX_VERSIONS
 
 
+@pytest.mark.slow
 @given(
     sides=st.lists(
         st.tuples(
