@@ -23,6 +23,8 @@ from tests.support.rows import rows_everywhere
 from tests.support.sidecars import EDGE, OTHER, TABLE, append_foreign_row, audit_rows, commit_rows, cross
 from tests.support.writers import copies, drift, entry_of, write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(demo_graph: DemoGraph) -> Graph:

@@ -24,6 +24,7 @@ from tests.support.rows import rows_everywhere
 from tests.support.sidecars import TABLE, Document, append_foreign_row, audit_rows, commit_rows, move, take_back
 from tests.support.writers import copies, entry_of, write
 
+pytestmark = pytest.mark.slow
 Change = Callable[[Document], None]
 
 
