@@ -32,7 +32,7 @@ def audit_verb(call: Call) -> int:
 
     graph = call.open()
     recording.settled(graph)
-    log = audit_log.AuditLog(uri=graph.uri, entries=audit_log.read(graph.storage, newest=call.options["newest"]))
+    log = audit_log.log_of(graph.storage, graph.uri, newest=call.options["newest"])
     call.emit(log, audit_log.audit_view(log))
     return 0
 

@@ -159,8 +159,10 @@ class SidecarFinding:
     started_at_us: int | None
     classification: SidecarClass
     recoverable: bool
-    """Whether `recover` may finish it: single-pin Optimize sidecars only."""
+    """Whether `recover` finishes or undoes it."""
     detail: str
+    refused_by_engine: bool = False
+    """Whether an open by the engine fails or does harm, so that only a person goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

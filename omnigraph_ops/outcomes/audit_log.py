@@ -71,6 +71,8 @@ class AuditLog:
 
     uri: str
     entries: tuple[AuditEntry, ...]
+    unreadable: tuple[str, ...] = ()
+    """Files below the graph that are damaged, or that a later release wrote: what they say is not in `entries`."""
 
 
 class Subject(TypedDict):
@@ -146,10 +148,20 @@ def is_open(storage: Storage, *, run: str, task: str | None, since_us: int) -> b
     return events.count(AuditEvent.STARTED) > sum(event in ENDS for event in events)
 
 
-def read(storage: Storage, *, newest: int | None = None) -> tuple[AuditEntry, ...]:
-    """Entries oldest first, only the newest so many if asked; a damaged one is left out. Reads."""
-    names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json")]
-    return _entries(storage, names if newest is None else names[len(names) - min(newest, len(names)) :])
+def log_of(storage: Storage, uri: str, *, newest: int | None = None) -> AuditLog:
+    """The log, only the newest so many entries if asked: at least one. Reads."""
+    paths = _ENTRIES.paths(storage, AUDIT_DIR)
+    read = {path: _ENTRIES.read(storage, path) for path in (paths if newest is None else paths[-newest:])}
+    return AuditLog(
+        uri=uri,
+        entries=tuple(entry for entry in read.values() if entry is not None),
+        unreadable=tuple(path for path, entry in read.items() if entry is None),
+    )
+
+
+def read(storage: Storage) -> tuple[AuditEntry, ...]:
+    """Entries oldest first; a damaged one is left out. Reads."""
+    return log_of(storage, "").entries
 
 
 def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
@@ -166,7 +178,12 @@ def audit_view(log: AuditLog) -> View:
     header = ("When", "Verb", "Event", "By", "Run", "Task", "Detail", "Digest")
     return View(
         title=f"audit {log.uri} — {len(log.entries)} entries",
-        sections=filled([Section(title="Entries", header=header, rows=rows)]),
+        sections=filled(
+            [
+                Section(title="Entries", header=header, rows=rows),
+                Section(title="Damaged or of a later release, so not shown", lines=log.unreadable),
+            ]
+        ),
     )
 
 

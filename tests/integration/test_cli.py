@@ -56,7 +56,7 @@ FIELDS = {
     "health": {"uri", "stamp", "graph_version", "score", "tables", "internal"},
     "plan": {"uri", "stamp", "graph_version", "tables", "not_after_us", "left"},
     "optimize": {"uri", "tables", "bytes_rewritten", "bytes_planned", "bytes_ingested", "write_amplification"},
-    "audit": {"uri", "entries"},
+    "audit": {"uri", "entries", "unreadable"},
     "repair": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
     "repair --confirm": {"uri", "confirm", "force", "manifest_version", "tables", "digest"},
     "cleanup --keep 1 --confirm": {

@@ -47,6 +47,27 @@ def test_both_are_rolled_back_and_the_tables_can_be_written(graph: Graph) -> Non
     check_lineage(graph, None)
 
 
+def test_on_a_branch_too(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, loads=3, rows=8, written_branches=1, settings=QUICK)
+    (branch,) = graph.branches()
+    rows = rows_everywhere(graph)
+    cross(graph, branch, (TABLE,))
+    assert all(outcome.action == "rolled_back" for outcome in recover(graph).outcomes)
+    entry = entry_of(graph, TABLE, branch)
+    assert graph.lance.open(graph.table_uri(entry), branch=branch).version == entry.version
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+    check_lineage(graph, None)
+
+
+def test_what_is_on_another_branch_says_nothing_about_it(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(stamp=6, loads=3, rows=8, written_branches=1, settings=QUICK)
+    (branch,) = graph.branches()
+    cross(graph)
+    second = json.loads(graph.storage.read(_sidecars(graph)[1]))
+    graph.storage.write(_sidecars(graph)[1], json.dumps(second | {"branch": branch}).encode())
+    assert {outcome.action for outcome in recover(graph).outcomes} == {"left_to_engine"}
+
+
 def test_it_waits_for_the_youngest_of_them(graph: Graph) -> None:
     cross(graph)
     Path(graph.uri, _sidecars(graph)[1]).touch()

@@ -117,6 +117,17 @@ def test_a_restore_without_a_sidecar_is_rolled_back(graph: Graph, monkeypatch: p
     assert (entry_of(graph, TABLE).version, current_lock(graph)) == (published.version + 2, None)
 
 
+def test_so_is_one_of_a_version_that_was_removed_since(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    began = entry_of(graph, TABLE)
+    take_back(graph)
+    _withdraw(graph)
+    graph.storage.delete(version_path(began.path, began.version, None))
+    rows = rows_everywhere(graph)
+    assert [(o.table_key, o.action) for o in recover(graph).outcomes] == [(TABLE, "rolled_back")]
+    assert rows_everywhere(graph) == rows
+
+
 @pytest.mark.parametrize("act", [append_foreign_row, move], ids=["a row", "a compaction"])
 def test_a_restore_below_the_commit_of_somebody_else_stays(graph: Graph, act: Callable[[Graph], object]) -> None:
     take_back(graph)
@@ -134,6 +145,8 @@ def test_what_is_behind_its_pin_is_for_a_person(graph: Graph) -> None:
     graph.storage.delete(version_path(entry.path, entry.version, None))
     (finding,) = check(graph).sidecars
     assert (finding.classification, finding.recoverable) == (SidecarClass.NEEDS_REVIEW, False)
+    (advice,) = (line for line in check(graph).advice if finding.path in line)
+    assert (finding.refused_by_engine, "open the graph read-write" in advice) == (True, False)
 
 
 def test_a_sidecar_without_tables_is_for_the_engine(graph: Graph) -> None:

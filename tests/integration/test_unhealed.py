@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,18 @@ def test_a_sidecar_that_the_engine_decides_is_named_with_the_root_that_it_spells
     (advice,) = check(graph).advice
     assert advice.startswith(f"open the graph read-write once with omnigraph, for __recovery/{name}.json ({PERSON}): ")
     assert "open it as 'g/kb.omni', as it spells a table" in advice
+
+
+@pytest.mark.parametrize("change", [{"schema_version": 99}, {"writer_kind": "Dream"}, None], ids=str)
+def test_nobody_is_told_to_open_what_is_refused(demo_graph: DemoGraph, change: dict[str, object] | None) -> None:
+    graph = demo_graph(stamp=6, node_types=1, loads=1, rows=6)
+    name = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    write_sidecar(graph, entry_of(graph, PERSON), name, graph.uri)
+    path = Path(graph.uri, f"__recovery/{name}.json")
+    path.write_text("{" if change is None else json.dumps(json.loads(path.read_text()) | change))
+    (advice,) = check(graph).advice
+    assert advice.startswith(f"no open by this omnigraph settles __recovery/{name}.json (tables unknown): ")
+    assert "keep writers away; open the graph with the omnigraph that wrote it, or restore it from a backup" in advice
 
 
 @pytest.fixture

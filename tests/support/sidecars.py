@@ -13,7 +13,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_path
-from tests.support.writers import copies, drift, entry_of, write
+from tests.support.writers import copies, entry_of, write
 
 Document = dict[str, Any]
 TABLE = "node:Person"
@@ -87,16 +87,16 @@ def take_back(
     return operation_id
 
 
-def cross(graph: Graph) -> None:
-    """Two loads of two tables, each committed on top of the other in one of them, and none published. Writes."""
+def cross(graph: Graph, branch: str | None = None, tables: tuple[str, ...] = (TABLE, EDGE)) -> None:
+    """Two loads, each committed on top of the other in one of two tables, and none published. Writes."""
     planned = dict[str, list[str]](first=[], second=[])
-    for table_key, order in ((TABLE, ("first", "second")), (EDGE, ("second", "first"))):
+    for table_key, order in zip(tables, (("first", "second"), ("second", "first")), strict=False):
+        entry = entry_of(graph, table_key, branch)
         for writer in order:
-            drift(graph, table_key, copies(f"{writer}-"))
-            entry = entry_of(graph, table_key)
-            record = version_record(graph.storage, entry.path, int(graph.open_head(entry).version))
-            planned[writer].append(str(record.transaction_id))
-    pins = [pin_of(graph, TABLE), pin_of(graph, EDGE)]
+            copies(f"{writer}-")(graph.lance.open(graph.table_uri(entry), branch=branch))
+            head = graph.lance.open(graph.table_uri(entry), branch=branch).version
+            planned[writer].append(str(version_record(graph.storage, entry.path, head, branch).transaction_id))
+    pins = [pin_of(graph, table_key, branch) for table_key in tables]
     for transactions in planned.values():
         write_of = {
             "lineage": {"graph_commit_id": new_ulid()},
@@ -104,11 +104,8 @@ def cross(graph: Graph) -> None:
             "effect_phase": "Armed",
             "effects": [{"planned_transaction": {"read_version": 1, "uuid": one}} for one in transactions],
         }
-        name = arm(
-            graph,
-            change=lambda d, w=write_of: d.update(writer_kind="Load", tables=pins, protocol_v3=w),  # type: ignore[misc]
-        )
-        _age(graph, name)
+        fields = {"branch": branch, "writer_kind": "Load", "tables": pins, "protocol_v3": write_of}
+        _age(graph, arm(graph, change=lambda d, fields=fields: d.update(fields)))  # type: ignore[misc]
 
 
 def _age(graph: Graph, operation_id: str) -> None:
@@ -117,11 +114,11 @@ def _age(graph: Graph, operation_id: str) -> None:
     os.utime(Path(graph.uri, sidecar_path(operation_id)), (old, old))
 
 
-def pin_of(graph: Graph, table_key: str) -> Document:
+def pin_of(graph: Graph, table_key: str, branch: str | None = None) -> Document:
     """The pin that a sidecar would carry for a table. Reads."""
-    entry = entry_of(graph, table_key)
+    entry = entry_of(graph, table_key, branch)
     pin: Document = graph.format.sidecar(entry, f"{graph.uri}/{entry.path}", "", 0)["tables"][0]
-    return pin
+    return pin | {"table_branch": branch}
 
 
 def move(graph: Graph, table_key: str = TABLE) -> int:

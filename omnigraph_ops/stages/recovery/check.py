@@ -183,6 +183,7 @@ def may_pass(report: CheckReport, *, grace_seconds: float, at_us: int) -> bool:
     return bool(started) and all(at is not None and at > oldest_us for at in started)
 
 
+_FOR_A_PERSON = "keep writers away; open the graph with the omnigraph that wrote it, or restore it from a backup"
 _DAMAGED = "if its files are damaged, restore the graph from a backup"
 
 
@@ -190,8 +191,11 @@ def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[Dri
     if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
     for left in [f for f in findings if not f.recoverable]:
-        tables = ", ".join(left.table_keys) or "tables unknown"
-        yield f"open the graph read-write once with omnigraph, for {left.path} ({tables}): {left.detail}"
+        what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"
+        if left.refused_by_engine:
+            yield f"no open by this omnigraph settles {what}; {_FOR_A_PERSON}"
+        else:
+            yield f"open the graph read-write once with omnigraph, for {what}"
     if staged:
         yield "a schema apply is in flight or crashed: wait for it, or open the graph read-write with omnigraph"
     if any(not d.covered and not d.recoverable and d.problem is None for d in drift):

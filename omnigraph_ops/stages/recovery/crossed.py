@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import VersionRecord, commits_after
+from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.sidecars import AuditOutcome, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.stages.recovery.put_back import Overlaid, is_put_back, undoes
@@ -25,7 +26,7 @@ class Crossed:
     tables: tuple[Overlaid, ...]
     """Its tables that are ahead of what is published."""
     files: tuple[SidecarFile, ...]
-    """The sidecars of all unpublished writes to main: of any of them a commit may lie there."""
+    """The sidecars of all unpublished writes to the branch: of any of them a commit may lie there."""
 
     @property
     def outcomes(self) -> tuple[AuditOutcome, ...]:
@@ -37,26 +38,26 @@ class Crossed:
 
 
 def crossed(graph: Graph, sidecar: Sidecar) -> Crossed | None:
-    """The load or mutation of main that a sidecar is about, if the engine can neither finish nor undo it. Reads.
+    """The load or mutation that a sidecar is about, if the engine can neither finish nor undo it. Reads.
 
     None where anything of that is not proven.
     """
-    if sidecar.protocol_v3 is None or sidecar.branch is not None or sidecar.names_a_table_twice:
+    if sidecar.protocol_v3 is None or sidecar.names_a_table_twice:
         return None
     try:
-        files = _unpublished(graph)
+        files = _unpublished(graph, sidecar.branch)
         return _proven(graph, sidecar, files) if sidecar in [file.sidecar for file in files] else None
     except OpsError:
         return None
 
 
-def _unpublished(graph: Graph) -> tuple[SidecarFile, ...]:
-    """The sidecars of loads and mutations of main of which neither a publish nor a rollback is visible. Reads."""
-    visible = {commit.commit_id for commit in graph.format.commits(graph.context, None)}
+def _unpublished(graph: Graph, branch: str | None) -> tuple[SidecarFile, ...]:
+    """The sidecars of loads and mutations of a branch of which neither a publish nor a rollback is visible. Reads."""
+    visible = {commit.commit_id for commit in graph.format.commits(graph.context, branch)}
     return tuple(
         file
         for file in list_sidecars(graph.storage, graph.format.sidecar_version)
-        if file.sidecar is not None and file.sidecar.branch is None
+        if file.sidecar is not None and file.sidecar.branch == branch
         if (write := file.sidecar.protocol_v3) is not None
         if visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id})
     )
@@ -72,13 +73,15 @@ def _planned(sidecar: Sidecar | None) -> frozenset[str]:
 def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> Crossed | None:
     """The tables of a sidecar, if only known commits lie on them and one of its own is covered by another. Reads."""
     planned, its = frozenset[str]().union(*(_planned(file.sidecar) for file in files)), _planned(sidecar)
-    state, tables, is_covered = graph.state(), list[Overlaid](), False
+    branch = sidecar.branch
+    state, tables, is_covered = graph.state(branch), list[Overlaid](), False
     for pin in sidecar.tables:
         entry = state.get(pin.table_key)
-        if entry is None or (entry.identity, entry.branch) != (pin.identity, None):
+        if entry is None or (entry.identity, entry.branch) != (pin.identity, branch):
             return None
-        table = Overlaid(entry=entry, head=int(graph.open_head(entry).version))
-        commits = commits_after(graph.storage, entry.path, pin.expected_version, table.head)
+        table = Overlaid(entry=entry, head=int(graph.lance.open(graph.table_uri(entry), branch=branch).version))
+        chain = chain_folder(entry.path, branch)
+        commits = commits_after(graph.storage, chain, pin.expected_version, table.head)
         own = [commit.version for commit in commits if commit.transaction_id in its]
         if not _is_off(commits, own, entry) or not _is_known(graph, table, pin, commits, planned):
             return None

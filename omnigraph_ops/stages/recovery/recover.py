@@ -295,7 +295,8 @@ def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeep
             updates = put_back(graph, across.tables, operation=operation, keeper=keeper)
             if updates is None:
                 return None
-            return "rolled_back", across.outcomes, publish(graph, updates, actor=RECOVERY_ACTOR)
+            published = publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
+            return "rolled_back", across.outcomes, published
     except StalePlan:
         return None  # the next run rolls back what was put on top of somebody's publish
     return _finish_optimize(graph, sidecar, judgement)

@@ -137,20 +137,6 @@ def _is_before_ours(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
     return False
 
 
-_LOOK_BACK = 50
-"""Versions before the pin that an engine may have begun from. It restores what was published a moment ago."""
-
-
-def _is_older(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
-    """Whether a version has the fragments of one of the newest before the pin. Reads."""
-    uri = graph.table_uri(entry)
-    wanted = fragment_prints(graph.lance.open(uri, version=restored_as))
-    return any(
-        fragment_prints(graph.lance.open(uri, version=version)) == wanted
-        for version in range(entry.version - 1, max(0, entry.version - 1 - _LOOK_BACK), -1)
-    )
-
-
 def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
     """Restore the published rows of every such table behind the fence, and publish that version. Publishes.
 
@@ -229,8 +215,7 @@ def _is_undone(graph: Graph, entry: TableEntry, commit: VersionRecord) -> bool:
     if OPERATION_PROPERTY in dict(commit.properties):
         return commit.operation == "Restore"
     if commit.operation == "Restore":
-        # It has no writer of its own: its manifest is that of the version that it restores.
-        is_undone = _is_older if graph.format.restores_live_writes else _is_before_ours
-        return is_undone(graph, entry, commit.version)
+        # Among nothing but restores it brings back what was published once.
+        return graph.format.restores_live_writes or _is_before_ours(graph, entry, commit.version)
     engine = graph.format.inline_deletes_by
     return commit.operation == "Delete" and engine is not None and (commit.writer or "").startswith(engine)

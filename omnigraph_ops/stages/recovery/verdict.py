@@ -40,6 +40,7 @@ class SidecarVerdict:
     classification: SidecarClass
     recoverable: bool
     detail: str
+    refused_by_engine: bool = False
 
 
 def classify(
@@ -146,7 +147,10 @@ def _who(detail: str, ours: bool) -> str:
 
 
 def _review(detail: str) -> SidecarVerdict:
-    return SidecarVerdict(classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=detail)
+    """The verdict about what an open by the engine would not settle. Pure."""
+    return SidecarVerdict(
+        classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=detail, refused_by_engine=True
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +178,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
             classification=SidecarClass.NEEDS_REVIEW,
             recoverable=False,
             detail=f"{file.problem}; every open and write of the engine fails until it is resolved",
+            refused_by_engine=True,
         )
         return Judgement(finding=finding)
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
@@ -197,6 +202,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
         classification=verdict.classification,
         recoverable=verdict.recoverable,
         detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
+        refused_by_engine=verdict.refused_by_engine,
     )
     return Judgement(finding=finding, pins=pins, taken_back=taken, crossed=across)
 

@@ -24,7 +24,17 @@ def test_entries_come_back_in_order(tmp_path: Path) -> None:
     ]
     storage.write(f"{AUDIT_DIR}/00000000000000000000000000.json", b"damaged")
     assert set(audit_log.read(storage)) == set(made)
-    assert len(audit_log.read(storage, newest=1)) == 1
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    entry = audit_log.append(storage, AuditEvent.APPLIED, verb="cleanup", actor="ann", digest="sha256:1")
+    damaged = f"{AUDIT_DIR}/00000000000000000000000000.json"
+    storage.write(damaged, b"damaged")
+    log = audit_log.log_of(storage, "/g")
+    assert (log.entries, log.unreadable) == ((entry,), (damaged,))
+    assert damaged in terminal.text(audit_log.audit_view(log))
+    assert audit_log.log_of(storage, "/g", newest=1).unreadable == ()
 
 
 def test_the_newest_so_many(tmp_path: Path) -> None:
@@ -33,8 +43,8 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
     for actor in "abc":
         made.append(audit_log.append(storage, AuditEvent.APPLIED, verb="repair", actor=actor, digest="sha256:1"))
         time.sleep(0.002)  # ULIDs of one millisecond have no order
-    assert audit_log.read(storage, newest=2) == tuple(made[1:])
-    assert audit_log.read(storage, newest=0) == ()
+    assert audit_log.log_of(storage, "/g", newest=2).entries == tuple(made[1:])
+    assert audit_log.log_of(storage, "/g", newest=9).entries == tuple(made)
     lines = terminal.text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=tuple(made)))).splitlines()
     assert lines[0] == "audit /g — 3 entries"
     assert lines[-1].split()[-4:] == ["repair", "applied", "c", "sha256:1"]
