@@ -228,6 +228,10 @@ class Graph:
             )
         return self.lance.open(self.table_uri(entry))
 
+    def open_newest(self, entry: TableEntry) -> Dataset:
+        """The newest version of the Lance branch that a table is published from. Reads."""
+        return self.lance.open(self.table_uri(entry), branch=entry.branch)
+
     def open_pinned(self, entry: TableEntry) -> Dataset:
         """The table at exactly its published version and Lance branch. Reads."""
         return self.lance.open(self.table_uri(entry), branch=entry.branch, version=entry.version)

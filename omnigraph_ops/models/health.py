@@ -191,6 +191,8 @@ class BranchFinding:
     manifest_version: int
     lance_head_version: int | None
     """None where the published version is gone."""
+    recoverable: bool = False
+    """Whether `recover` rolls back what was never published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,24 @@ def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
 
 
 @pytest.mark.slow
+def test_what_was_deleted_on_a_branch_is_in_place_again(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stamp3, "inline_deletes_by", "lance 13.")
+    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    graph = demo_graph(stamp=3, loads=2, rows=8, written_branches=1)
+    (branch,) = graph.branches()
+    rows, entry = rows_everywhere(graph), entry_of(graph, PERSON, branch)
+    deletes()(graph.open_newest(entry))
+    assert (check(graph).status, [f.recoverable for f in check(graph).branch_findings]) == (CheckStatus.PENDING, [True])
+    report = recover(open_graph(graph.uri))
+    assert [(o.table_key, o.action) for o in report.outcomes] == [(PERSON, "rolled_back")]
+    assert f"on branch {branch!r}" in report.outcomes[0].detail
+    after = open_graph(graph.uri)
+    assert (report.status, rows_everywhere(after), current_lock(after)) == (CheckStatus.CLEAN, rows, None)
+    assert entry_of(after, PERSON) == entry_of(graph, PERSON)
+    check_lineage(after, branch)
+
+
+@pytest.mark.slow
 def test_a_restore_that_came_after_our_publish_is_rolled_back(graph: Graph) -> None:
     """An engine that opens the graph while we are armed takes our commits for a crash, and is too late."""
     rows, before = rows_everywhere(graph), entry_of(graph, PERSON).version
@@ -146,7 +164,7 @@ def test_the_fence_of_a_rollback_ends_by_itself(graph: Graph, monkeypatch: pytes
     drift(graph, PERSON, deletes())
     bounds = list[float]()
 
-    def looked(alone: Graph, _table_key: str) -> None:
+    def looked(alone: Graph, _branch: str | None, _table_key: str) -> None:
         note = read_note(alone)
         assert note is not None and note.until is not None
         bounds.append(note.until - note.raised_at)
@@ -159,7 +177,7 @@ def test_the_fence_of_a_rollback_ends_by_itself(graph: Graph, monkeypatch: pytes
 def test_nothing_is_rolled_back_once_its_fence_was_lifted(graph: Graph) -> None:
     drift(graph, PERSON, deletes())
     head = graph.open_head(entry_of(graph, PERSON)).version
-    assert unpublished._roll_back(graph, PERSON) is None
+    assert unpublished._roll_back(graph, None, PERSON) is None
     assert graph.open_head(entry_of(graph, PERSON)).version == head
 
 

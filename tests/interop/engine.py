@@ -72,9 +72,11 @@ class Engine:
         report = json.loads(self.run("optimize", "--json", str(graph)).stdout)
         return {table["table_key"]: table for table in report["tables"]}
 
-    def delete_person(self, graph: Path, name: str) -> None:
+    def delete_person(
+        self, graph: Path, name: str, *, branch: str = "main", check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         query = f'query d() {{ delete Person where name = "{name}" }}'
-        self.run("mutate", "--store", str(graph), "-e", query, "--quiet")
+        return self.run("mutate", "--store", str(graph), "--branch", branch, "-e", query, "--quiet", check=check)
 
 
 def engine(stamp: int) -> Engine:

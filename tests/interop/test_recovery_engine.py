@@ -11,11 +11,13 @@ import pytest
 
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.conftest import build_stage
 from tests.crash.harness_scenarios import SCENARIOS
 from tests.crash.harness_state import QUICK
-from tests.interop.engine import engine
+from tests.interop.engine import engine, people
 from tests.support.sidecars import audit_rows, commit_rows
 
 pytestmark = pytest.mark.interop
@@ -52,3 +54,24 @@ def _recovered(root: str, act: Callable[[Graph], object]) -> dict[str, Any]:
         "audit": {k: v for k, v in audit.items() if k not in _OWN},
         "commit": {k: v for k, v in commit.items() if k not in _OWN},
     }
+
+
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_deletes_that_0_7_never_published_are_rolled_back(tmp_path: Path, branch: str) -> None:
+    """It leaves a delete that matched nothing in a table unpublished, and refuses the next one of that table."""
+    oracle, root = engine(3), tmp_path / "graph"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    lonely = {"name": "lonely", "age": 1, "bio": "has no edges", "active": True, "tier": "pro"}
+    oracle.load(root, [*people(10, 4), {"type": "Person", "data": lonely}], mode="merge", branch=branch)
+    oracle.delete_person(root, "lonely", branch=branch)
+    rows = oracle.export(root, branch)
+    assert "stale view of" in oracle.delete_person(root, "p11", branch=branch, check=False).stderr
+    graph = open_graph(str(root), QUICK)
+    assert check(graph).status is CheckStatus.PENDING
+    assert {outcome.action for outcome in recover(graph).outcomes} == {"rolled_back"}
+    assert (check(graph).status, oracle.export(root, branch)) == (CheckStatus.CLEAN, rows)
+    oracle.delete_person(root, "p11", branch=branch)
+    left = oracle.export(root, branch)
+    assert set(left) < set(rows)

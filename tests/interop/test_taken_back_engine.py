@@ -116,14 +116,17 @@ def test_what_was_published_is_there_and_the_engine_writes_again(tmp_path: Path,
         assert set(rows) <= set(oracle.export(root))
 
 
-def test_a_restore_on_top_of_what_was_published_is_rolled_back(tmp_path: Path) -> None:
-    oracle, root, rows = _locked(tmp_path, _load, "main")
+@pytest.mark.parametrize(("write", "branch"), [(_load, "main"), (_load_on_branch, "side")], ids=["main", "branch"])
+def test_a_restore_on_top_of_what_was_published_is_rolled_back(tmp_path: Path, write: Write, branch: str) -> None:
+    oracle, root, rows = _locked(tmp_path, write, branch)
     for sidecar in root.joinpath(RECOVERY_DIR).glob("*.json"):
         sidecar.unlink()  # as the writer does after its publish
-    refused = oracle.run("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root), check=False)
+    data = ("--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", "--branch", branch)
+    refused = oracle.run("load", *data, str(root), check=False)
     assert "ahead of manifest version" in refused.stderr
     graph = open_graph(str(root), QUICK)
+    assert check(graph).status is CheckStatus.PENDING
     assert {outcome.action for outcome in recover(graph).outcomes} == {"rolled_back"}
-    assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
-    oracle.load(root, people(40, 2), mode="merge")
-    assert set(rows) < set(oracle.export(root))
+    assert (check(graph).status, oracle.export(root, branch)) == (CheckStatus.CLEAN, rows)
+    oracle.load(root, people(40, 2), mode="merge", branch=branch)
+    assert set(rows) < set(oracle.export(root, branch))

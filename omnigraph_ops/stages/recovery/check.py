@@ -23,7 +23,7 @@ from omnigraph_ops.stages.recovery.unhealed import (
     mismatch_advice,
     schema_mismatch,
 )
-from omnigraph_ops.stages.recovery.unpublished import left_by_us, unpublished_deletes
+from omnigraph_ops.stages.recovery.unpublished import can_be_rolled_back, left_by_us
 from omnigraph_ops.stages.recovery.verdict import judged_sidecar
 
 
@@ -44,6 +44,11 @@ class _Look:
         what = (self.sidecars, self.staged, self.locked, self.drift, self.on_branches, self.mismatch)
         return not any(what)
 
+    @property
+    def is_ahead_recoverably(self) -> bool:
+        """Whether `recover` settles a table that is ahead of its published version without a sidecar. Pure."""
+        return any(d.recoverable for d in self.drift) or any(f.recoverable for f in self.on_branches)
+
     @classmethod
     def at(cls, graph: Graph) -> _Look:
         """What there is now. Reads."""
@@ -54,7 +59,7 @@ class _Look:
             staged=staging_files(graph.storage),
             locked=graph.is_locked(),
             drift=_drift(graph, covered=_covered(sidecars)),
-            on_branches=branch_findings(graph, covered=_covered_on_branches(sidecars)),
+            on_branches=_on_branches(graph, covered=_covered_on_branches(sidecars)),
             mismatch=schema_mismatch(graph),
         )
 
@@ -128,7 +133,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
         drift=found.drift,
         advice=(
             *((_lock_advice(fence, abandoned),) if found.locked else ()),
-            *_advice(found.sidecars, bool(found.staged), found.drift),
+            *_advice(found),
             *branch_advice(found.on_branches),
             *mismatch_advice(found.mismatch),
             *expiry_advice(graph),
@@ -158,7 +163,7 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
             problem=problem,
             recoverable=alone
             and problem is None
-            and (left_by_us(graph, entry) is not None or unpublished_deletes(graph, entry)),
+            and (left_by_us(graph, entry) is not None or can_be_rolled_back(graph, entry)),
         )
 
     # A schema apply may be between the graph manifest and the schema: that is looked for by itself.
@@ -166,10 +171,20 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
     return tuple(finding for finding in found if finding is not None)
 
 
+def _on_branches(graph: Graph, covered: set[tuple[str, str]]) -> tuple[BranchFinding, ...]:
+    def judged(finding: BranchFinding) -> BranchFinding:
+        if finding.lance_head_version is None:
+            return finding
+        entry = graph.state(finding.branch).get(finding.table_key)
+        return replace(finding, recoverable=entry is not None and can_be_rolled_back(graph, entry))
+
+    return tuple(map(judged, branch_findings(graph, covered=covered)))
+
+
 def _status(found: _Look, *, blocked: bool, abandoned: bool) -> CheckStatus:
     if blocked or any(not f.recoverable for f in found.sidecars):
         return CheckStatus.NEEDS_PERSON
-    if found.sidecars or abandoned or any(d.recoverable for d in found.drift):
+    if found.sidecars or abandoned or found.is_ahead_recoverably:
         return CheckStatus.PENDING
     return CheckStatus.DRIFTED if found.drift or found.on_branches or found.mismatch else CheckStatus.CLEAN
 
@@ -187,20 +202,20 @@ _FOR_A_PERSON = "keep writers away; open the graph with the omnigraph that wrote
 _DAMAGED = "if its files are damaged, restore the graph from a backup"
 
 
-def _advice(findings: tuple[SidecarFinding, ...], staged: bool, drift: tuple[DriftFinding, ...]) -> Iterable[str]:
-    if any(f.recoverable for f in findings) or any(d.recoverable for d in drift):
+def _advice(found: _Look) -> Iterable[str]:
+    if any(f.recoverable for f in found.sidecars) or found.is_ahead_recoverably:
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
-    for left in [f for f in findings if not f.recoverable]:
+    for left in [f for f in found.sidecars if not f.recoverable]:
         what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"
         if left.refused_by_engine:
             yield f"no open by this omnigraph settles {what}; {_FOR_A_PERSON}"
         else:
             yield f"open the graph read-write once with omnigraph, for {what}"
-    if staged:
+    if found.staged:
         yield "a schema apply is in flight or crashed: wait for it, or open the graph read-write with omnigraph"
-    if any(not d.covered and not d.recoverable and d.problem is None for d in drift):
+    if any(not d.covered and not d.recoverable and d.problem is None for d in found.drift):
         yield "run `omnigraph-ops repair` to review the drifted tables"
-    for unread in (d for d in drift if d.problem is not None):
+    for unread in (d for d in found.drift if d.problem is not None):
         yield f"{unread.table_key} cannot be read, so its state is unknown: {unread.problem}; {_DAMAGED}"
 
 

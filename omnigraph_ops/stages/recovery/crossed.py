@@ -79,7 +79,7 @@ def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> C
         entry = state.get(pin.table_key)
         if entry is None or (entry.identity, entry.branch) != (pin.identity, branch):
             return None
-        table = Overlaid(entry=entry, head=int(graph.lance.open(graph.table_uri(entry), branch=branch).version))
+        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
         chain = chain_folder(entry.path, branch)
         commits = commits_after(graph.storage, chain, pin.expected_version, table.head)
         own = [commit.version for commit in commits if commit.transaction_id in its]

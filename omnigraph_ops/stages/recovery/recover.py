@@ -36,7 +36,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.put_back import put_back
-from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back_deletes
+from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
 from omnigraph_ops.watch import Stopped
@@ -119,7 +119,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         for file in list_sidecars(graph.storage, graph.format.sidecar_version):
             graph.run.check()
             outcomes.append(_recover_one(graph, file, grace))
-        for finish in (publish_leftovers, roll_back_deletes, _straighten_lineage):
+        for finish in (publish_leftovers, roll_back, _straighten_lineage):
             graph.run.check()
             with contextlib.suppress(LeaseHeld, OperatorNeeded):
                 outcomes += finish(graph)

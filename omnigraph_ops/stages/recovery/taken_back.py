@@ -63,7 +63,7 @@ def _proven(graph: Graph, sidecar: Sidecar, commit: GraphCommit) -> TakenBack | 
         made, entry = _entry(then, pin), _entry(now, pin)
         if made is None or entry is None:
             return None
-        table = Overlaid(entry=entry, head=int(graph.lance.open(graph.table_uri(entry), branch=branch).version))
+        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
         if not _is_known(graph, pin, made, table):
             return None
         outcomes.append(

@@ -1,4 +1,4 @@
-"""What no recovery heals, the engine's and ours. Reads only.
+"""What no recovery of the engine heals, and most of it none of ours. Reads only.
 
 Tables of named branches, branches of row expiry, and tables that only the schema or only the graph manifest has.
 """
@@ -84,7 +84,8 @@ def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
     """What to do about each branch. Pure."""
     for branch in sorted({f.branch for f in findings}):
         gone = sorted(f.table_key for f in findings if f.branch == branch and f.lance_head_version is None)
-        ahead = sorted(f.table_key for f in findings if f.branch == branch and f.lance_head_version is not None)
+        left = [f for f in findings if f.lance_head_version is not None and not f.recoverable]
+        ahead = sorted(f.table_key for f in left if f.branch == branch)
         if gone:
             yield (
                 f"branch {branch!r} publishes versions that are gone, of {', '.join(gone)}: nobody can read them; main "

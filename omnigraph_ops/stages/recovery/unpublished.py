@@ -29,7 +29,7 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
-from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.layout import chain_folder, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
@@ -38,6 +38,7 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.recovery.put_back import Overlaid, put_back
+from omnigraph_ops.stages.recovery.unhealed import branch_findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,13 @@ def _has_any(graph: Graph) -> bool:
     return graph.format.inline_deletes_by is not None or graph.format.restores_live_writes
 
 
-def unpublished_deletes(graph: Graph, entry: TableEntry) -> bool:
+def can_be_rolled_back(graph: Graph, entry: TableEntry) -> bool:
     """Whether a table is ahead of its pin by deletes and restores of the engine alone, and ours of them. Reads."""
     if not _has_any(graph):
         return False
     try:
-        commits = commits_after(graph.storage, entry.path, entry.version, int(graph.open_head(entry).version))
+        chain = chain_folder(entry.path, entry.branch)
+        commits = commits_after(graph.storage, chain, entry.version, int(graph.open_newest(entry).version))
         return bool(commits) and all(_is_undone(graph, entry, commit) for commit in commits)
     except OpsError:
         return False
@@ -125,7 +127,7 @@ def _is_before_ours(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
 
     The restore of a person who wants other rows back is none: somebody else's commit lies between.
     """
-    uri, version = graph.table_uri(entry), entry.version
+    uri, version = graph.table_uri(entry), entry.version if entry.branch is None else 0
     wanted = fragment_prints(graph.lance.open(uri, version=restored_as))
     while version > 1:
         (commit,) = commits_after(graph.storage, entry.path, version - 1, version)
@@ -137,7 +139,7 @@ def _is_before_ours(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
     return False
 
 
-def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
+def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
     """Restore the published rows of every such table behind the fence, and publish that version. Publishes.
 
     Nothing happens as long as a table moves: its writer is at work.
@@ -151,21 +153,28 @@ def roll_back_deletes(graph: Graph) -> tuple[RecoveryOutcome, ...]:
         return ()
     with _alone(graph) as alone:
         seen = _settled(alone, seen)
-        return tuple(outcome for table_key in seen if (outcome := _roll_back(alone, table_key)) is not None)
+        return tuple(outcome for where in seen if (outcome := _roll_back(alone, *where)) is not None)
 
 
-def _heads(graph: Graph) -> Mapping[str, tuple[int, int]]:
-    """Pin and HEAD of the tables concerned. Reads."""
+_Heads = Mapping[tuple[str | None, str], tuple[int, int]]
+"""Of the tables concerned, by branch and key: the published version and the newest."""
+
+
+def _heads(graph: Graph) -> _Heads:
+    """What there is to roll back. Reads."""
     if not _has_any(graph):
         return {}
+    concerned = [(None, entry) for entry in graph.maintained(graph.state())]
+    ahead = [f for f in branch_findings(graph, covered=()) if f.lance_head_version is not None]
+    on_branches = [(f.branch, graph.state(f.branch).get(f.table_key)) for f in ahead]
     return {
-        entry.table_key: (entry.version, int(graph.open_head(entry).version))
-        for entry in graph.maintained(graph.state())
-        if unpublished_deletes(graph, entry)
+        (branch, entry.table_key): (entry.version, int(graph.open_newest(entry).version))
+        for branch, entry in [*concerned, *on_branches]
+        if entry is not None and can_be_rolled_back(graph, entry)
     }
 
 
-def _settled(graph: Graph, seen: Mapping[str, tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+def _settled(graph: Graph, seen: _Heads) -> _Heads:
     """Those that are as they were a moment ago. Reads."""
     graph.run.pause(_SETTLE_SECONDS)
     return {key: heads for key, heads in _heads(graph).items() if seen.get(key) == heads}
@@ -180,31 +189,33 @@ def _alone(graph: Graph) -> Iterator[Graph]:
         yield behind_fence
 
 
-def _roll_back(graph: Graph, table_key: str) -> RecoveryOutcome | None:
+def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutcome | None:
     """Decide again under the lease, then restore and publish. Writes."""
-    with committer_turn(graph, f"recover {table_key}") as keeper:
+    where = "" if branch is None else f" on branch {branch!r}"
+    with committer_turn(graph, f"recover {table_key}{where}") as keeper:
         if not graph.is_alone():
             return None  # the fence was lifted in time
         refuse_pending(graph, table_key=table_key)
-        entry = graph.published(table_key)
-        if entry is None or not unpublished_deletes(graph, entry):
+        entry = graph.published(table_key) if branch is None else graph.state(branch).get(table_key)
+        if entry is None or entry.branch != branch or not can_be_rolled_back(graph, entry):
             return None
         operation = new_ulid()
-        unit = Unit(name=f"rollback of {table_key}", stage="recover", table_key=table_key, version=entry.version)
+        unit = Unit(name=f"rollback of {table_key}{where}", stage="recover", table_key=table_key, version=entry.version)
         graph.run.begins(unit)
-        table = Overlaid(entry=entry, head=int(graph.open_head(entry).version))
+        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
         updates = put_back(graph, [table], operation=operation, keeper=keeper)
         if updates is None:
             graph.run.ended(unit, None)
             return None
-        publish(graph, updates, actor=None)
+        publish(graph, updates, actor=None, branch=branch)
         outcome = RecoveryOutcome(
             operation_id=operation,
             table_key=table_key,
             action="rolled_back",
             from_version=entry.version,
             to_version=updates[0].version,
-            detail="what the engine deleted or restored was never published; the published rows are in place again",
+            detail="what the engine deleted or restored"
+            f"{where} was never published; the published rows are in place again",
         )
         graph.run.ended(unit, outcome)
     return outcome
