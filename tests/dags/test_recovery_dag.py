@@ -91,14 +91,18 @@ def test_a_night_finishes_what_a_killed_optimize_left(
 
 
 def test_a_night_gives_back_what_another_engine_took_back(dag: Any, demo_graph: DemoGraph) -> None:
-    graph = demo_graph(stamp=6, loads=3, rows=20, node_types=1)
+    graph = demo_graph(stamp=6, loads=3, rows=20, node_types=1, written_branches=1)
     take_back(graph, PERSON)
+    (branch,) = graph.branches()
+    graph.open_pinned(entry_of(graph, PERSON, branch)).restore()
     rows = rows_everywhere(graph)
     done = night(dag, graph)
     assert done.state == "success", done.tasks
     after = open_graph(graph.uri)
     assert (sidecar_names(after.storage), check(after).status) == (frozenset(), CheckStatus.CLEAN)
     assert pins(after) == heads(after)
+    on_branch = entry_of(after, PERSON, branch)
+    assert after.open_newest(on_branch).version == on_branch.version
     assert rows_everywhere(after) == rows
 
 
