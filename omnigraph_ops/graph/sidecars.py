@@ -278,6 +278,19 @@ def append_audit(
     graph.lance.append(dataset, pa.Table.from_pylist([row], schema=RECOVERIES_SCHEMA))
 
 
+def rolled_back_operations(graph: Graph, writer_kind: str) -> tuple[str, ...]:
+    """Ids of the writes of one kind that were rolled back, by the engine or by this tool. Reads.
+
+    Raises:
+        LanceFailure: the audit cannot be read; `DatasetMissing`: nothing was ever recovered.
+    """
+    dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
+    with lance_errors("read the recovery audit"):
+        rows = dataset.to_table(columns=["operation_id", "recovery_kind", "sidecar_writer_kind"]).to_pylist()
+    wanted = (ROLLED_BACK, writer_kind)
+    return tuple(r["operation_id"] for r in rows if (r["recovery_kind"], r["sidecar_writer_kind"]) == wanted)
+
+
 def _outcomes_json(outcomes: tuple[AuditOutcome, ...]) -> str:
     return json.dumps(
         [{"table_key": o.table_key, "from_version": o.from_version, "to_version": o.to_version} for o in outcomes],

@@ -6,22 +6,28 @@ The sidecar is one that the engine wrote, as it was before its commits were conf
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lance
 import pytest
 
-from omnigraph_ops.graph.layout import RECOVERY_DIR
+from omnigraph_ops.graph.lance_manifest import version_record
+from omnigraph_ops.graph.layout import MANIFEST_DIR, RECOVERY_DIR, made_at_us, new_ulid, now_us
 from omnigraph_ops.graph.opening import open_graph
+from omnigraph_ops.graph.sidecars import ROLLED_BACK, append_audit, list_sidecars
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import Engine, engine, people
+from tests.support.sidecars import arm
+from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.interop
 LOCKED = "manifest delta differs"
@@ -130,3 +136,32 @@ def test_a_restore_on_top_of_what_was_published_is_rolled_back(tmp_path: Path, w
     assert (check(graph).status, oracle.export(root, branch)) == (CheckStatus.CLEAN, rows)
     oracle.load(root, people(40, 2), mode="merge", branch=branch)
     assert set(rows) < set(oracle.export(root, branch))
+
+
+def test_what_a_merge_committed_after_it_was_rolled_back_is_rolled_back_too(tmp_path: Path) -> None:
+    oracle, root = engine(6), tmp_path / "graph"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    rows = oracle.export(root)
+    shutil.copytree(root / MANIFEST_DIR, tmp_path / "before")
+    oracle.run("branch", "merge", "--uri", str(root), "side")
+    shutil.rmtree(root / MANIFEST_DIR)
+    shutil.move(tmp_path / "before", root / MANIFEST_DIR)  # as if its publish had been refused
+    graph = open_graph(str(root), QUICK)
+    person = entry_of(graph, "node:Person")
+    made = version_record(graph.storage, person.path, person.version + 1).transaction_id
+    assert made is not None and made.startswith("omnigraph-merge-")
+    assert check(graph).status is CheckStatus.DRIFTED
+    arm(graph, person.table_key, change=lambda document: document.update(writer_kind="BranchMerge"))
+    (file,) = list_sidecars(graph.storage, graph.format.sidecar_version)
+    assert file.sidecar is not None
+    graph.storage.delete(file.path)
+    judged = replace(file.sidecar, operation_id=new_ulid(made_at_us(made.removeprefix("omnigraph-merge-")) + 1_000_000))
+    append_audit(graph, judged, commit_id=new_ulid(), kind=ROLLED_BACK, outcomes=(), created_at_us=now_us())
+    assert {outcome.action for outcome in recover(graph).outcomes} == {"rolled_back"}
+    assert (check(graph).status, oracle.export(root)) == (CheckStatus.CLEAN, rows)
+    oracle.load(root, people(40, 2), mode="merge")
+    oracle.run("branch", "merge", "--uri", str(root), "side")
+    assert set(rows) < set(oracle.export(root))

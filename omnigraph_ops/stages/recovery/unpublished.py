@@ -15,12 +15,16 @@ published them: its own publish is refused then. That restore is rolled back lik
 
 So is one of engine 0.9.0 on top of what another of its processes has just published. A repair by force would publish
 it, and with it the loss of acknowledged rows.
+
+A merge of engine 0.9.0 that another of its processes took for dead and rolled back may go on with its next table. Its
+publish is refused, and its sidecar is gone. A repair by force would publish half of the merge. The transactions of a
+merge have ids of its time, and the audit tells which merges were rolled back: these commits are rolled back, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import fenced
@@ -29,8 +33,9 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
-from omnigraph_ops.graph.layout import chain_folder, new_ulid
+from omnigraph_ops.graph.layout import chain_folder, is_ulid, made_at_us, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.sidecars import rolled_back_operations
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.evidence import fragment_prints, wrong_content
@@ -111,15 +116,40 @@ def _has_any(graph: Graph) -> bool:
 
 
 def can_be_rolled_back(graph: Graph, entry: TableEntry) -> bool:
-    """Whether a table is ahead of its pin by deletes and restores of the engine alone, and ours of them. Reads."""
+    """Whether a table is ahead of its pin by nothing but what this module is about. Reads."""
     if not _has_any(graph):
         return False
     try:
         chain = chain_folder(entry.path, entry.branch)
         commits = commits_after(graph.storage, chain, entry.version, int(graph.open_newest(entry).version))
-        return bool(commits) and all(_is_undone(graph, entry, commit) for commit in commits)
+        late = _of_dead_merges(graph, commits)
+        return bool(commits) and all(c.version in late or _is_undone(graph, entry, c) for c in commits)
     except OpsError:
         return False
+
+
+_MERGE = "omnigraph-merge-"
+"""How the id of each transaction of a merge begins; a ULID follows."""
+_ONE_MERGE_US = 60_000_000
+"""From the plan of a merge, with the ids of its transactions, to its sidecar, with its operation id."""
+
+
+def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
+    """The versions that merges made which were rolled back, with the index builds on top of them. Reads."""
+    ids = {c.version: str(c.transaction_id).removeprefix(_MERGE) for c in commits if _is_of_merge(c)}
+    if not ids or not graph.format.restores_live_writes:
+        return frozenset()
+    dead = [made_at_us(operation) for operation in rolled_back_operations(graph, "BranchMerge") if is_ulid(operation)]
+    if not all(any(0 <= at - made_at_us(one) <= _ONE_MERGE_US for at in dead) for one in ids.values()):
+        return frozenset()
+    return frozenset(
+        c.version for c in commits if c.version in ids or (c.version > min(ids) and c.operation in CONTENT_PRESERVING)
+    )
+
+
+def _is_of_merge(commit: VersionRecord) -> bool:
+    name = commit.transaction_id or ""
+    return name.startswith(_MERGE) and is_ulid(name.removeprefix(_MERGE))
 
 
 def _is_before_ours(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
@@ -214,8 +244,8 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
             action="rolled_back",
             from_version=entry.version,
             to_version=updates[0].version,
-            detail="what the engine deleted or restored"
-            f"{where} was never published; the published rows are in place again",
+            detail=f"what the engine deleted, restored or merged{where} was never published; the published rows are in "
+            "place again",
         )
         graph.run.ended(unit, outcome)
     return outcome
