@@ -13,8 +13,8 @@ PYTHON ?= $(shell for p in python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Many tests wait for a process that they started, so this is one more than a small machine has cores.
-JOBS ?= 3
+# Many tests wait for a process that they started, so these are twice as many as a small machine has cores.
+JOBS ?= 4
 # mypy has one thread and, without its cache, takes a minute: the tests begin meanwhile. Any of them fails the target.
 BESIDE := --jobs=2
 # Where fast tests are; to import the others takes a tenth of the time.
@@ -67,7 +67,7 @@ env: ## .env, with a random secret for everything that has none
 check: $(STAMP) ## lint, types and the fast tests, side by side (two minutes)
 	@$(MAKE) $(BESIDE) lint types tests-fast
 
-test: $(STAMP) ## lint, types and the tests; what CI runs (20 to 25 minutes on two cores)
+test: $(STAMP) ## lint, types and the tests; what CI runs (20 minutes on two cores)
 	@$(MAKE) $(BESIDE) lint types tests-all
 
 tests-fast: $(STAMP) ## the tests of `check` alone

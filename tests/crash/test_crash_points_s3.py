@@ -16,7 +16,7 @@ from tests.crash.harness_scenarios import S3_SCENARIOS
 
 pytestmark = [pytest.mark.crash, pytest.mark.s3]
 _BY_NAME = {s.name: s for s in S3_SCENARIOS}
-_EVERY = 11
+_EVERY = 23
 
 
 @pytest.mark.night("all but one")

@@ -215,7 +215,7 @@ def _rows(graph: Graph, freeze: Freeze) -> dict[tuple[str, str | None, int], str
 
 
 FreezeMachine.TestCase.settings = settings(
-    max_examples=10,
+    max_examples=6,
     stateful_step_count=12,
     deadline=None,
     derandomize=True,
