@@ -50,7 +50,7 @@ def test_a_night_at_the_shell(cli: Cli, folder: Path) -> None:
     assert "2 entries" in cli("audit", root).out
     assert "0 files" in cli("orphans", root).out
     assert "  No drift              table:items, table:users\n" in cli("repair", root).out
-    assert "0 sidecars, now clean" in cli("recover", root).out
+    assert "0 findings, now clean" in cli("recover", root).out
     assert "no schema-apply lock" in cli("unlock", root).out
 
 

@@ -109,12 +109,13 @@ def test_a_killed_rollback_of_a_restore_is_finished(graph: Graph, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_a_restore_of_other_rows_is_for_a_person(graph: Graph) -> None:
+def test_a_restore_on_top_of_a_published_load_is_rolled_back(graph: Graph) -> None:
     before = entry_of(graph, PERSON).version
     write(graph, PERSON, copies("later-"))
-    assert optimize_table(graph, PERSON).committed
+    rows = rows_everywhere(graph)
     drift(graph, PERSON, lambda head: head.checkout_version(before).restore())
-    assert [(d.table_key, d.recoverable) for d in check(graph).drift] == [(PERSON, False)]
+    assert [(d.table_key, d.recoverable) for d in check(graph).drift] == [(PERSON, True)]
+    assert (recover(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def check_view(report: CheckReport) -> View:
 
 
 def recover_view(report: RecoverReport) -> View:
-    """What was done with each sidecar. Pure."""
+    """What was done with each finding. Pure."""
     header = ("Table", "Action", "Version", "Operation", "Detail")
     rows = tuple(
         (
@@ -120,8 +120,8 @@ def recover_view(report: RecoverReport) -> View:
         for o in report.outcomes
     )
     return View(
-        title=f"recover {report.uri} — {len(report.outcomes)} sidecars, now {report.status.value}",
-        sections=filled([Section(title="Sidecars", header=header, rows=rows)]),
+        title=f"recover {report.uri} — {len(report.outcomes)} findings, now {report.status.value}",
+        sections=filled([Section(title="What became of them", header=header, rows=rows)]),
     )
 
 

@@ -10,11 +10,9 @@ fails, the rows of the graph stay as they were, and the table is ahead of its pi
 refused. No sidecar tells an open to finish that, so `recover` restores the published version on top, which is what the
 engine does where a sidecar tells it to.
 
-An engine of stamp 3 that opens the graph while we are armed may restore the version before our commits, after we have
-published them: its own publish is refused then. That restore is rolled back like a delete.
-
-So is one of engine 0.9.0 on top of what another of its processes has just published. A repair by force would publish
-it, and with it the loss of acknowledged rows.
+An engine that finds the sidecar of a writer that is at work, of this tool or of another process of the engine, may take
+it for dead and restore the version before its commits, after it has published them. That restore is rolled back like a
+delete. A repair by force would publish it, and with it the loss of acknowledged rows.
 
 A merge of engine 0.9.0 that another of its processes took for dead and rolled back may go on with its next table. Its
 publish is refused, and its sidecar is gone. A repair by force would publish half of the merge. The transactions of a
@@ -38,7 +36,7 @@ from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import rolled_back_operations
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
-from omnigraph_ops.lance.evidence import fragment_prints, wrong_content
+from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
@@ -123,7 +121,7 @@ def can_be_rolled_back(graph: Graph, entry: TableEntry) -> bool:
         chain = chain_folder(entry.path, entry.branch)
         commits = commits_after(graph.storage, chain, entry.version, int(graph.open_newest(entry).version))
         late = _of_dead_merges(graph, commits)
-        return bool(commits) and all(c.version in late or _is_undone(graph, entry, c) for c in commits)
+        return bool(commits) and all(c.version in late or _is_undone(graph, c) for c in commits)
     except OpsError:
         return False
 
@@ -150,23 +148,6 @@ def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset
 def _is_of_merge(commit: VersionRecord) -> bool:
     name = commit.transaction_id or ""
     return name.startswith(_MERGE) and is_ulid(name.removeprefix(_MERGE))
-
-
-def _is_before_ours(graph: Graph, entry: TableEntry, restored_as: int) -> bool:
-    """Whether a version has the fragments from before the newest published commits of this tool. Reads.
-
-    The restore of a person who wants other rows back is none: somebody else's commit lies between.
-    """
-    uri, version = graph.table_uri(entry), entry.version if entry.branch is None else 0
-    wanted = fragment_prints(graph.lance.open(uri, version=restored_as))
-    while version > 1:
-        (commit,) = commits_after(graph.storage, entry.path, version - 1, version)
-        if OPERATION_PROPERTY not in dict(commit.properties) or commit.operation not in CONTENT_PRESERVING:
-            return False
-        version -= 1
-        if fragment_prints(graph.lance.open(uri, version=version)) == wanted:
-            return True
-    return False
 
 
 def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -251,12 +232,11 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
     return outcome
 
 
-def _is_undone(graph: Graph, entry: TableEntry, commit: VersionRecord) -> bool:
-    """Whether a commit past the pin is one that is rolled back, or our own rollback of one. Reads."""
+def _is_undone(graph: Graph, commit: VersionRecord) -> bool:
+    """Whether a commit past the pin is one that is rolled back, or our own rollback of one. Pure."""
     if OPERATION_PROPERTY in dict(commit.properties):
         return commit.operation == "Restore"
     if commit.operation == "Restore":
-        # Among nothing but restores it brings back what was published once.
-        return graph.format.restores_live_writes or _is_before_ours(graph, entry, commit.version)
+        return graph.format.restores_live_writes
     engine = graph.format.inline_deletes_by
     return commit.operation == "Delete" and engine is not None and (commit.writer or "").startswith(engine)
