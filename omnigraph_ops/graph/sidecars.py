@@ -228,10 +228,17 @@ def _parse(path: str, raw: bytes, newest_version: int) -> SidecarFile:
     except InvalidInput as error:
         return SidecarFile(path=path, sidecar=None, problem=str(error))
     if sidecar.schema_version > newest_version:
-        problem = f"schema_version={sidecar.schema_version} is newer than the maximum {newest_version}"
+        problem = (
+            f"schema_version={sidecar.schema_version} is newer than the maximum {newest_version}: the omnigraph that "
+            "wrote it settles it"
+        )
         return SidecarFile(path=path, sidecar=None, problem=problem)
     if sidecar.writer_kind not in WRITER_KINDS:
-        return SidecarFile(path=path, sidecar=None, problem=f"unknown writer_kind {sidecar.writer_kind!r}")
+        return SidecarFile(
+            path=path,
+            sidecar=None,
+            problem=f"unknown writer_kind {sidecar.writer_kind!r}: the omnigraph that wrote it settles it",
+        )
     if path != sidecar_path(sidecar.operation_id):
         return SidecarFile(path=path, sidecar=None, problem="operation_id differs from the file name")
     return SidecarFile(path=path, sidecar=sidecar)

@@ -12,7 +12,6 @@ import pytest
 from omnigraph_ops.coordination.fence import current_lock
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import version_path
-from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.stages.recovery import put_back as module
@@ -116,21 +115,6 @@ def test_a_restore_without_a_sidecar_is_rolled_back(graph: Graph, monkeypatch: p
     assert [(o.table_key, o.action) for o in recover(graph).outcomes] == [(TABLE, "rolled_back")]
     assert (rows_everywhere(graph), check(graph).status) == (rows, CheckStatus.CLEAN)
     assert (entry_of(graph, TABLE).version, current_lock(graph)) == (published.version + 2, None)
-
-
-def test_so_is_one_on_a_branch(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
-    graph = demo_graph(stamp=6, loads=3, rows=8, written_branches=1, settings=QUICK)
-    (branch,) = graph.branches()
-    began = entry_of(graph, TABLE, branch)
-    copies("loaded-")(graph.open_newest(began))
-    publish(graph, (table_update(graph, began, graph.open_newest(began)),), actor=None, branch=branch)
-    rows = rows_everywhere(graph)
-    graph.open_pinned(began).restore()
-    assert [(f.branch, f.recoverable) for f in check(graph).branch_findings] == [(branch, True)]
-    assert [(o.table_key, o.action) for o in recover(graph).outcomes] == [(TABLE, "rolled_back")]
-    assert (rows_everywhere(graph), check(graph).status) == (rows, CheckStatus.CLEAN)
-    assert graph.open_newest(entry_of(graph, TABLE, branch)).version == began.version + 3
 
 
 def test_so_is_one_of_a_version_that_was_removed_since(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

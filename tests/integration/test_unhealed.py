@@ -141,8 +141,10 @@ def test_nobody_is_told_to_open_what_is_refused(demo_graph: DemoGraph, change: d
     path = Path(graph.uri, f"__recovery/{name}.json")
     path.write_text("{" if change is None else json.dumps(json.loads(path.read_text()) | change))
     (advice,) = check(graph).advice
-    assert advice.startswith(f"no open by this omnigraph settles __recovery/{name}.json (tables unknown): ")
-    assert "keep writers away; open the graph with the omnigraph that wrote it, or restore it from a backup" in advice
+    assert advice.startswith(
+        f"do not open the graph with this omnigraph, for __recovery/{name}.json (tables unknown): "
+    )
+    assert advice.endswith("keep writers away, and restore the graph from a backup if nothing else helps")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from omnigraph_ops.stages.recovery.unhealed import (
     mismatch_advice,
     schema_mismatch,
 )
-from omnigraph_ops.stages.recovery.unpublished import can_be_rolled_back, left_by_us
+from omnigraph_ops.stages.recovery.unpublished import can_be_rolled_back, left_by_us, recoverable_entry
 from omnigraph_ops.stages.recovery.verdict import judged_sidecar
 
 
@@ -53,7 +53,7 @@ class _Look:
     def at(cls, graph: Graph) -> _Look:
         """What there is now. Reads."""
         files = list_sidecars(graph.storage, graph.format.sidecar_version)
-        sidecars = tuple(judged_sidecar(graph, file).finding for file in files)
+        sidecars = tuple(judged_sidecar(graph, file, beside=files).finding for file in files)
         return cls(
             sidecars=sidecars,
             staged=staging_files(graph.storage),
@@ -173,12 +173,11 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
 
 def _on_branches(graph: Graph, covered: set[tuple[str, str]]) -> tuple[BranchFinding, ...]:
     def judged(finding: BranchFinding) -> BranchFinding:
-        if finding.lance_head_version is None:
-            return finding
-        entry = graph.state(finding.branch).get(finding.table_key)
-        return replace(finding, recoverable=entry is not None and can_be_rolled_back(graph, entry))
+        is_ahead = finding.lance_head_version is not None
+        entry = recoverable_entry(graph, finding.branch, finding.table_key) if is_ahead else None
+        return replace(finding, recoverable=entry is not None)
 
-    return tuple(map(judged, branch_findings(graph, covered=covered)))
+    return tuple(in_parallel(judged, branch_findings(graph, covered=covered), workers=graph.settings.concurrency))
 
 
 def _status(found: _Look, *, blocked: bool, abandoned: bool) -> CheckStatus:
@@ -198,7 +197,7 @@ def may_pass(report: CheckReport, *, grace_seconds: float, at_us: int) -> bool:
     return bool(started) and all(at is not None and at > oldest_us for at in started)
 
 
-_FOR_A_PERSON = "keep writers away; open the graph with the omnigraph that wrote it, or restore it from a backup"
+_FOR_A_PERSON = "keep writers away, and restore the graph from a backup if nothing else helps"
 _DAMAGED = "if its files are damaged, restore the graph from a backup"
 
 
@@ -208,7 +207,7 @@ def _advice(found: _Look) -> Iterable[str]:
     for left in [f for f in found.sidecars if not f.recoverable]:
         what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"
         if left.refused_by_engine:
-            yield f"no open by this omnigraph settles {what}; {_FOR_A_PERSON}"
+            yield f"do not open the graph with this omnigraph, for {what}; {_FOR_A_PERSON}"
         else:
             yield f"open the graph read-write once with omnigraph, for {what}"
     if found.staged:

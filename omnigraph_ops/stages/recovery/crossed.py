@@ -37,7 +37,7 @@ class Crossed:
         )
 
 
-def crossed(graph: Graph, sidecar: Sidecar) -> Crossed | None:
+def crossed(graph: Graph, sidecar: Sidecar, beside: Sequence[SidecarFile] | None) -> Crossed | None:
     """The load or mutation that a sidecar is about, if the engine can neither finish nor undo it. Reads.
 
     None where anything of that is not proven.
@@ -45,18 +45,19 @@ def crossed(graph: Graph, sidecar: Sidecar) -> Crossed | None:
     if sidecar.protocol_v3 is None or sidecar.names_a_table_twice:
         return None
     try:
-        files = _unpublished(graph, sidecar.branch)
+        listed = list_sidecars(graph.storage, graph.format.sidecar_version) if beside is None else beside
+        files = _unpublished(graph, sidecar.branch, listed)
         return _proven(graph, sidecar, files) if sidecar in [file.sidecar for file in files] else None
     except OpsError:
         return None
 
 
-def _unpublished(graph: Graph, branch: str | None) -> tuple[SidecarFile, ...]:
+def _unpublished(graph: Graph, branch: str | None, listed: Sequence[SidecarFile]) -> tuple[SidecarFile, ...]:
     """The sidecars of loads and mutations of a branch of which neither a publish nor a rollback is visible. Reads."""
     visible = {commit.commit_id for commit in graph.format.commits(graph.context, branch)}
     return tuple(
         file
-        for file in list_sidecars(graph.storage, graph.format.sidecar_version)
+        for file in listed
         if file.sidecar is not None and file.sidecar.branch == branch
         if (write := file.sidecar.protocol_v3) is not None
         if visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id})

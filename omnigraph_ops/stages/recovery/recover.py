@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.fence import drop_stale_fence
@@ -116,9 +116,10 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         detail = "the schema-apply lock of a run with a fence that was killed is removed"
         outcomes.append(RecoveryOutcome(operation_id="", table_key="", action="fence_lifted", detail=detail))
     with contextlib.suppress(Stopped):
-        for file in list_sidecars(graph.storage, graph.format.sidecar_version):
+        files = list_sidecars(graph.storage, graph.format.sidecar_version)
+        for file in files:
             graph.run.check()
-            outcomes.append(_recover_one(graph, file, grace))
+            outcomes.append(_recover_one(graph, file, grace, files))
         for finish in (publish_leftovers, roll_back, _straighten_lineage):
             graph.run.check()
             with contextlib.suppress(LeaseHeld, OperatorNeeded):
@@ -157,8 +158,8 @@ def _forks(graph: Graph) -> dict[str | None, dict[str, str]]:
     return {branch: parents for branch, parents in found.items() if parents}
 
 
-def _recover_one(graph: Graph, file: SidecarFile, grace: float) -> RecoveryOutcome:
-    judgement = judged_sidecar(graph, file)
+def _recover_one(graph: Graph, file: SidecarFile, grace: float, beside: Sequence[SidecarFile]) -> RecoveryOutcome:
+    judgement = judged_sidecar(graph, file, beside=beside)
     finding, sidecar = judgement.finding, file.sidecar
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:

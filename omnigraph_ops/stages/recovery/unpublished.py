@@ -22,10 +22,12 @@ merge have ids of its time, and the audit tells which merges were rolled back: t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import fenced
+from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.guards import refuse_pending
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError
@@ -42,6 +44,8 @@ from omnigraph_ops.models.health import RecoveryOutcome
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.stages.recovery.put_back import Overlaid, put_back
 from omnigraph_ops.stages.recovery.unhealed import branch_findings
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,10 @@ def can_be_rolled_back(graph: Graph, entry: TableEntry) -> bool:
         chain = chain_folder(entry.path, entry.branch)
         commits = commits_after(graph.storage, chain, entry.version, int(graph.open_newest(entry).version))
         late = _of_dead_merges(graph, commits)
-        return bool(commits) and all(c.version in late or _is_undone(graph, c) for c in commits)
+        if not commits or not all(c.version in late or _is_undone(graph, c) for c in commits):
+            return False
+        graph.open_pinned(entry)  # what is damaged cannot be put on top
+        return True
     except OpsError:
         return False
 
@@ -153,42 +160,67 @@ def _is_of_merge(commit: VersionRecord) -> bool:
 def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
     """Restore the published rows of every such table behind the fence, and publish that version. Publishes.
 
-    Nothing happens as long as a table moves: its writer is at work.
+    Nothing happens as long as a table moves: its writer is at work. A table that fails stays as it is.
 
     Raises:
-        RecoveryPending, GraphFrozen: something else has to be settled first; nothing was written.
-        LeaseHeld: another maintenance run is at work.
+        RecoveryPending: something else has to be settled first; nothing was written, and no writer was kept away.
     """
-    seen = _heads(graph)
-    if not seen or _settled(graph, seen) != seen:
+    seen, outcomes = _heads(graph, _concerned(graph)), list[RecoveryOutcome]()
+    if not seen:
+        return ()
+    refuse_pending(graph)
+    if _settled(graph, seen) != seen:
         return ()
     with _alone(graph) as alone:
-        seen = _settled(alone, seen)
-        return tuple(outcome for where in seen if (outcome := _roll_back(alone, *where)) is not None)
+        for branch, table_key in _settled(alone, seen):
+            try:
+                outcome = _roll_back(alone, branch, table_key)
+            except OpsError as error:
+                _LOG.warning("%s: not rolled back: %s", table_key, error)
+                continue
+            outcomes += [outcome] if outcome is not None else []
+    return tuple(outcomes)
 
 
-_Heads = Mapping[tuple[str | None, str], tuple[int, int]]
-"""Of the tables concerned, by branch and key: the published version and the newest."""
+_Where = tuple[str | None, str]
+"""Branch and key of a table."""
+_Heads = Mapping[_Where, tuple[int, int]]
+"""The published version and the newest."""
 
 
-def _heads(graph: Graph) -> _Heads:
-    """What there is to roll back. Reads."""
+def _concerned(graph: Graph) -> list[_Where]:
+    """Tables of main, and those of branches that are ahead of what is published. Reads."""
     if not _has_any(graph):
-        return {}
-    concerned = [(None, entry) for entry in graph.maintained(graph.state())]
-    ahead = [f for f in branch_findings(graph, covered=()) if f.lance_head_version is not None]
-    on_branches = [(f.branch, graph.state(f.branch).get(f.table_key)) for f in ahead]
+        return []
+    ahead = (f for f in branch_findings(graph, covered=()) if f.lance_head_version is not None)
+    on_main = (entry.table_key for entry in graph.maintained(graph.state()) if entry.branch is None)
+    return [*((None, table_key) for table_key in on_main), *((f.branch, f.table_key) for f in ahead)]
+
+
+def _heads(graph: Graph, concerned: Iterable[_Where]) -> _Heads:
+    """What there is to roll back of these tables. Reads."""
+    found = ((where, recoverable_entry(graph, *where)) for where in concerned)
     return {
-        (branch, entry.table_key): (entry.version, int(graph.open_newest(entry).version))
-        for branch, entry in [*concerned, *on_branches]
-        if entry is not None and can_be_rolled_back(graph, entry)
+        where: (entry.version, int(graph.open_newest(entry).version)) for where, entry in found if entry is not None
     }
+
+
+def recoverable_entry(graph: Graph, branch: str | None, table_key: str) -> TableEntry | None:
+    """What a branch publishes of a table, if `roll_back` may put it on top: not where it is frozen. Reads."""
+    try:
+        entry = graph.published(table_key) if branch is None else graph.state(branch).get(table_key)
+        if entry is None or entry.branch != branch or not can_be_rolled_back(graph, entry):
+            return None
+        refuse_frozen(graph, table_key)
+    except OpsError:
+        return None  # the branch was deleted meanwhile, or nobody can read it
+    return entry
 
 
 def _settled(graph: Graph, seen: _Heads) -> _Heads:
     """Those that are as they were a moment ago. Reads."""
     graph.run.pause(_SETTLE_SECONDS)
-    return {key: heads for key, heads in _heads(graph).items() if seen.get(key) == heads}
+    return {where: heads for where, heads in _heads(graph, seen).items() if seen[where] == heads}
 
 
 @contextlib.contextmanager
@@ -207,8 +239,8 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
         if not graph.is_alone():
             return None  # the fence was lifted in time
         refuse_pending(graph, table_key=table_key)
-        entry = graph.published(table_key) if branch is None else graph.state(branch).get(table_key)
-        if entry is None or entry.branch != branch or not can_be_rolled_back(graph, entry):
+        entry = recoverable_entry(graph, branch, table_key)
+        if entry is None:
             return None
         operation = new_ulid()
         unit = Unit(name=f"rollback of {table_key}{where}", stage="recover", table_key=table_key, version=entry.version)

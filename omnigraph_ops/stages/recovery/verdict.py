@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from omnigraph_ops.graph.graph import Graph
@@ -91,7 +92,7 @@ def _classify_loose(sidecar: Sidecar, pins: tuple[PinState, ...]) -> SidecarVerd
     if len(moved) == len(pins) and all(p.pinned_version == p.expected_version for p in pins):
         problems = [f"{p.table_key} {p.problem}" for p in pins if p.problem is not None]
         if problems:
-            return _review(f"{problems[0]}; an open by the engine would publish it: keep writers away and report this")
+            return _review(f"{problems[0]}; an open by the engine would publish it: report this")
         return _roll_forward(ours, all(p.preserves_content for p in pins))
     if not moved and any((p.pinned_version or 0) > p.expected_version for p in pins):
         detail = "its publish landed; only the bookkeeping is left"
@@ -163,8 +164,12 @@ class Judgement:
     crossed: Crossed | None = None
 
 
-def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
-    """Classify one sidecar file against the graph as it is now. Reads."""
+def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarFile] | None = None) -> Judgement:
+    """Classify one sidecar file against the graph as it is now. Reads.
+
+    Args:
+        beside: all sidecars of the graph; None to list them here.
+    """
     sidecar = file.sidecar
     if sidecar is None:
         stem = file.path.rsplit("/", 1)[-1].removesuffix(".json")
@@ -184,7 +189,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile) -> Judgement:
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
     taken = taken_back(graph, sidecar) if exists else None
-    across = crossed(graph, sidecar) if exists and taken is None else None
+    across = crossed(graph, sidecar, beside) if exists and taken is None else None
     verdict = classify(
         sidecar,
         pins,

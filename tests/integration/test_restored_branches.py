@@ -1,0 +1,131 @@
+"""Branches on which the engine restored what another of its processes had published: rolled back, each by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import RECOVERY_DIR, version_path
+from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.freeze.take import freeze_graph
+from omnigraph_ops.stages.recovery import check as look_module
+from omnigraph_ops.stages.recovery import unpublished
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
+from tests.conftest import DemoGraph
+from tests.crash.harness_state import QUICK
+from tests.support.rows import rows_everywhere
+from tests.support.sidecars import OTHER, TABLE, arm
+from tests.support.writers import copies, entry_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    """On both branches a table is ahead by a restore."""
+    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    graph = demo_graph(stamp=6, loads=3, rows=8, written_branches=2, settings=QUICK)
+    for branch in graph.branches():
+        graph.open_pinned(entry_of(graph, TABLE, branch)).restore()
+    return graph
+
+
+def _ahead(graph: Graph) -> list[tuple[str, bool]]:
+    return [(finding.branch, finding.recoverable) for finding in check(graph).branch_findings]
+
+
+def test_the_published_rows_are_put_on_top(graph: Graph) -> None:
+    branch, other = graph.branches()
+    recover(graph)
+    began = entry_of(graph, TABLE, branch)
+    copies("loaded-")(graph.open_newest(began))
+    publish(graph, (table_update(graph, began, graph.open_newest(began)),), actor=None, branch=branch)
+    rows, loaded = rows_everywhere(graph), entry_of(graph, TABLE, branch)
+    graph.open_pinned(began).restore()
+    assert (_ahead(graph), check(graph).status) == ([(branch, True)], CheckStatus.PENDING)
+    assert [(o.table_key, o.action) for o in recover(graph).outcomes] == [(TABLE, "rolled_back")]
+    assert (rows_everywhere(graph), check(graph).status) == (rows, CheckStatus.CLEAN)
+    assert graph.open_newest(entry_of(graph, TABLE, branch)).version == loaded.version + 2
+    assert entry_of(graph, TABLE, other).branch == other
+
+
+def test_one_that_is_damaged_stops_no_other(graph: Graph) -> None:
+    damaged, whole = graph.branches()
+    entry = entry_of(graph, TABLE, damaged)
+    manifest = Path(graph.uri, version_path(entry.path, entry.version, damaged))
+    manifest.write_bytes(manifest.read_bytes()[:40])
+    assert _ahead(graph) == [(damaged, False), (whole, True)]
+    report = recover(graph)
+    assert [(o.table_key, f"on branch {whole!r}" in o.detail) for o in report.outcomes] == [(TABLE, True)]
+    assert report.status is CheckStatus.DRIFTED
+
+
+def test_one_that_fails_stops_no_other(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = graph.branches()
+    put_back = unpublished.put_back
+
+    def fails_once(graph: Graph, tables: list[unpublished.Overlaid], **arguments: object) -> object:
+        if tables[0].entry.branch == first:
+            raise unpublished.OpsError("cannot be put back")
+        return put_back(graph, tables, **arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(unpublished, "put_back", fails_once)
+    (outcome,) = recover(graph).outcomes
+    assert f"on branch {second!r}" in outcome.detail
+    assert _ahead(graph) == [(first, True)]
+
+
+def _frozen(graph: Graph) -> None:
+    freeze_graph(graph)
+
+
+def _one_table_frozen(graph: Graph) -> None:
+    freeze_graph(graph, tables=(TABLE,))
+
+
+def _a_sidecar_for_a_person(graph: Graph) -> None:
+    arm(graph, OTHER, change=lambda document: document.update(writer_kind="Load"))
+
+
+@pytest.mark.parametrize("act", [_frozen, _one_table_frozen, _a_sidecar_for_a_person])
+def test_nobody_is_kept_away_where_nothing_may_be_done(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, act: object
+) -> None:
+    assert callable(act)
+    act(graph)
+
+    def fenced(*_arguments: object, **_more: object) -> None:
+        raise AssertionError("writers were kept away")
+
+    monkeypatch.setattr(unpublished, "fenced", fenced)
+    assert not [o for o in recover(graph).outcomes if o.action == "rolled_back"]
+    assert check(graph).status is not CheckStatus.PENDING
+
+
+def test_behind_the_fence_only_they_are_looked_at(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = list[object]()
+    branch_findings = unpublished.branch_findings
+    monkeypatch.setattr(unpublished, "branch_findings", lambda *a, **k: looks.append(a) or branch_findings(*a, **k))
+    assert len(recover(graph).outcomes) == 2
+    assert len(looks) == 1
+
+
+def test_a_look_at_many_sidecars_lists_them_once(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(stamp=6, loads=2, rows=4, node_types=1, settings=QUICK)
+    fields = {"writer_kind": "Load", "protocol_v3": {"lineage": {"graph_commit_id": "01K00000000000000000000000"}}}
+    for _ in range(6):
+        arm(graph, change=lambda document: document.update(fields))
+    read, reads = Storage.read, list[str]()
+
+    def counted(storage: Storage, path: str) -> bytes:
+        reads.append(path)
+        return read(storage, path)
+
+    monkeypatch.setattr(Storage, "read", counted)
+    look_module._Look.at(graph)
+    assert len([path for path in reads if path.startswith(RECOVERY_DIR)]) == 6
