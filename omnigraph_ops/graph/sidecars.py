@@ -118,10 +118,49 @@ class PlannedTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergeEffect:
+    """What a merge is about to commit to one table."""
+
+    planned_transactions: tuple[PlannedTransaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEffect:
-    """What a writer is about to commit to one table; of a merge, the transactions are not read."""
+    """What a writer is about to commit to one table."""
 
     planned_transaction: PlannedTransaction | None = None
+    kind: MergeEffect | None = None
+    """Of a merge."""
+
+    @property
+    def transactions(self) -> frozenset[str]:
+        """The ids of the transactions."""
+        planned = self.kind.planned_transactions if self.kind is not None else ()
+        return frozenset(t.uuid for t in (*planned, self.planned_transaction) if t is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmedVersion:
+    """The version of a table that a writer is about to publish."""
+
+    table_version: int
+    table_branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSlot:
+    """One table of what a writer publishes."""
+
+    table_key: str
+    identity: TableIdentity
+    confirmed: ConfirmedVersion | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntendedDelta:
+    """All that a writer publishes."""
+
+    table_updates: tuple[DeltaSlot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +172,12 @@ class ExactWrite:
     effect_phase: str
     """`Armed`, from its commits to the tables on `EffectsConfirmed`."""
     effects: tuple[PlannedEffect, ...] = ()
+    intended_delta: IntendedDelta = IntendedDelta()
+
+    @property
+    def transactions(self) -> frozenset[str]:
+        """The ids of all transactions that it announces."""
+        return frozenset[str]().union(*(effect.transactions for effect in self.effects))
 
     @property
     def is_unconfirmed(self) -> bool:

@@ -8,36 +8,19 @@ transactions that the sidecars announce, so `recover` rolls all of them back.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import VersionRecord, commits_after
 from omnigraph_ops.graph.layout import chain_folder
-from omnigraph_ops.graph.sidecars import AuditOutcome, Sidecar, SidecarFile, SidecarPin, list_sidecars
+from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.stages.recovery.put_back import Overlaid, is_put_back, undoes
+from omnigraph_ops.stages.recovery.put_back import Overlaid, Unpublishable, is_put_back, undoes
+
+_WHY = "nothing of it is published, and its commits crossed with those of another write"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossed:
-    """A write that nobody published, and on which another writer committed."""
-
-    tables: tuple[Overlaid, ...]
-    """Its tables that are ahead of what is published."""
-    files: tuple[SidecarFile, ...]
-    """The sidecars of all unpublished writes to the branch: of any of them a commit may lie there."""
-
-    @property
-    def outcomes(self) -> tuple[AuditOutcome, ...]:
-        """What becomes of its tables."""
-        return tuple(
-            AuditOutcome(table_key=t.entry.table_key, from_version=t.head, to_version=t.entry.version)
-            for t in self.tables
-        )
-
-
-def crossed(graph: Graph, sidecar: Sidecar, beside: Sequence[SidecarFile] | None) -> Crossed | None:
+def crossed(graph: Graph, sidecar: Sidecar, beside: Sequence[SidecarFile] | None) -> Unpublishable | None:
     """The load or mutation that a sidecar is about, if the engine can neither finish nor undo it. Reads.
 
     None where anything of that is not proven.
@@ -64,16 +47,11 @@ def _unpublished(graph: Graph, branch: str | None, listed: Sequence[SidecarFile]
     )
 
 
-def _planned(sidecar: Sidecar | None) -> frozenset[str]:
-    """The transactions that a sidecar announces. Pure."""
-    write = sidecar.protocol_v3 if sidecar is not None else None
-    effects = write.effects if write is not None else ()
-    return frozenset(e.planned_transaction.uuid for e in effects if e.planned_transaction is not None)
-
-
-def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> Crossed | None:
+def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> Unpublishable | None:
     """The tables of a sidecar, if only known commits lie on them and one of its own is covered by another. Reads."""
-    planned, its = frozenset[str]().union(*(_planned(file.sidecar) for file in files)), _planned(sidecar)
+    writes = [w for w in (sidecar, *(f.sidecar for f in files)) if w is not None]
+    its, *planned_by = (w.protocol_v3.transactions for w in writes if w.protocol_v3 is not None)
+    planned = frozenset[str]().union(*planned_by)
     branch = sidecar.branch
     state, tables, is_covered = graph.state(branch), list[Overlaid](), False
     for pin in sidecar.tables:
@@ -89,7 +67,7 @@ def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> C
         is_covered |= any(version < table.head for version in own)
         if table.head > entry.version:
             tables.append(table)
-    return Crossed(tables=tuple(tables), files=files) if is_covered else None
+    return Unpublishable(tables=tuple(tables), files=files, why=_WHY) if is_covered else None
 
 
 def _is_off(commits: Sequence[VersionRecord], own: Sequence[int], entry: TableEntry) -> bool:

@@ -13,6 +13,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
 from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.publish import version_update
+from omnigraph_ops.graph.sidecars import AuditOutcome, SidecarFile
 from omnigraph_ops.graph.state import TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
 from omnigraph_ops.lance.evidence import fragment_prints, other_rows
@@ -25,6 +26,26 @@ class Overlaid:
 
     entry: TableEntry
     head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpublishable:
+    """A write that nobody published, and that no open of the engine finishes or undoes: it is rolled back."""
+
+    tables: tuple[Overlaid, ...]
+    """Its tables that are ahead of what is published."""
+    files: tuple[SidecarFile, ...]
+    """The sidecars that announce what lies there: any of their writers may be at work."""
+    why: str
+    """Why the engine settles it no more, to begin a sentence."""
+
+    @property
+    def outcomes(self) -> tuple[AuditOutcome, ...]:
+        """What becomes of its tables."""
+        return tuple(
+            AuditOutcome(table_key=t.entry.table_key, from_version=t.head, to_version=t.entry.version)
+            for t in self.tables
+        )
 
 
 def is_put_back(record: VersionRecord) -> bool:

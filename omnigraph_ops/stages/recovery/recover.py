@@ -200,9 +200,9 @@ def _rewritten_at(graph: Graph, file: SidecarFile, judgement: Judgement) -> floa
 
     Who took a writer for dead wrote its sidecar anew, and may be at work when that writer is not.
     """
-    files = judgement.crossed.files if judgement.crossed is not None else (file,)
+    files = judgement.unpublishable.files if judgement.unpublishable is not None else (file,)
     written = [0.0]
-    if judgement.taken_back is not None or judgement.crossed is not None:
+    if judgement.taken_back is not None or judgement.unpublishable is not None:
         for one in files:
             with contextlib.suppress(FileNotFoundError):
                 written.append(graph.storage.stat(one.path).modified_at or 0)
@@ -285,19 +285,19 @@ _Done = tuple[str, tuple[AuditOutcome, ...], Published]
 
 def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeeper) -> _Done | None:
     """Do what the judgement says; None when a table is not what it was made from: an engine knows no lease. Writes."""
-    taken, across, operation = judgement.taken_back, judgement.crossed, new_ulid()
+    taken, unpublishable, operation = judgement.taken_back, judgement.unpublishable, new_ulid()
     try:
         if taken is not None:
             updates = put_back(graph, taken.restored, operation=operation, keeper=keeper)
             if updates:
                 publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
             return None if updates is None else ("rolled_forward", taken.outcomes, taken.published)
-        if across is not None:
-            updates = put_back(graph, across.tables, operation=operation, keeper=keeper)
+        if unpublishable is not None:
+            updates = put_back(graph, unpublishable.tables, operation=operation, keeper=keeper)
             if updates is None:
                 return None
             published = publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
-            return "rolled_back", across.outcomes, published
+            return "rolled_back", unpublishable.outcomes, published
     except StalePlan:
         return None  # the next run rolls back what was put on top of somebody's publish
     return _finish_optimize(graph, sidecar, judgement)

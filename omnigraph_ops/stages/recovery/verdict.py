@@ -12,7 +12,9 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
-from omnigraph_ops.stages.recovery.crossed import Crossed, crossed
+from omnigraph_ops.stages.recovery.crossed import crossed
+from omnigraph_ops.stages.recovery.put_back import Unpublishable
+from omnigraph_ops.stages.recovery.refused_merges import refused_merge
 from omnigraph_ops.stages.recovery.taken_back import TakenBack, taken_back
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
@@ -55,7 +57,7 @@ def classify(
     """Judge one sidecar by its pins. Pure.
 
     Args:
-        proven: what is known of a write that another process of the engine got in the way of.
+        proven: what is known of a write that no open of the engine settles.
     """
     if sidecar.is_of_row_expiry:
         return SidecarVerdict(
@@ -119,19 +121,19 @@ def _roll_forward(ours: bool, proven: bool) -> SidecarVerdict:
     return SidecarVerdict(classification=SidecarClass.ROLL_FORWARD, recoverable=ours, detail=detail)
 
 
-def _of_two_processes(taken: TakenBack | None, across: Crossed | None) -> SidecarVerdict | None:
-    """The verdict about a write that another process of the engine got in the way of. Pure."""
-    if taken is None and across is None:
+def _proven(taken: TakenBack | None, unpublishable: Unpublishable | None) -> SidecarVerdict | None:
+    """The verdict about a write of which it is known what became of it. Pure."""
+    if taken is not None:
+        classification = SidecarClass.STALE
+        why = "its write is published, but another process of the engine took it for dead"
+    elif unpublishable is not None:
+        classification, why = SidecarClass.ROLL_BACK, unpublishable.why
+    else:
         return None
-    classification, detail = (
-        (SidecarClass.STALE, "its write is published, but another process of the engine took it for dead")
-        if taken is not None
-        else (SidecarClass.ROLL_BACK, "nothing of it is published, and its commits crossed with those of another write")
-    )
     return SidecarVerdict(
         classification=classification,
         recoverable=True,
-        detail=f"{detail}; the engine refuses every write; `recover` settles it",
+        detail=f"{why}; the engine refuses every write; `recover` settles it",
     )
 
 
@@ -161,7 +163,7 @@ class Judgement:
     finding: SidecarFinding
     pins: tuple[PinState, ...] = ()
     taken_back: TakenBack | None = None
-    crossed: Crossed | None = None
+    unpublishable: Unpublishable | None = None
 
 
 def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarFile] | None = None) -> Judgement:
@@ -189,13 +191,13 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
     taken = taken_back(graph, sidecar) if exists else None
-    across = crossed(graph, sidecar, beside) if exists and taken is None else None
+    unpublishable = refused_merge(graph, file) or crossed(graph, sidecar, beside) if exists and taken is None else None
     verdict = classify(
         sidecar,
         pins,
         newest_version=graph.format.sidecar_version,
         branch_exists=exists,
-        proven=_of_two_processes(taken, across),
+        proven=_proven(taken, unpublishable),
     )
     finding = SidecarFinding(
         operation_id=sidecar.operation_id,
@@ -209,7 +211,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
         detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
         refused_by_engine=verdict.refused_by_engine,
     )
-    return Judgement(finding=finding, pins=pins, taken_back=taken, crossed=across)
+    return Judgement(finding=finding, pins=pins, taken_back=taken, unpublishable=unpublishable)
 
 
 def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:

@@ -1,0 +1,74 @@
+"""Merges of engine 0.9.0 that no open of it can publish: they publish a version of a table that is published already.
+
+Where a table of the source differs by its version alone, as after a load of rows that were there, the engine plans to
+publish the version of the target again. Its graph manifest has that version, so the publish is refused. The sidecar
+stays, every later open tries the same, and the graph can be neither written nor exported. Nobody was told that the
+merge is done. Its transactions are in the sidecar, so `recover` rolls it back, and the graph is as before the merge.
+"""
+
+from __future__ import annotations
+
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
+from omnigraph_ops.graph.layout import chain_folder
+from omnigraph_ops.graph.sidecars import ExactWrite, Sidecar, SidecarFile, SidecarPin
+from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.stages.recovery.put_back import Overlaid, Unpublishable, is_put_back, undoes
+
+
+def refused_merge(graph: Graph, file: SidecarFile) -> Unpublishable | None:
+    """The merge that a sidecar is about, if every publish of it is refused; None unless all of it is proven. Reads."""
+    sidecar = file.sidecar
+    if sidecar is None or sidecar.protocol_v4 is None or sidecar.names_a_table_twice:
+        return None
+    try:
+        return _proven(graph, file, sidecar, sidecar.protocol_v4)
+    except OpsError:
+        return None
+
+
+def _proven(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite) -> Unpublishable | None:
+    """What the merge committed, if only that lies on what is published. Reads."""
+    visible = {commit.commit_id for commit in graph.format.commits(graph.context, sidecar.branch)}
+    state = graph.state(sidecar.branch)
+    again = published_again(write, state)
+    if again is None or not visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id}):
+        return None
+    tables = list[Overlaid]()
+    for pin in sidecar.tables:
+        entry = state.get(pin.table_key)
+        if entry is None or (entry.identity, entry.branch) != (pin.identity, sidecar.branch):
+            return None
+        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
+        if not _is_known(graph, table, pin, write):
+            return None
+        if table.head > entry.version:
+            tables.append(table)
+    why = f"it publishes version {again.version} of {again.table_key} again, which the graph manifest refuses"
+    return Unpublishable(tables=tuple(tables), files=(file,), why=why)
+
+
+def published_again(write: ExactWrite, state: BranchState) -> TableEntry | None:
+    """A table that a write publishes at the version that is published already. Pure."""
+    for slot in write.intended_delta.table_updates:
+        entry = state.get(slot.table_key)
+        if entry is None or slot.confirmed is None or entry.identity != slot.identity:
+            continue
+        if (entry.version, entry.branch) == (slot.confirmed.table_version, slot.confirmed.table_branch):
+            return entry
+    return None
+
+
+def _is_known(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrite) -> bool:
+    """Whether all that lies on a table is announced, an index build on top of that, or a restore. Reads."""
+    chain = chain_folder(table.entry.path, table.entry.branch)
+    commits = commits_after(graph.storage, chain, table.entry.version, table.head)
+    own = [commit.version for commit in commits if commit.transaction_id in write.transactions]
+
+    def known(commit: VersionRecord) -> bool:
+        is_index_work = bool(own) and commit.version > own[0] and commit.operation in CONTENT_PRESERVING
+        is_restore = is_put_back(commit) or undoes(graph, table.entry, pin.expected_version, commit)
+        return commit.version in own or is_index_work or is_restore
+
+    return all(map(known, commits))

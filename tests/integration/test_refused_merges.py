@@ -1,0 +1,117 @@
+"""A merge of engine 0.9.0 that publishes a published version again: no open of the engine ends it, but `recover`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import version_record
+from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.models.health import CheckStatus, SidecarClass
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from tests.conftest import DemoGraph
+from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.rows import rows_everywhere
+from tests.support.sidecars import OTHER, TABLE, Document, append_foreign_row, arm, commit_rows, pin_of
+from tests.support.writers import copies, drift, entry_of, write
+
+pytestmark = pytest.mark.slow
+Change = Callable[[Document], None]
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph) -> Graph:
+    return demo_graph(stamp=6, loads=3, rows=8, settings=QUICK)
+
+
+def _merge(graph: Graph, change: Change = lambda _write: None) -> None:
+    """Its commits to one table, and the sidecar with which it fails at the other. Writes."""
+    pin, entry, again = pin_of(graph, TABLE), entry_of(graph, TABLE), entry_of(graph, OTHER)
+    drift(graph, TABLE, copies("merged-"))
+    head = graph.open_head(entry).version
+    made = version_record(graph.storage, entry.path, head).transaction_id
+    graph.open_head(entry).create_scalar_index("name", "BTREE", name="merged", replace=True)
+    identity = pin_of(graph, OTHER)["identity"]
+    document: Document = {
+        "lineage": {"graph_commit_id": new_ulid()},
+        "rollback_graph_commit_id": new_ulid(),
+        "effect_phase": "EffectsConfirmed",
+        "effects": [{"kind": {"kind": "MultiCommitHead", "planned_transactions": [{"read_version": 1, "uuid": made}]}}],
+        "intended_delta": {
+            "table_updates": [
+                {"table_key": TABLE, "identity": pin["identity"], "confirmed": {"table_version": head + 1}},
+                {"table_key": OTHER, "identity": identity, "confirmed": {"table_version": again.version}},
+            ]
+        },
+    }
+    change(document)
+    arm(graph, change=lambda d: d.update(writer_kind="BranchMerge", tables=[pin], protocol_v4=document))
+
+
+def test_it_is_rolled_back_and_the_graph_is_as_before(graph: Graph) -> None:
+    rows = rows_everywhere(graph)
+    _merge(graph)
+    (finding,) = check(graph).sidecars
+    assert (finding.classification, finding.recoverable) == (SidecarClass.ROLL_BACK, True)
+    assert f"it publishes version {entry_of(graph, OTHER).version} of {OTHER} again" in finding.detail
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+    assert graph.open_head(entry_of(graph, TABLE)).version == entry_of(graph, TABLE).version
+    check_lineage(graph, None)
+
+
+def test_it_waits_for_its_grace_period(graph: Graph) -> None:
+    _merge(graph)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=600).outcomes] == ["deferred"]
+
+
+def _another_version(write: Document) -> None:
+    write["intended_delta"]["table_updates"][1]["confirmed"]["table_version"] += 1
+
+
+def _of_another_branch(write: Document) -> None:
+    write["intended_delta"]["table_updates"][1]["confirmed"]["table_branch"] = "side"
+
+
+def _of_a_table_before_it(write: Document) -> None:
+    write["intended_delta"]["table_updates"][1]["identity"] = {"stable_table_id": 999, "table_incarnation_id": 1}
+
+
+def _unconfirmed(write: Document) -> None:
+    for slot in write["intended_delta"]["table_updates"]:
+        slot["confirmed"] = None
+
+
+def _other_transactions(write: Document) -> None:
+    write["effects"] = []
+
+
+@pytest.mark.parametrize(
+    "change", [_another_version, _of_another_branch, _of_a_table_before_it, _unconfirmed, _other_transactions]
+)
+def test_what_is_not_proven_is_left_to_the_engine(graph: Graph, change: Change) -> None:
+    _merge(graph, change)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]
+    assert len(sidecar_names(graph.storage)) == 1
+
+
+def test_rows_of_somebody_else_are_never_taken_along(graph: Graph) -> None:
+    _merge(graph)
+    append_foreign_row(graph)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]
+
+
+@pytest.mark.parametrize("which", ["lineage", "rollback"])
+def test_one_of_which_a_commit_is_visible_is_left_to_the_engine(graph: Graph, which: str) -> None:
+    write(graph, "edge:Knows", copies("published-"))
+    visible = commit_rows(graph)[-1]["graph_commit_id"]
+    fields: Document = {
+        "lineage": {"lineage": {"graph_commit_id": visible}},
+        "rollback": {"rollback_graph_commit_id": visible},
+    }
+    _merge(graph, lambda write: write.update(fields[which]))
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]
