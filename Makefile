@@ -64,10 +64,10 @@ env: ## .env, with a random secret for everything that has none
 	@$(PYTHON) stack/fill_env.py
 
 ##@ Work on it
-check: $(STAMP) ## lint, types and the fast tests, side by side (two minutes)
+check: $(STAMP) ## lint, types and the fast tests, side by side (under two minutes)
 	@$(MAKE) $(BESIDE) lint types tests-fast
 
-test: $(STAMP) ## lint, types and the tests; what CI runs (20 minutes on two cores)
+test: $(STAMP) ## lint, types and the tests; what CI runs (16 minutes on two cores)
 	@$(MAKE) $(BESIDE) lint types tests-all
 
 tests-fast: $(STAMP) ## the tests of `check` alone
