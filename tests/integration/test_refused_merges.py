@@ -28,7 +28,7 @@ def graph(demo_graph: DemoGraph) -> Graph:
     return demo_graph(stamp=6, loads=3, rows=8, settings=QUICK)
 
 
-def _merge(graph: Graph, change: Change = lambda _write: None) -> None:
+def _merge(graph: Graph, change: Change = lambda _write: None, *, began: int | None = None) -> None:
     """Its commits to one table, and the sidecar with which it fails at the other. Writes."""
     pin, entry, again = pin_of(graph, TABLE), entry_of(graph, TABLE), entry_of(graph, OTHER)
     drift(graph, TABLE, copies("merged-"))
@@ -36,6 +36,7 @@ def _merge(graph: Graph, change: Change = lambda _write: None) -> None:
     made = version_record(graph.storage, entry.path, head).transaction_id
     graph.open_head(entry).create_scalar_index("name", "BTREE", name="merged", replace=True)
     identity = pin_of(graph, OTHER)["identity"]
+    pin |= {"expected_version": began or entry.version}
     document: Document = {
         "lineage": {"graph_commit_id": new_ulid()},
         "rollback_graph_commit_id": new_ulid(),
@@ -61,6 +62,18 @@ def test_it_is_rolled_back_and_the_graph_is_as_before(graph: Graph) -> None:
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
     assert graph.open_head(entry_of(graph, TABLE)).version == entry_of(graph, TABLE).version
+    check_lineage(graph, None)
+
+
+@pytest.mark.parametrize("phase", ["Armed", "EffectsConfirmed"])
+def test_one_that_committed_on_top_of_another_publish_is_rolled_back(graph: Graph, phase: str) -> None:
+    began = entry_of(graph, TABLE).version
+    write(graph, TABLE, copies("published-"))
+    rows = rows_everywhere(graph)
+    _merge(graph, lambda write: write.update(effect_phase=phase, intended_delta={"table_updates": []}), began=began)
+    assert "another write of" in check(graph).sidecars[0].detail
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
     check_lineage(graph, None)
 
 

@@ -1,9 +1,15 @@
-"""Merges of engine 0.9.0 that no open of it can publish: they publish a version of a table that is published already.
+"""Merges of engine 0.9.0 that no open of it can publish or undo.
 
-Where a table of the source differs by its version alone, as after a load of rows that were there, the engine plans to
-publish the version of the target again. Its graph manifest has that version, so the publish is refused. The sidecar
-stays, every later open tries the same, and the graph can be neither written nor exported. Nobody was told that the
-merge is done. Its transactions are in the sidecar, so `recover` rolls it back, and the graph is as before the merge.
+Some publish a version of a table that is published already. Where a table of the source differs by its version alone,
+as after a load of rows that were there, the engine plans to publish the version of the target again. Its graph manifest
+has that version, so the publish is refused. The sidecar stays, every later open tries the same, and the graph can be
+neither written nor exported.
+
+Others met a publish of another process to one of their tables, and committed on top of it. Every later open refuses
+what it cannot tell apart.
+
+Nobody was told that such a merge is done. Its transactions are in the sidecar, so `recover` rolls it back, and the
+graph is as without the merge.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
 from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.sidecars import ExactWrite, Sidecar, SidecarFile, SidecarPin
-from omnigraph_ops.graph.state import BranchState, TableEntry
+from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.stages.recovery.put_back import Overlaid, Unpublishable, is_put_back, undoes
 
 
@@ -32,8 +38,8 @@ def _proven(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite
     """What the merge committed, if only that lies on what is published. Reads."""
     visible = {commit.commit_id for commit in graph.format.commits(graph.context, sidecar.branch)}
     state = graph.state(sidecar.branch)
-    again = published_again(write, state)
-    if again is None or not visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id}):
+    why = published_again(write, state) or overtaken(sidecar, state)
+    if why is None or not visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id}):
         return None
     tables = list[Overlaid]()
     for pin in sidecar.tables:
@@ -45,18 +51,26 @@ def _proven(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite
             return None
         if table.head > entry.version:
             tables.append(table)
-    why = f"it publishes version {again.version} of {again.table_key} again, which the graph manifest refuses"
     return Unpublishable(tables=tuple(tables), files=(file,), why=why)
 
 
-def published_again(write: ExactWrite, state: BranchState) -> TableEntry | None:
-    """A table that a write publishes at the version that is published already. Pure."""
+def published_again(write: ExactWrite, state: BranchState) -> str | None:
+    """Why a write is refused that publishes a table at the version that is published already. Pure."""
     for slot in write.intended_delta.table_updates:
         entry = state.get(slot.table_key)
         if entry is None or slot.confirmed is None or entry.identity != slot.identity:
             continue
         if (entry.version, entry.branch) == (slot.confirmed.table_version, slot.confirmed.table_branch):
-            return entry
+            return f"it publishes version {entry.version} of {entry.table_key} again, which the graph manifest refuses"
+    return None
+
+
+def overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
+    """Why a write is refused of which a table was published by another one since. Pure."""
+    for pin in sidecar.tables:
+        entry = state.get(pin.table_key)
+        if entry is not None and entry.identity == pin.identity and entry.version > pin.expected_version:
+            return f"nothing of it is published, and another write of {pin.table_key} was published since it began"
     return None
 
 
