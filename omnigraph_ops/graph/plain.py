@@ -101,7 +101,6 @@ class PlainFormat:
     compares_sidecar_paths = False
     paths_by_name = False
     inline_deletes_by: str | None = None
-    restores_live_writes = False
 
     def __init__(self, catalog: PlainCatalog) -> None:
         self._catalog = catalog

@@ -176,8 +176,6 @@ class StampFormat(Protocol):
     the name was used, and refuses it for a new one before it writes anything."""
     inline_deletes_by: str | None
     """Writer of the manifests of an engine that deletes rows before it arms, as it begins; None where none does."""
-    restores_live_writes: bool
-    """Whether a process of the engine takes another one that writes for dead, and restores what that one publishes."""
 
     def read_catalog(self, storage: Storage) -> Catalog:
         """The accepted catalog; raises `ContractError`. Reads."""

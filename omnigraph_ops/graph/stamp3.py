@@ -121,7 +121,6 @@ class Stamp3:
     compares_sidecar_paths = False
     paths_by_name = True
     inline_deletes_by: str | None = "lance 7."
-    restores_live_writes = True
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return read_catalog(storage, format_version=1, ir_version=1, spec=_spec)

@@ -64,7 +64,6 @@ class Stamp6:
     compares_sidecar_paths = True
     paths_by_name = False
     inline_deletes_by: str | None = None
-    restores_live_writes = True
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return read_catalog(storage, format_version=2, ir_version=2, spec=_spec)

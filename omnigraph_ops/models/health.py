@@ -176,8 +176,8 @@ class DriftFinding:
     covered: bool
     """A recovery sidecar names this table."""
     recoverable: bool = False
-    """Only commits of this tool moved it, proven to change no row: `recover` publishes them. Or only deletes and
-    restores that the engine committed and never published: `recover` rolls them back."""
+    """Only commits of this tool moved it, proven to change no row: `recover` publishes them. Or only
+    deletes, restores and merges that the engine committed and never published: `recover` rolls them back."""
     problem: str | None = None
     """Why the HEAD cannot be read."""
 

@@ -142,8 +142,9 @@ def is_open(storage: Storage, *, run: str, task: str | None, since_us: int) -> b
     Only entries that are at most a day older than the run.
     """
     first = new_ulid(max(0, since_us - _CLOCK_STEP_US))[:_TIME_OF_ULID]
-    names = [name for name in storage.list(AUDIT_DIR) if name.endswith(".json") and name[:_TIME_OF_ULID] >= first]
-    events = [entry.event for entry in _entries(storage, names) if (entry.run, entry.task) == (run, task)]
+    paths = [p for p in _ENTRIES.paths(storage, AUDIT_DIR) if p.rpartition("/")[2][:_TIME_OF_ULID] >= first]
+    entries = [entry for path in paths if (entry := _ENTRIES.read(storage, path)) is not None]
+    events = [entry.event for entry in entries if (entry.run, entry.task) == (run, task)]
     # Counted: a DAG run that is deleted and made anew under its id begins with the same attempts again.
     return events.count(AuditEvent.STARTED) > sum(event in ENDS for event in events)
 
@@ -162,11 +163,6 @@ def log_of(storage: Storage, uri: str, *, newest: int | None = None) -> AuditLog
 def read(storage: Storage) -> tuple[AuditEntry, ...]:
     """Entries oldest first; a damaged one is left out. Reads."""
     return log_of(storage, "").entries
-
-
-def _entries(storage: Storage, names: Sequence[str]) -> tuple[AuditEntry, ...]:
-    entries = (_ENTRIES.read(storage, f"{AUDIT_DIR}/{name}") for name in names)
-    return tuple(entry for entry in entries if entry is not None)
 
 
 def audit_view(log: AuditLog) -> View:

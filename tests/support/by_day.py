@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 
@@ -31,7 +31,7 @@ def without_combinations(cases: Mapping[str, Values]) -> set[str]:
     return kept
 
 
-def only_one(name: str, cases: Mapping[str, Values]) -> set[str]:
+def only_one(name: str, cases: Collection[str]) -> set[str]:
     """One case, chosen by the name: of many tests with a case for each stamp, not all keep the same one. Pure."""
     return {list(cases)[zlib.crc32(name.encode()) % len(cases)]}
 
@@ -54,13 +54,13 @@ def left_to_the_night(items: Iterable[pytest.Item]) -> set[str]:
 
 def other_stamps(items: Iterable[pytest.Item]) -> set[str]:
     """The ids of the cases that differ from another one in the stamp alone, but for one of them. Pure."""
-    cases = defaultdict[tuple[object, ...], dict[str, Values]](dict)
+    cases = defaultdict[tuple[str, Values], list[str]](list)
     for item in items:
         params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if "stamp" in params:
-            others = tuple((name, id(value)) for name, value in params.items() if name != "stamp")
-            cases[item.nodeid.partition("[")[0], others][item.nodeid] = frozenset()
-    return {node for (name, *_), of_one in cases.items() for node in of_one.keys() - only_one(str(name), of_one)}
+            others = frozenset((name, id(value)) for name, value in params.items() if name != "stamp")
+            cases[item.nodeid.partition("[")[0], others].append(item.nodeid)
+    return {node for (name, _), of_one in cases.items() for node in set(of_one) - only_one(name, of_one)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,7 +23,7 @@ from omnigraph_ops.stages.recovery.unhealed import (
     mismatch_advice,
     schema_mismatch,
 )
-from omnigraph_ops.stages.recovery.unpublished import can_be_rolled_back, left_by_us, recoverable_entry
+from omnigraph_ops.stages.recovery.unpublished import left_by_us, overlaid, recoverable
 from omnigraph_ops.stages.recovery.verdict import judged_sidecar
 
 
@@ -163,7 +163,7 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
             problem=problem,
             recoverable=alone
             and problem is None
-            and (left_by_us(graph, entry) is not None or can_be_rolled_back(graph, entry)),
+            and (left_by_us(graph, entry) is not None or overlaid(graph, entry) is not None),
         )
 
     # A schema apply may be between the graph manifest and the schema: that is looked for by itself.
@@ -174,8 +174,8 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
 def _on_branches(graph: Graph, covered: set[tuple[str, str]]) -> tuple[BranchFinding, ...]:
     def judged(finding: BranchFinding) -> BranchFinding:
         is_ahead = finding.lance_head_version is not None
-        entry = recoverable_entry(graph, finding.branch, finding.table_key) if is_ahead else None
-        return replace(finding, recoverable=entry is not None)
+        table = recoverable(graph, finding.branch, finding.table_key) if is_ahead else None
+        return replace(finding, recoverable=table is not None)
 
     return tuple(in_parallel(judged, branch_findings(graph, covered=covered), workers=graph.settings.concurrency))
 

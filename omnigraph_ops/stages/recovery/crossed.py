@@ -12,7 +12,6 @@ from collections.abc import Sequence, Set
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import VersionRecord, commits_after
-from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.stages.recovery.put_back import Overlaid, Unpublishable, is_put_back, undoes
@@ -52,21 +51,17 @@ def _proven(graph: Graph, sidecar: Sidecar, files: tuple[SidecarFile, ...]) -> U
     writes = [w for w in (sidecar, *(f.sidecar for f in files)) if w is not None]
     its, *planned_by = (w.protocol_v3.transactions for w in writes if w.protocol_v3 is not None)
     planned = frozenset[str]().union(*planned_by)
-    branch = sidecar.branch
-    state, tables, is_covered = graph.state(branch), list[Overlaid](), False
+    state, tables, is_covered = graph.state(sidecar.branch), list[Overlaid](), False
     for pin in sidecar.tables:
-        entry = state.get(pin.table_key)
-        if entry is None or (entry.identity, entry.branch) != (pin.identity, branch):
+        table = Overlaid.of_pin(graph, state, pin)
+        if table is None:
             return None
-        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
-        chain = chain_folder(entry.path, branch)
-        commits = commits_after(graph.storage, chain, pin.expected_version, table.head)
+        commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
         own = [commit.version for commit in commits if commit.transaction_id in its]
-        if not _is_off(commits, own, entry) or not _is_known(graph, table, pin, commits, planned):
+        if not _is_off(commits, own, table.entry) or not _is_known(graph, table, pin, commits, planned):
             return None
         is_covered |= any(version < table.head for version in own)
-        if table.head > entry.version:
-            tables.append(table)
+        tables += [table] if table.is_ahead else []
     return Unpublishable(tables=tuple(tables), files=files, why=_WHY) if is_covered else None
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
 from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.publish import version_update
-from omnigraph_ops.graph.sidecars import AuditOutcome, SidecarFile
-from omnigraph_ops.graph.state import TableEntry, TableUpdate
+from omnigraph_ops.graph.sidecars import AuditOutcome, SidecarFile, SidecarPin
+from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
 from omnigraph_ops.lance.evidence import fragment_prints, other_rows
 from omnigraph_ops.lance.gateway import live_rows
@@ -26,6 +27,29 @@ class Overlaid:
 
     entry: TableEntry
     head: int
+
+    @classmethod
+    def at(cls, graph: Graph, entry: TableEntry) -> Self:
+        """A table up to its newest version. Reads."""
+        return cls(entry=entry, head=int(graph.open_newest(entry).version))
+
+    @classmethod
+    def of_pin(cls, graph: Graph, state: BranchState, pin: SidecarPin) -> Self | None:
+        """The table of a sidecar as its branch publishes it; None where it publishes another one. Reads."""
+        entry = state.get(pin.table_key)
+        if entry is None or (entry.identity, entry.branch) != (pin.identity, state.branch):
+            return None
+        return cls.at(graph, entry)
+
+    @property
+    def chain(self) -> str:
+        """The folder of its versions, relative to the graph."""
+        return chain_folder(self.entry.path, self.entry.branch)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether there is a version after the published one."""
+        return self.head > self.entry.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +112,7 @@ def put_back(
 def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: LeaseKeeper) -> int | None:
     """Commit the rows of the pin on exactly the version that is known; None if there is another. Writes."""
     entry = table.entry
-    chain, pinned = chain_folder(entry.path, entry.branch), graph.open_pinned(entry)
+    chain, pinned = table.chain, graph.open_pinned(entry)
     last, pin = (read_manifest(graph.storage, chain, version) for version in (table.head, entry.version))
     with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
         if other_rows(pinned, draft.dataset) is not None:

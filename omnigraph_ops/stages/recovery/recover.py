@@ -35,7 +35,7 @@ from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarC
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.put_back import put_back
+from omnigraph_ops.stages.recovery.put_back import Unpublishable, put_back
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in
@@ -200,12 +200,12 @@ def _rewritten_at(graph: Graph, file: SidecarFile, judgement: Judgement) -> floa
 
     Who took a writer for dead wrote its sidecar anew, and may be at work when that writer is not.
     """
-    files = judgement.unpublishable.files if judgement.unpublishable is not None else (file,)
+    if judgement.proof is None:
+        return 0.0
     written = [0.0]
-    if judgement.taken_back is not None or judgement.unpublishable is not None:
-        for one in files:
-            with contextlib.suppress(FileNotFoundError):
-                written.append(graph.storage.stat(one.path).modified_at or 0)
+    for one in judgement.proof.files if isinstance(judgement.proof, Unpublishable) else (file,):
+        with contextlib.suppress(FileNotFoundError):
+            written.append(graph.storage.stat(one.path).modified_at or 0)
     return max(written)
 
 
@@ -285,22 +285,20 @@ _Done = tuple[str, tuple[AuditOutcome, ...], Published]
 
 def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeeper) -> _Done | None:
     """Do what the judgement says; None when a table is not what it was made from: an engine knows no lease. Writes."""
-    taken, unpublishable, operation = judgement.taken_back, judgement.unpublishable, new_ulid()
+    proof = judgement.proof
+    if proof is None:
+        return _finish_optimize(graph, sidecar, judgement)
     try:
-        if taken is not None:
-            updates = put_back(graph, taken.restored, operation=operation, keeper=keeper)
-            if updates:
-                publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
-            return None if updates is None else ("rolled_forward", taken.outcomes, taken.published)
-        if unpublishable is not None:
-            updates = put_back(graph, unpublishable.tables, operation=operation, keeper=keeper)
-            if updates is None:
-                return None
-            published = publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
-            return "rolled_back", unpublishable.outcomes, published
+        updates = put_back(graph, proof.tables, operation=new_ulid(), keeper=keeper)
+        if updates is None:
+            return None
+        if isinstance(proof, Unpublishable):
+            return "rolled_back", proof.outcomes, publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
+        if updates:
+            publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
+        return "rolled_forward", proof.outcomes, proof.published
     except StalePlan:
         return None  # the next run rolls back what was put on top of somebody's publish
-    return _finish_optimize(graph, sidecar, judgement)
 
 
 def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _Done | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
-from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.sidecars import ExactWrite, Sidecar, SidecarFile, SidecarPin
 from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.stages.recovery.put_back import Overlaid, Unpublishable, is_put_back, undoes
@@ -36,21 +35,19 @@ def refused_merge(graph: Graph, file: SidecarFile) -> Unpublishable | None:
 
 def _proven(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite) -> Unpublishable | None:
     """What the merge committed, if only that lies on what is published. Reads."""
-    visible = {commit.commit_id for commit in graph.format.commits(graph.context, sidecar.branch)}
     state = graph.state(sidecar.branch)
     why = published_again(write, state) or overtaken(sidecar, state)
-    if why is None or not visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id}):
+    if why is None:
+        return None
+    visible = {commit.commit_id for commit in graph.format.commits(graph.context, sidecar.branch)}
+    if not visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id}):
         return None
     tables = list[Overlaid]()
     for pin in sidecar.tables:
-        entry = state.get(pin.table_key)
-        if entry is None or (entry.identity, entry.branch) != (pin.identity, sidecar.branch):
+        table = Overlaid.of_pin(graph, state, pin)
+        if table is None or not _is_known(graph, table, pin, write):
             return None
-        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
-        if not _is_known(graph, table, pin, write):
-            return None
-        if table.head > entry.version:
-            tables.append(table)
+        tables += [table] if table.is_ahead else []
     return Unpublishable(tables=tuple(tables), files=(file,), why=why)
 
 
@@ -76,8 +73,7 @@ def overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
 
 def _is_known(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrite) -> bool:
     """Whether all that lies on a table is announced, an index build on top of that, or a restore. Reads."""
-    chain = chain_folder(table.entry.path, table.entry.branch)
-    commits = commits_after(graph.storage, chain, table.entry.version, table.head)
+    commits = commits_after(graph.storage, table.chain, table.entry.version, table.head)
     own = [commit.version for commit in commits if commit.transaction_id in write.transactions]
 
     def known(commit: VersionRecord) -> bool:

@@ -30,7 +30,8 @@ class TakenBack:
     published: Published
     outcomes: tuple[AuditOutcome, ...]
     """What it published."""
-    restored: tuple[Overlaid, ...]
+    tables: tuple[Overlaid, ...]
+    """Those on which a restore lies."""
 
 
 def taken_back(graph: Graph, sidecar: Sidecar) -> TakenBack | None:
@@ -63,16 +64,15 @@ def _proven(graph: Graph, sidecar: Sidecar, commit: GraphCommit) -> TakenBack | 
         made, entry = _entry(then, pin), _entry(now, pin)
         if made is None or entry is None:
             return None
-        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
+        table = Overlaid.at(graph, entry)
         if not _is_known(graph, pin, made, table):
             return None
         outcomes.append(
             AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=made.version)
         )
-        if table.head > entry.version:
-            restored.append(table)
+        restored += [table] if table.is_ahead else []
     published = Published(manifest_version=commit.manifest_version, commit_id=commit.commit_id)
-    return TakenBack(published=published, outcomes=tuple(outcomes), restored=tuple(restored))
+    return TakenBack(published=published, outcomes=tuple(outcomes), tables=tuple(restored))
 
 
 def _entry(state: BranchState, pin: SidecarPin) -> TableEntry | None:

@@ -33,7 +33,7 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
-from omnigraph_ops.graph.layout import chain_folder, is_ulid, made_at_us, new_ulid
+from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import rolled_back_operations
 from omnigraph_ops.graph.state import TableEntry
@@ -112,25 +112,20 @@ _FENCE_SECONDS = 60.0
 """The engine's writers are refused for this time at most; what is not done by then is left to the next run."""
 
 
-def _has_any(graph: Graph) -> bool:
-    """Whether the engine leaves such commits at all. Pure."""
-    return graph.format.inline_deletes_by is not None or graph.format.restores_live_writes
-
-
-def can_be_rolled_back(graph: Graph, entry: TableEntry) -> bool:
-    """Whether a table is ahead of its pin by nothing but what this module is about. Reads."""
-    if not _has_any(graph):
-        return False
+def overlaid(graph: Graph, entry: TableEntry) -> Overlaid | None:
+    """A table that is ahead of its pin by nothing but what this module is about; None for any other. Reads."""
+    if not graph.format.publishes:
+        return None
     try:
-        chain = chain_folder(entry.path, entry.branch)
-        commits = commits_after(graph.storage, chain, entry.version, int(graph.open_newest(entry).version))
+        table = Overlaid.at(graph, entry)
+        commits = commits_after(graph.storage, table.chain, entry.version, table.head)
         late = _of_dead_merges(graph, commits)
         if not commits or not all(c.version in late or _is_undone(graph, c) for c in commits):
-            return False
+            return None
         graph.open_pinned(entry)  # what is damaged cannot be put on top
-        return True
     except OpsError:
-        return False
+        return None
+    return table
 
 
 _MERGE = "omnigraph-merge-"
@@ -142,7 +137,7 @@ _ONE_MERGE_US = 60_000_000
 def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
     """The versions that merges made which were rolled back, with the index builds on top of them. Reads."""
     ids = {c.version: str(c.transaction_id).removeprefix(_MERGE) for c in commits if _is_of_merge(c)}
-    if not ids or not graph.format.restores_live_writes:
+    if not ids:
         return frozenset()
     dead = [made_at_us(operation) for operation in rolled_back_operations(graph, "BranchMerge") if is_ulid(operation)]
     if not all(any(0 <= at - made_at_us(one) <= _ONE_MERGE_US for at in dead) for one in ids.values()):
@@ -165,7 +160,7 @@ def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
     Raises:
         RecoveryPending: something else has to be settled first; nothing was written, and no writer was kept away.
     """
-    seen, outcomes = _heads(graph, _concerned(graph)), list[RecoveryOutcome]()
+    seen, outcomes = _recoverable(graph, _concerned(graph)), list[RecoveryOutcome]()
     if not seen:
         return ()
     refuse_pending(graph)
@@ -184,43 +179,40 @@ def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
 
 _Where = tuple[str | None, str]
 """Branch and key of a table."""
-_Heads = Mapping[_Where, tuple[int, int]]
-"""The published version and the newest."""
 
 
 def _concerned(graph: Graph) -> list[_Where]:
     """Tables of main, and those of branches that are ahead of what is published. Reads."""
-    if not _has_any(graph):
+    if not graph.format.publishes:
         return []
     ahead = (f for f in branch_findings(graph, covered=()) if f.lance_head_version is not None)
     on_main = (entry.table_key for entry in graph.maintained(graph.state()) if entry.branch is None)
     return [*((None, table_key) for table_key in on_main), *((f.branch, f.table_key) for f in ahead)]
 
 
-def _heads(graph: Graph, concerned: Iterable[_Where]) -> _Heads:
+def _recoverable(graph: Graph, concerned: Iterable[_Where]) -> Mapping[_Where, Overlaid]:
     """What there is to roll back of these tables. Reads."""
-    found = ((where, recoverable_entry(graph, *where)) for where in concerned)
-    return {
-        where: (entry.version, int(graph.open_newest(entry).version)) for where, entry in found if entry is not None
-    }
+    found = ((where, recoverable(graph, *where)) for where in concerned)
+    return {where: table for where, table in found if table is not None}
 
 
-def recoverable_entry(graph: Graph, branch: str | None, table_key: str) -> TableEntry | None:
-    """What a branch publishes of a table, if `roll_back` may put it on top: not where it is frozen. Reads."""
+def recoverable(graph: Graph, branch: str | None, table_key: str) -> Overlaid | None:
+    """A table of a branch, if `roll_back` may put what is published on top: not where it is frozen. Reads."""
     try:
         entry = graph.published(table_key) if branch is None else graph.state(branch).get(table_key)
-        if entry is None or entry.branch != branch or not can_be_rolled_back(graph, entry):
-            return None
-        refuse_frozen(graph, table_key)
+        table = overlaid(graph, entry) if entry is not None and entry.branch == branch else None
+        if table is not None:
+            refuse_frozen(graph, table_key)
     except OpsError:
         return None  # the branch was deleted meanwhile, or nobody can read it
-    return entry
+    return table
 
 
-def _settled(graph: Graph, seen: _Heads) -> _Heads:
+def _settled(graph: Graph, seen: Mapping[_Where, Overlaid]) -> Mapping[_Where, Overlaid]:
     """Those that are as they were a moment ago. Reads."""
     graph.run.pause(_SETTLE_SECONDS)
-    return {where: heads for where, heads in _heads(graph, seen).items() if seen[where] == heads}
+    now = _recoverable(graph, seen)
+    return {where: table for where, table in now.items() if seen[where] == table}
 
 
 @contextlib.contextmanager
@@ -239,13 +231,12 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
         if not graph.is_alone():
             return None  # the fence was lifted in time
         refuse_pending(graph, table_key=table_key)
-        entry = recoverable_entry(graph, branch, table_key)
-        if entry is None:
+        table = recoverable(graph, branch, table_key)
+        if table is None:
             return None
-        operation = new_ulid()
+        entry, operation = table.entry, new_ulid()
         unit = Unit(name=f"rollback of {table_key}{where}", stage="recover", table_key=table_key, version=entry.version)
         graph.run.begins(unit)
-        table = Overlaid(entry=entry, head=int(graph.open_newest(entry).version))
         updates = put_back(graph, [table], operation=operation, keeper=keeper)
         if updates is None:
             graph.run.ended(unit, None)
@@ -266,9 +257,9 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
 
 def _is_undone(graph: Graph, commit: VersionRecord) -> bool:
     """Whether a commit past the pin is one that is rolled back, or our own rollback of one. Pure."""
-    if OPERATION_PROPERTY in dict(commit.properties):
-        return commit.operation == "Restore"
     if commit.operation == "Restore":
-        return graph.format.restores_live_writes
+        return True
+    if OPERATION_PROPERTY in dict(commit.properties):
+        return False
     engine = graph.format.inline_deletes_by
     return commit.operation == "Delete" and engine is not None and (commit.writer or "").startswith(engine)

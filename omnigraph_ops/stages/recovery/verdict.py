@@ -121,15 +121,17 @@ def _roll_forward(ours: bool, proven: bool) -> SidecarVerdict:
     return SidecarVerdict(classification=SidecarClass.ROLL_FORWARD, recoverable=ours, detail=detail)
 
 
-def _proven(taken: TakenBack | None, unpublishable: Unpublishable | None) -> SidecarVerdict | None:
+Proof = TakenBack | Unpublishable
+"""What became of a write that no open of the engine settles."""
+
+
+def _proven(proof: Proof) -> SidecarVerdict:
     """The verdict about a write of which it is known what became of it. Pure."""
-    if taken is not None:
+    if isinstance(proof, Unpublishable):
+        classification, why = SidecarClass.ROLL_BACK, proof.why
+    else:
         classification = SidecarClass.STALE
         why = "its write is published, but another process of the engine took it for dead"
-    elif unpublishable is not None:
-        classification, why = SidecarClass.ROLL_BACK, unpublishable.why
-    else:
-        return None
     return SidecarVerdict(
         classification=classification,
         recoverable=True,
@@ -162,8 +164,7 @@ class Judgement:
 
     finding: SidecarFinding
     pins: tuple[PinState, ...] = ()
-    taken_back: TakenBack | None = None
-    unpublishable: Unpublishable | None = None
+    proof: Proof | None = None
 
 
 def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarFile] | None = None) -> Judgement:
@@ -190,14 +191,15 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
         return Judgement(finding=finding)
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
-    taken = taken_back(graph, sidecar) if exists else None
-    unpublishable = refused_merge(graph, file) or crossed(graph, sidecar, beside) if exists and taken is None else None
+    proof: Proof | None = None
+    if exists:
+        proof = taken_back(graph, sidecar) or refused_merge(graph, file) or crossed(graph, sidecar, beside)
     verdict = classify(
         sidecar,
         pins,
         newest_version=graph.format.sidecar_version,
         branch_exists=exists,
-        proven=_proven(taken, unpublishable),
+        proven=None if proof is None else _proven(proof),
     )
     finding = SidecarFinding(
         operation_id=sidecar.operation_id,
@@ -211,7 +213,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
         detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
         refused_by_engine=verdict.refused_by_engine,
     )
-    return Judgement(finding=finding, pins=pins, taken_back=taken, unpublishable=unpublishable)
+    return Judgement(finding=finding, pins=pins, proof=proof)
 
 
 def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:
