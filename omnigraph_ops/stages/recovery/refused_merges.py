@@ -5,8 +5,8 @@ as after a load of rows that were there, the engine plans to publish the version
 has that version, so the publish is refused. The sidecar stays, every later open tries the same, and the graph can be
 neither written nor exported.
 
-Others met a publish of another process to one of their tables, and committed on top of it. Every later open refuses
-what it cannot tell apart.
+Others met a publish of another process to one of their tables, and committed on top of it. Every later open finds
+another published version than the sidecar names, and refuses to go on.
 
 Nobody was told that such a merge is done. Its transactions are in the sidecar, so `recover` rolls it back, and the
 graph is as without the merge.
