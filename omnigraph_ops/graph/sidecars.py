@@ -164,6 +164,15 @@ class IntendedDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOutcome:
+    """What happened to one table of a sidecar."""
+
+    table_key: str
+    from_version: int
+    to_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExactWrite:
     """What a load, mutation, merge or index build of stamp 6 announces beside its tables."""
 
@@ -173,6 +182,8 @@ class ExactWrite:
     """`Armed`, from its commits to the tables on `EffectsConfirmed`."""
     effects: tuple[PlannedEffect, ...] = ()
     intended_delta: IntendedDelta = IntendedDelta()
+    rollback_audit_outcomes: tuple[AuditOutcome, ...] | None = None
+    """Noted by who rolls it back, before that is published."""
 
     @property
     def transactions(self) -> frozenset[str]:
@@ -291,15 +302,6 @@ def _parse(path: str, raw: bytes, newest_version: int) -> SidecarFile:
 
 ROLLED_FORWARD = "RolledForward"
 ROLLED_BACK = "RolledBack"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditOutcome:
-    """What happened to one table of a sidecar."""
-
-    table_key: str
-    from_version: int
-    to_version: int
 
 
 def append_audit(

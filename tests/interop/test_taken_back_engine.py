@@ -9,8 +9,8 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +50,36 @@ def _load_on_branch(oracle: Engine, root: Path) -> None:
     oracle.load(root, people(20, 2), mode="merge", branch="side")
 
 
+@dataclass(frozen=True)
+class Seen:
+    """The sidecars of a write, by name."""
+
+    armed: dict[str, bytes] = field(default_factory=dict)
+    confirmed: dict[str, bytes] = field(default_factory=dict)
+
+    def look(self, root: Path) -> None:
+        for file in root.joinpath(RECOVERY_DIR).glob("*.json"):
+            with suppress(FileNotFoundError):
+                content = file.read_bytes()
+                for phase, found in ((b'"Armed"', self.armed), (b'"EffectsConfirmed"', self.confirmed)):
+                    if phase in content:
+                        found.setdefault(file.name, content)
+
+
+def _put(root: Path, sidecars: dict[str, bytes]) -> None:
+    assert sidecars, "no sidecar was seen"
+    for name, content in sidecars.items():
+        root.joinpath(RECOVERY_DIR, name).write_bytes(content)
+
+
 @contextmanager
-def _sidecars(root: Path) -> Iterator[dict[str, bytes]]:
-    """The sidecars of the block as they were when they were armed, by name."""
-    seen, done = dict[str, bytes](), threading.Event()
+def _sidecars(root: Path) -> Iterator[Seen]:
+    """What the block's writer announced."""
+    seen, done = Seen(), threading.Event()
 
     def watch() -> None:
         while not done.is_set():
-            for file in root.joinpath(RECOVERY_DIR).glob("*.json"):
-                try:
-                    content = file.read_bytes()
-                except FileNotFoundError:
-                    continue
-                if b'"Armed"' in content:
-                    seen.setdefault(file.name, content)
+            seen.look(root)
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -74,11 +90,11 @@ def _sidecars(root: Path) -> Iterator[dict[str, bytes]]:
         thread.join()
 
 
-def _take_back(root: Path, sidecars: dict[str, bytes]) -> None:
+def _take_back(root: Path, seen: Seen) -> None:
     """What the process does that takes the writer for dead: its sidecar again, and the tables restored. Writes."""
-    for name, content in sidecars.items():
+    _put(root, seen.armed)
+    for content in seen.armed.values():
         document: dict[str, Any] = json.loads(content)
-        root.joinpath(RECOVERY_DIR, name).write_bytes(content)
         for pin in document["tables"]:
             uri = pin["table_path"]
             table = lance.dataset(uri)
@@ -97,7 +113,6 @@ def _locked(tmp_path: Path, write: Write, branch: str) -> tuple[Engine, Path, li
     with _sidecars(root) as seen:
         write(oracle, root)
     rows = oracle.export(root, branch)
-    assert seen, "no sidecar was seen armed"
     _take_back(root, seen)
     refused = oracle.run("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root), check=False)
     assert LOCKED in refused.stderr
@@ -120,6 +135,36 @@ def test_what_was_published_is_there_and_the_engine_writes_again(tmp_path: Path,
     if branch == "side":
         oracle.run("branch", "merge", "--uri", str(root), branch)
         assert set(rows) <= set(oracle.export(root))
+
+
+@pytest.mark.parametrize("write", [_load, _delete, _merge, _load_on_branch], ids=lambda write: write.__name__[1:])
+def test_a_write_that_confirms_what_was_rolled_back_is_rolled_back_for_good(tmp_path: Path, write: Write) -> None:
+    branch = "side" if write is _load_on_branch else "main"
+    oracle, root = engine(6), tmp_path / "graph"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    rows = oracle.export(root, branch)
+    shutil.copytree(root / MANIFEST_DIR, tmp_path / "before")
+    with _sidecars(root) as seen:
+        write(oracle, root)
+    shutil.rmtree(root / MANIFEST_DIR)
+    shutil.move(tmp_path / "before", root / MANIFEST_DIR)  # its publish is yet to come
+    _put(root, seen.armed)
+    oracle.load(root, people(30, 2), mode="merge", branch=branch)
+    others = oracle.export(root, branch)
+    assert set(rows) < set(others)
+    _put(root, seen.confirmed)
+    refused = oracle.run("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root), check=False)
+    assert "no durable rollback audit outcomes" in " ".join(refused.stderr.split())
+    graph = open_graph(str(root), QUICK)
+    assert check(graph).status is CheckStatus.PENDING
+    (outcome,) = recover(graph, grace_seconds=0).outcomes
+    assert (outcome.action, check(graph).status) == ("rolled_back", CheckStatus.CLEAN)
+    assert oracle.export(root, branch) == others
+    oracle.load(root, people(40, 2), mode="merge", branch=branch)
+    assert set(others) < set(oracle.export(root, branch))
 
 
 @pytest.mark.parametrize(("write", "branch"), [(_load, "main"), (_load_on_branch, "side")], ids=["main", "branch"])

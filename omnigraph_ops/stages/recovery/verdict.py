@@ -14,7 +14,7 @@ from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
 from omnigraph_ops.stages.recovery.crossed import crossed
 from omnigraph_ops.stages.recovery.put_back import Unpublishable
-from omnigraph_ops.stages.recovery.refused_merges import refused_merge
+from omnigraph_ops.stages.recovery.refused_writes import refused_write
 from omnigraph_ops.stages.recovery.taken_back import TakenBack, taken_back
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
@@ -193,7 +193,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
     pins = pin_states(graph, sidecar) if exists else ()
     proof: Proof | None = None
     if exists:
-        proof = taken_back(graph, sidecar) or refused_merge(graph, file) or crossed(graph, sidecar, beside)
+        proof = taken_back(graph, sidecar) or refused_write(graph, file) or crossed(graph, sidecar, beside)
     verdict = classify(
         sidecar,
         pins,

@@ -1,15 +1,19 @@
-"""Merges of engine 0.9.0 that no open of it can publish or undo.
+"""Writes of engine 0.9.0 that nobody published, and that no open of it can publish or undo.
 
-Some publish a version of a table that is published already. Where a table of the source differs by its version alone,
-as after a load of rows that were there, the engine plans to publish the version of the target again. Its graph manifest
-has that version, so the publish is refused. The sidecar stays, every later open tries the same, and the graph can be
-neither written nor exported.
+A merge that publishes a version of a table that is published already. Where a table of the source differs by its
+version alone, as after a load of rows that were there, the engine plans to publish the version of the target again. Its
+graph manifest has that version, so the publish is refused. The sidecar stays, every later open tries the same, and the
+graph can be neither written nor exported.
 
-Others met a publish of another process to one of their tables, and committed on top of it. Every later open finds
+A merge that met a publish of another process to one of its tables, and committed on top of it. Every later open finds
 another published version than the sidecar names, and refuses to go on.
 
-Nobody was told that such a merge is done. Its transactions are in the sidecar, so `recover` rolls it back, and the
-graph is as without the merge.
+Any write that another process took for dead and rolled back after its last commit. It goes on, confirms its commits,
+and so writes its sidecar again, without what the rollback noted there. Every later open sees the rollback, misses
+these notes, and fails with "no durable rollback audit outcomes".
+
+Nobody was told that such a write is done. Its transactions are in the sidecar, so `recover` rolls it back, and the
+graph is as without it.
 """
 
 from __future__ import annotations
@@ -22,25 +26,25 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.stages.recovery.put_back import Overlaid, Unpublishable, is_put_back, undoes
 
 
-def refused_merge(graph: Graph, file: SidecarFile) -> Unpublishable | None:
-    """The merge that a sidecar is about, if every publish of it is refused; None unless all of it is proven. Reads."""
+def refused_write(graph: Graph, file: SidecarFile) -> Unpublishable | None:
+    """The write that a sidecar is about, if every open refuses it; None unless all of it is proven. Reads."""
     sidecar = file.sidecar
-    if sidecar is None or sidecar.protocol_v4 is None or sidecar.names_a_table_twice:
+    if sidecar is None or sidecar.exact_write is None or sidecar.names_a_table_twice:
         return None
     try:
-        return _proven(graph, file, sidecar, sidecar.protocol_v4)
+        return _proven(graph, file, sidecar, sidecar.exact_write)
     except OpsError:
         return None
 
 
 def _proven(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite) -> Unpublishable | None:
-    """What the merge committed, if only that lies on what is published. Reads."""
+    """What the write committed, if only that lies on what is published. Reads."""
     state = graph.state(sidecar.branch)
-    why = published_again(write, state) or overtaken(sidecar, state)
-    if why is None:
-        return None
     visible = {commit.commit_id for commit in graph.format.commits(graph.context, sidecar.branch)}
-    if not visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id}):
+    if write.lineage.graph_commit_id in visible:
+        return None
+    why = _why_refused(sidecar, write, state, is_rolled_back=write.rollback_graph_commit_id in visible)
+    if why is None:
         return None
     tables = list[Overlaid]()
     for pin in sidecar.tables:
@@ -49,6 +53,17 @@ def _proven(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite
             return None
         tables += [table] if table.is_ahead else []
     return Unpublishable(tables=tuple(tables), files=(file,), why=why)
+
+
+def _why_refused(sidecar: Sidecar, write: ExactWrite, state: BranchState, *, is_rolled_back: bool) -> str | None:
+    """Why every open refuses a write that is not published, to begin a sentence; None where one settles it. Pure."""
+    if is_rolled_back:
+        # With these an open completes the rollback.
+        is_noted = write.rollback_audit_outcomes is not None
+        return None if is_noted else "another process of the engine rolled it back, and its writer went on"
+    if sidecar.protocol_v4 is None:
+        return None
+    return published_again(write, state) or overtaken(sidecar, state)
 
 
 def published_again(write: ExactWrite, state: BranchState) -> str | None:

@@ -1,4 +1,4 @@
-"""A merge of engine 0.9.0 that publishes a published version again: no open of the engine ends it, but `recover`."""
+"""Writes of engine 0.9.0 that every open of the engine refuses: `recover` rolls them back."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.support.writers import copies, drift, entry_of, write
 
 pytestmark = pytest.mark.slow
 Change = Callable[[Document], None]
+_KINDS = {"protocol_v3": "Load", "protocol_v4": "BranchMerge", "protocol_v8": "EnsureIndices"}
 
 
 @pytest.fixture
@@ -28,7 +29,13 @@ def graph(demo_graph: DemoGraph) -> Graph:
     return demo_graph(stamp=6, loads=3, rows=8, settings=QUICK)
 
 
-def _merge(graph: Graph, change: Change = lambda _write: None, *, began: int | None = None) -> None:
+def _merge(
+    graph: Graph,
+    change: Change = lambda _write: None,
+    *,
+    began: int | None = None,
+    protocol: str = "protocol_v4",
+) -> None:
     """Its commits to one table, and the sidecar with which it fails at the other. Writes."""
     pin, entry, again = pin_of(graph, TABLE), entry_of(graph, TABLE), entry_of(graph, OTHER)
     drift(graph, TABLE, copies("merged-"))
@@ -50,7 +57,7 @@ def _merge(graph: Graph, change: Change = lambda _write: None, *, began: int | N
         },
     }
     change(document)
-    arm(graph, change=lambda d: d.update(writer_kind="BranchMerge", tables=[pin], protocol_v4=document))
+    arm(graph, change=lambda d: d.update({"writer_kind": _KINDS[protocol], "tables": [pin], protocol: document}))
 
 
 def test_it_is_rolled_back_and_the_graph_is_as_before(graph: Graph) -> None:
@@ -118,13 +125,27 @@ def test_rows_of_somebody_else_are_never_taken_along(graph: Graph) -> None:
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]
 
 
-@pytest.mark.parametrize("which", ["lineage", "rollback"])
-def test_one_of_which_a_commit_is_visible_is_left_to_the_engine(graph: Graph, which: str) -> None:
+def _visible_commit(graph: Graph) -> str:
     write(graph, "edge:Knows", copies("published-"))
-    visible = commit_rows(graph)[-1]["graph_commit_id"]
+    return str(commit_rows(graph)[-1]["graph_commit_id"])
+
+
+@pytest.mark.parametrize("protocol", ["protocol_v3", "protocol_v4", "protocol_v8"])
+def test_one_that_confirmed_what_another_process_had_rolled_back_is_rolled_back(graph: Graph, protocol: str) -> None:
+    visible, rows = _visible_commit(graph), rows_everywhere(graph)
+    _merge(graph, lambda write: write.update(rollback_graph_commit_id=visible), protocol=protocol)
+    assert "rolled it back, and its writer went on" in check(graph).sidecars[0].detail
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+    check_lineage(graph, None)
+
+
+@pytest.mark.parametrize("which", ["published", "rolled back, and that is noted"])
+def test_one_of_which_a_commit_is_visible_is_left_to_the_engine(graph: Graph, which: str) -> None:
+    visible = _visible_commit(graph)
     fields: Document = {
-        "lineage": {"lineage": {"graph_commit_id": visible}},
-        "rollback": {"rollback_graph_commit_id": visible},
+        "published": {"lineage": {"graph_commit_id": visible}},
+        "rolled back, and that is noted": {"rollback_graph_commit_id": visible, "rollback_audit_outcomes": []},
     }
     _merge(graph, lambda write: write.update(fields[which]))
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]
