@@ -37,9 +37,9 @@ def sample(deaths: Sequence[Death], first: int, every: int) -> list[Death]:
     """One in so many from the first one on; all of them for `make test-crash`. Pure.
 
     Args:
-        first: differs between the stamps, so that together they sample more densely.
+        first: differs between the stamps, so that together they sample more densely. The last one where there are fewer.
     """
-    return list(deaths if EVERY_DEATH else deaths[first::every])
+    return list(deaths if EVERY_DEATH else deaths[min(first, len(deaths) - 1) :: every])
 
 
 @dataclass(slots=True, kw_only=True)
