@@ -15,7 +15,8 @@ from __future__ import annotations
 import contextlib
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,7 +28,7 @@ from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import is_ulid
 from omnigraph_ops.lance.gateway import Dataset
-from omnigraph_ops.lance.rewrites import Sources, TaskLimits, limited, result_files, with_sizes
+from omnigraph_ops.lance.rewrites import TaskLimits, limited, result_files, with_sizes
 from omnigraph_ops.lance.tables import execute_task
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import files_in, folders_in
@@ -46,67 +47,6 @@ class Fate(StrEnum):
     """Nothing usable was finished, and its fragments are all still there: it executes."""
     LOST = "lost"
     """Its fragments changed: what is there now is planned anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenAttempt:
-    """One finished execution as it is found: the files it made, and whether they are all there with their sizes."""
-
-    attempt: str
-    files: tuple[str, ...]
-    intact: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenTask:
-    """One task of a journal with every finished execution of it."""
-
-    index: int
-    sources: Sources
-    attempts: tuple[SeenAttempt, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFate:
-    """The decision about one task."""
-
-    index: int
-    fate: Fate
-    chosen: str | None = None
-    """The attempt that is committed, or whose result is used."""
-    losers: tuple[str, ...] = ()
-    """Attempts whose files nobody will ever read."""
-
-
-def decide(task: SeenTask, accepts: Callable[[Sources], bool], referenced: Collection[str]) -> TaskFate:
-    """The fate of one task. Pure.
-
-    Args:
-        accepts: whether the current version still holds these fragments as they were.
-        referenced: the files, among those that the journal names, that some version refers to.
-    """
-    committed = next((a for a in task.attempts if any(f in referenced for f in a.files)), None)
-    if committed is not None:
-        return _fate(task, Fate.COMMITTED, committed)
-    if not accepts(task.sources):
-        return _fate(task, Fate.LOST, None)
-    usable = next((a for a in task.attempts if a.intact), None)
-    return _fate(task, Fate.TODO if usable is None else Fate.FINISHED, usable)
-
-
-def summary(fates: Sequence[TaskFate]) -> str:
-    """The decisions in a few words, for the log. Pure."""
-    counts = {fate: sum(1 for f in fates if f.fate is fate) for fate in Fate}
-    return ", ".join(f"{number} {fate}" for fate, number in counts.items() if number) or "nothing planned"
-
-
-def _fate(task: SeenTask, fate: Fate, chosen: SeenAttempt | None) -> TaskFate:
-    return TaskFate(
-        index=task.index,
-        fate=fate,
-        chosen=chosen.attempt if chosen is not None else None,
-        losers=tuple(a.attempt for a in task.attempts if a is not chosen),
-    )
 
 
 _PLAN = "plan.json"
@@ -171,11 +111,36 @@ class FinishedTask:
         return Attempt(index=self.index, attempt=self.attempt)
 
 
+def decide(
+    done: Sequence[FinishedTask], *, fits: bool, referenced: Collection[str], whole: Collection[MadeFile]
+) -> tuple[Fate, Attempt | None]:
+    """The fate of a task, and which execution of it is committed or is used. Pure.
+
+    Args:
+        done: its finished executions.
+        fits: whether the current version still holds its fragments as they were.
+        referenced: the files, among those that the journal names, that some version refers to.
+        whole: those that are there with their sizes.
+    """
+    committed = next((f.name for f in done if any(file.path in referenced for file in f.files)), None)
+    if committed is not None:
+        return Fate.COMMITTED, committed
+    if not fits:
+        return Fate.LOST, None
+    usable = next((f.name for f in done if all(file in whole for file in f.files)), None)
+    return (Fate.TODO if usable is None else Fate.FINISHED), usable
+
+
+def summary(fates: Iterable[Fate]) -> str:
+    """The decisions in a few words, for the log. Pure."""
+    counts = Counter(fates)
+    return ", ".join(f"{counts[fate]} {fate}" for fate in Fate if counts[fate]) or "nothing planned"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJournal:
     """A journal as it was found."""
 
-    rewrite_id: str
     plan: RewriteJournal | None
     """None when it cannot be read, or when only late results are left."""
     finished: tuple[FinishedTask, ...]
@@ -246,7 +211,6 @@ def read_journal(storage: Storage, table_path: str, rewrite_id: str) -> OpenJour
         problems.append(f"{path} is about another rewrite")
         plan = None
     return OpenJournal(
-        rewrite_id=rewrite_id,
         plan=plan,
         finished=tuple(f for f in found if isinstance(f, FinishedTask)),
         problems=tuple(problems),

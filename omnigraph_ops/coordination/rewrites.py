@@ -19,9 +19,6 @@ from omnigraph_ops.coordination.rewrite_journal import (
     MadeFile,
     OpenJournal,
     RewriteJournal,
-    SeenAttempt,
-    SeenTask,
-    TaskFate,
     TaskOrder,
     decide,
     read_attempts,
@@ -187,19 +184,20 @@ def adopt(graph: Graph, entry: TableEntry, pinned: Dataset, rewrite_id: str, pro
         progress(f"ignored in the journal of rewrite {rewrite_id}: {problem}")
     now = current(pinned)
     fates = _decide(graph, entry.path, found, now)
-    progress(f"resuming rewrite {rewrite_id}: {summary(fates)}")
+    progress(f"resuming rewrite {rewrite_id}: {summary(fate for fate, _ in fates.values())}")
     planned = {t.index: t for t in found.plan.tasks} if found.plan else {}
-    todo = [planned[f.index] for f in fates if f.fate is Fate.TODO and f.index in planned]
+    todo = [planned[index] for index, (fate, _) in fates.items() if fate is Fate.TODO and index in planned]
+    chosen = {fate: [name for its, name in fates.values() if its is fate and name is not None] for fate in Fate}
     return Round(
         rewrite_id=rewrite_id,
         orders=tuple(_order(graph, entry, rewrite_id, replace(t, payload=rebased(t.payload, now))) for t in todo),
-        finished=_chosen(fates, Fate.FINISHED),
-        kept=set(_chosen(fates, Fate.COMMITTED)),
+        finished=chosen[Fate.FINISHED],
+        kept=set(chosen[Fate.COMMITTED]),
         adopted=True,
     )
 
 
-def _decide(graph: Graph, table_path: str, found: OpenJournal, now: Current) -> list[TaskFate]:
+def _decide(graph: Graph, table_path: str, found: OpenJournal, now: Current) -> dict[int, tuple[Fate, Attempt | None]]:
     files = [file for f in found.finished for file in f.files]
     needed, whole = referenced(graph, table_path, files), intact(graph, files)
     executions: dict[int, list[FinishedTask]] = {}
@@ -207,21 +205,16 @@ def _decide(graph: Graph, table_path: str, found: OpenJournal, now: Current) -> 
         executions.setdefault(finished.index, []).append(finished)
     sources = {f.index: _sources(result_sources, f.result) for f in found.finished}
     sources |= {t.index: _sources(task_sources, t.payload) for t in (found.plan.tasks if found.plan else ())}
-    fates = []
-    for index, replaced in sorted(sources.items()):
-        seen = tuple(
-            SeenAttempt(
-                attempt=f.attempt,
-                files=tuple(file.path for file in f.files),
-                intact=all(file in whole for file in f.files),
-            )
-            for f in executions.get(index, ())
+    # What cannot be read replaces nothing that is there: it is lost, and its files go.
+    return {
+        index: decide(
+            executions.get(index, ()),
+            fits=replaced is not None and now.accepts(replaced),
+            referenced=needed,
+            whole=whole,
         )
-        # What cannot be read replaces nothing that is there: it is lost, and its files go.
-        accepts = now.accepts if replaced is not None else lambda _sources: False
-        task = SeenTask(index=index, sources=replaced or frozenset(), attempts=seen)
-        fates.append(decide(task, accepts, needed))
-    return fates
+        for index, replaced in sorted(sources.items())
+    }
 
 
 def _sources(read: Callable[[str], Sources], payload: str) -> Sources | None:
@@ -229,10 +222,6 @@ def _sources(read: Callable[[str], Sources], payload: str) -> Sources | None:
         return read(payload)
     except LanceFailure:
         return None
-
-
-def _chosen(fates: Sequence[TaskFate], fate: Fate) -> list[Attempt]:
-    return [Attempt(index=f.index, attempt=f.chosen) for f in fates if f.fate is fate and f.chosen is not None]
 
 
 def _order(graph: Graph, entry: TableEntry, rewrite_id: str, task: JournalTask) -> TaskOrder:

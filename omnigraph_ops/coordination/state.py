@@ -1,6 +1,6 @@
 """Every place below `__maintenance/` of a graph: what lies there, who removes it, and how its small files are kept.
 
-All modules take their paths from here, and the classification of orphans asks `place_of`. Deleting the whole folder
+All modules take their paths from here, and the classification of orphans asks `kept_by`. Deleting the whole folder
 never harms the graph: history, approvals and running work are lost, and holds are only tags from then on.
 
 Those small files are one JSON value each, put whole, with one answer to a file that cannot be read. A kind of file is
@@ -54,7 +54,7 @@ class Kept(StrEnum):
     """Until when `orphans` leaves a file alone."""
 
     ALWAYS = "always"
-    """Only who is named in `removed_by` removes it."""
+    """Only who is named beside it in `PLACES` removes it."""
     BY_HOLD = "by_hold"
     """As long as the hold in its path counts."""
     BY_TABLE = "by_table"
@@ -63,94 +63,43 @@ class Kept(StrEnum):
     """It is left over as soon as `orphans` may run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One kind of file below `__maintenance/`."""
-
-    path: str
-    """Pattern of the path in the graph; the group `hold` or `table` names what a file is kept by."""
-    what: str
-    removed_by: str
-    kept: Kept = Kept.ALWAYS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The place that a path is in, and what it is kept by."""
-
-    place: Place
-    name: str = ""
-    """The id of the hold or the name of the table in the path."""
-
-
 _ULID = r"[0-7][0-9A-HJKMNP-TV-Z]{25}"
 _JSON = r"[^/]+\.json"
 
 PLACES = (
-    # Of these two there may be many.
-    Place(path=rf"{QUARANTINE_DIR}/(?s:.+)", what="orphan moved aside", removed_by="orphans --purge or --restore"),
-    Place(path=rf"{HISTORY_PATH}/(?s:.+)", what="history", removed_by="whoever adds to it"),
-    Place(path=rf"{LEASE_PATH}{LEASE_FILE}", what="committer lease", removed_by="the next holder"),
-    Place(path=rf"{EXPIRE_ROWS_LEASE_PATH}{LEASE_FILE}", what="lease of expire-rows", removed_by="the next holder"),
-    Place(path=rf"{RESTORE_LEASE_PATH}{LEASE_FILE}", what="lease of restore", removed_by="the next holder"),
-    Place(path=rf"{RUNS_DIR}/lease{LEASE_FILE}", what="lease of who settles runs", removed_by="the next holder"),
-    Place(path=re.escape(FENCE_PATH), what="note of a fence", removed_by="its holder, unlock"),
-    Place(path=re.escape(RESTORING_PATH), what="note of a restore at work", removed_by="restore"),
-    Place(path=rf"{PROBE_PREFIX}[0-9a-f]{{32}}", what="probe of the store", removed_by="the process that tries it"),
-    Place(
-        path=rf"{OPERATIONS_DIR}/{_ULID}\.json",
-        what="operation whose sidecar is ours",
-        removed_by="its process, recover, orphans",
-        # Nothing is planned or applied beside a sidecar.
-        kept=Kept.NEVER,
-    ),
-    Place(path=rf"{OPERATIONS_DIR}/{_JSON}", what="operation with a name of another release", removed_by="a person"),
-    Place(path=rf"{HOLDS_DIR}/(?P<hold>[^/]+)\.json", what="hold", removed_by="its owner, recover", kept=Kept.BY_HOLD),
-    Place(
-        path=rf"{FREEZES_DIR}/(?P<hold>{_ULID})/[^/]+",
-        what="schema contract of a freeze",
-        removed_by="unfreeze, recover",
-        kept=Kept.BY_HOLD,
-    ),
-    Place(
-        path=rf"{CLONES_DIR}/(?P<hold>{_ULID})\.lance/.+",
-        what="clone on which index work is prepared",
-        removed_by="its process, recover",
-        kept=Kept.BY_HOLD,
-    ),
-    Place(path=rf"{REMOVALS_DIR}/{_JSON}", what="announced removal of versions", removed_by="cleanup, recover"),
-    Place(path=rf"{PLANS_DIR}/{_JSON}", what="sealed plan", removed_by="the next plan, when expired"),
-    Place(
-        path=rf"{PLANS_DIR}/{_ULID}/[a-z]+-\d+-\d+\.[0-9a-f]{{32}}\.parquet",
-        what="files of a plan that Spark made",
-        removed_by="the next such plan, a week after it was made",
-    ),
-    Place(path=rf"{CONSENTS_DIR}/{_JSON}", what="consent to a plan", removed_by="the next question, when expired"),
-    Place(path=rf"{AUDIT_DIR}/{_JSON}", what="entry of the audit log", removed_by="a person"),
-    Place(path=rf"{INGEST_DIR}/{_JSON}", what="what a run left of a table", removed_by="optimize"),
-    Place(path=rf"{THROTTLE_DIR}/{_JSON}", what="admission of rewrites", removed_by="the next task"),
-    Place(
-        path=rf"{REWRITES_DIR}/(?P<table>[^/]+)/(?:lease{LEASE_FILE}|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)",
-        what="journal of a rewrite",
-        removed_by="optimize of the table",
-        kept=Kept.BY_TABLE,
-    ),
-    Place(
-        path=rf"{RESULTS_DIR}/[^/]+/{_JSON}",
-        what="result of a submitted rewrite",
-        removed_by="the task that submitted it, orphans",
-        kept=Kept.NEVER,
-    ),
-    Place(
-        path=rf"{RUNS_DIR}/[0-9A-Z]{{26}}/(?:intent|record|\d{{6,}})\.json",
-        what="journal of a run of the shell",
-        removed_by="its process, the next run",
-    ),
-    Place(
-        path=rf"{TASKS_DIR}/[0-9a-f]{{32}}/(?:recorded\.json|[0-9A-Z]{{26}}/(?:intent|left|\d{{6,}})\.json)",
-        what="journal of the tasks of a DAG run",
-        removed_by="the next DAG run",
-    ),
+    # Pattern of the path in the graph, and what keeps a file: the group `hold` or `table` of the path names it. Behind
+    # each: what lies there, and who removes it.
+    (rf"{QUARANTINE_DIR}/(?s:.+)", Kept.ALWAYS),  # orphan moved aside; orphans --purge or --restore
+    (rf"{HISTORY_PATH}/(?s:.+)", Kept.ALWAYS),  # history; whoever adds to it
+    (rf"{LEASE_PATH}{LEASE_FILE}", Kept.ALWAYS),  # committer lease; the next holder
+    (rf"{EXPIRE_ROWS_LEASE_PATH}{LEASE_FILE}", Kept.ALWAYS),  # lease of expire-rows; the next holder
+    (rf"{RESTORE_LEASE_PATH}{LEASE_FILE}", Kept.ALWAYS),  # lease of restore; the next holder
+    (rf"{RUNS_DIR}/lease{LEASE_FILE}", Kept.ALWAYS),  # lease of who settles runs; the next holder
+    (re.escape(FENCE_PATH), Kept.ALWAYS),  # note of a fence; its holder, unlock
+    (re.escape(RESTORING_PATH), Kept.ALWAYS),  # note of a restore at work; restore
+    (rf"{PROBE_PREFIX}[0-9a-f]{{32}}", Kept.ALWAYS),  # probe of the store; the process that tries it
+    # operation whose sidecar is ours; its process, recover, orphans. Nothing is planned or applied beside a sidecar
+    (rf"{OPERATIONS_DIR}/{_ULID}\.json", Kept.NEVER),
+    (rf"{OPERATIONS_DIR}/{_JSON}", Kept.ALWAYS),  # operation with a name of another release; a person
+    (rf"{HOLDS_DIR}/(?P<hold>[^/]+)\.json", Kept.BY_HOLD),  # hold; its owner, recover
+    (rf"{FREEZES_DIR}/(?P<hold>{_ULID})/[^/]+", Kept.BY_HOLD),  # schema contract of a freeze; unfreeze, recover
+    # clone on which index work is prepared; its process, recover
+    (rf"{CLONES_DIR}/(?P<hold>{_ULID})\.lance/.+", Kept.BY_HOLD),
+    (rf"{REMOVALS_DIR}/{_JSON}", Kept.ALWAYS),  # announced removal of versions; cleanup, recover
+    (rf"{PLANS_DIR}/{_JSON}", Kept.ALWAYS),  # sealed plan; the next plan, when expired
+    # files of a plan that Spark made; the next such plan, a week after it was made
+    (rf"{PLANS_DIR}/{_ULID}/[a-z]+-\d+-\d+\.[0-9a-f]{{32}}\.parquet", Kept.ALWAYS),
+    (rf"{CONSENTS_DIR}/{_JSON}", Kept.ALWAYS),  # consent to a plan; the next question, when expired
+    (rf"{AUDIT_DIR}/{_JSON}", Kept.ALWAYS),  # entry of the audit log; a person
+    (rf"{INGEST_DIR}/{_JSON}", Kept.ALWAYS),  # what a run left of a table; optimize
+    (rf"{THROTTLE_DIR}/{_JSON}", Kept.ALWAYS),  # admission of rewrites; the next task
+    # journal of a rewrite; optimize of the table
+    (rf"{REWRITES_DIR}/(?P<table>[^/]+)/(?:lease{LEASE_FILE}|[^/]+/(?:plan|task-\d+\.[0-9a-f]+)\.json)", Kept.BY_TABLE),
+    (rf"{RESULTS_DIR}/[^/]+/{_JSON}", Kept.NEVER),  # result of a submitted rewrite; the task that submitted it, orphans
+    # journal of a run of the shell; its process, the next run
+    (rf"{RUNS_DIR}/[0-9A-Z]{{26}}/(?:intent|record|\d{{6,}})\.json", Kept.ALWAYS),
+    # journal of the tasks of a DAG run; the next DAG run
+    (rf"{TASKS_DIR}/[0-9a-f]{{32}}/(?:recorded\.json|[0-9A-Z]{{26}}/(?:intent|left|\d{{6,}})\.json)", Kept.ALWAYS),
 )
 
 _HALF_WRITTEN = re.compile(
@@ -160,14 +109,14 @@ _HALF_WRITTEN = re.compile(
 )
 
 
-def place_of(path: str) -> Found | None:
-    """The place that a path is in; None for what this tool never writes. Pure."""
+def kept_by(path: str) -> tuple[Kept, str] | None:
+    """What keeps a file, and the hold or table that its path names for that; None for no file of this tool. Pure."""
     if not path.startswith(f"{MAINTENANCE_DIR}/"):
         return None
-    for place in PLACES:
-        match = re.fullmatch(place.path, path)
+    for pattern, kept in PLACES:
+        match = re.fullmatch(pattern, path)
         if match is not None:
-            return Found(place=place, name=next(iter(match.groupdict().values()), ""))
+            return kept, next(iter(match.groupdict().values()), "")
     return None
 
 

@@ -10,7 +10,7 @@ from omnigraph_ops.errors import ContractError, CorruptGraph, InvalidInput, NotA
 from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.layout import MANIFEST_DIR, RESTORING_PATH, ROOT_FILES, STAMP_KEY
 from omnigraph_ops.graph.plain import open_plain
-from omnigraph_ops.graph.stamp import GraphContext
+from omnigraph_ops.graph.stamp import GraphContext, StampFormat
 from omnigraph_ops.graph.stamp3 import Stamp3
 from omnigraph_ops.graph.stamp6 import Stamp6
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure, LanceGateway
@@ -65,7 +65,7 @@ def _applied_graphs(storage: Storage, cluster: str) -> tuple[str, ...]:
         raise InvalidInput(f"{storage.root}/{_STATE} has no applied_revision.resources object") from None
 
 
-_FORMATS: dict[int, type[Stamp3] | type[Stamp6]] = {3: Stamp3, 6: Stamp6}
+_FORMATS: dict[int, type[StampFormat]] = {3: Stamp3, 6: Stamp6}
 
 
 def open_graph(target: str, settings: Settings | None = None, access: StoreAccess = AMBIENT) -> Graph:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -21,8 +20,8 @@ from omnigraph_ops.graph.graph import Graph, RunContext
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import GRAPH_FOLDERS, MAINTENANCE_DIR, ROOT_FILES, any_version_of
 from omnigraph_ops.graph.schema import Catalog, Property, TableSpec
-from omnigraph_ops.graph.stamp import GraphContext, Lineage, TextWriter
-from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry, TableUpdate
+from omnigraph_ops.graph.stamp import GraphContext, StampFormat
+from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.lance.gateway import BranchRef, Dataset, DatasetMissing, LanceFailure, LanceGateway, base_roots
 from omnigraph_ops.models.optimize import IndexBuild
 from omnigraph_ops.parallel import in_parallel
@@ -88,69 +87,18 @@ class PlainCatalog(Catalog):
         return self.specs.get(table_key)
 
 
-class PlainFormat:
-    """The stamp of what has no stamp; whatever only a graph manifest could answer is refused."""
+class PlainFormat(StampFormat):
+    """The stamp of what has no stamp."""
 
     stamp = PLAIN_STAMP
     publishes = False
-    text_writer: TextWriter | None = None
-    compacts_blobs = True
-    leaves_stale_entries = False
     limits_text_search = True
-    sidecar_version = 0
-    compares_sidecar_paths = False
-    paths_by_name = False
-    inline_deletes_by: str | None = None
 
     def __init__(self, catalog: PlainCatalog) -> None:
         self._catalog = catalog
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return self._catalog
-
-    def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
-        """Nothing to compare."""
-
-    def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
-        _refuse()
-
-    def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
-        _refuse()
-
-    def publish_rows(self, state: BranchState, updates: tuple[TableUpdate, ...], lineage: Lineage) -> pa.Table | None:
-        _refuse()
-
-    def append_lineage(
-        self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
-    ) -> None:
-        _refuse()
-
-    def lineage_forks(self, context: GraphContext, branch: str | None) -> dict[str, str]:
-        return {}
-
-    def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
-        _refuse()
-
-    def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
-        return ()
-
-    def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
-        _refuse()
-
-    def manifest_path(self, context: GraphContext, relative: str) -> str:
-        _refuse()
-
-    def recorded_local_root(self, root: str) -> str:
-        _refuse()
-
-    def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
-        _refuse()
-
-    def internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
-        return ()
-
-    def branched_internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
-        return ()
 
 
 def table_key_of(path: str) -> str:
@@ -169,10 +117,6 @@ def _is_blob(field: pa.Field) -> bool:
     metadata = field.metadata or {}
     extension = metadata.get(b"ARROW:extension:name", b"").decode() or getattr(field.type, "extension_name", "")
     return metadata.get(b"lance-encoding:blob") == b"true" or str(extension).startswith("lance.blob")
-
-
-def _refuse() -> NoReturn:
-    raise NotAGraph("plain Lance has no graph manifest; nothing was written")
 
 
 _SUFFIX = ".lance"

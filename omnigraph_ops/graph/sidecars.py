@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -325,7 +325,7 @@ def append_audit(
         "recovery_for_actor": sidecar.actor_id,
         "operation_id": sidecar.operation_id,
         "sidecar_writer_kind": sidecar.writer_kind,
-        "per_table_outcomes_json": _outcomes_json(outcomes),
+        "per_table_outcomes_json": json.dumps([asdict(o) for o in outcomes], separators=(",", ":"), ensure_ascii=False),
         "created_at": datetime.fromtimestamp(0, UTC).replace(tzinfo=None) + timedelta(microseconds=created_at_us),
     }
     graph.lance.strip_auto_cleanup(dataset)
@@ -343,14 +343,6 @@ def rolled_back_operations(graph: Graph, writer_kind: str) -> tuple[str, ...]:
         rows = dataset.to_table(columns=["operation_id", "recovery_kind", "sidecar_writer_kind"]).to_pylist()
     wanted = (ROLLED_BACK, writer_kind)
     return tuple(r["operation_id"] for r in rows if (r["recovery_kind"], r["sidecar_writer_kind"]) == wanted)
-
-
-def _outcomes_json(outcomes: tuple[AuditOutcome, ...]) -> str:
-    return json.dumps(
-        [{"table_key": o.table_key, "from_version": o.from_version, "to_version": o.to_version} for o in outcomes],
-        separators=(",", ":"),
-        ensure_ascii=False,
-    )
 
 
 def _open_or_create(graph: Graph) -> Dataset:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -153,44 +153,51 @@ def newest_foreign(context: GraphContext, path: str, newest: int | None = None) 
     return None, None
 
 
-class StampFormat(Protocol):
-    """Everything that differs between graph generations."""
+class StampFormat:
+    """Everything that differs between graph generations.
+
+    What one does not say of itself holds where there is no graph manifest.
+    """
 
     stamp: int
-    publishes: bool
+    publishes = True
     """Whether a graph manifest says which version of which table is read. Without one a table's HEAD is,
     and its branches and configuration are its owner's."""
-    text_writer: TextWriter | None
+    text_writer: TextWriter | None = None
     """How text indexes are written; None where whoever wrote an index decides."""
-    compacts_blobs: bool
-    leaves_stale_entries: bool
+    compacts_blobs = True
+    leaves_stale_entries = False
     """Whether the Lance of the engine leaves entries of updated rows in the indexes that it folds."""
-    limits_text_search: bool
+    limits_text_search = False
     """Whether readers leave the limit of a text search to Lance; the engine has it find every row, and takes some."""
-    sidecar_version: int
+    sidecar_version = 0
     """The newest sidecar schema version this generation reads."""
-    compares_sidecar_paths: bool
+    compares_sidecar_paths = False
     """Whether the engine refuses a sidecar whose table path is not spelled under its own root."""
-    paths_by_name: bool
+    paths_by_name = False
     """Whether the path of a table follows from its name. The engine then tells by the dataset of a dropped table that
     the name was used, and refuses it for a new one before it writes anything."""
-    inline_deletes_by: str | None
+    inline_deletes_by: str | None = None
     """Writer of the manifests of an engine that deletes rows before it arms, as it begins; None where none does."""
 
     def read_catalog(self, storage: Storage) -> Catalog:
         """The accepted catalog; raises `ContractError`. Reads."""
+        raise NotImplementedError
 
     def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
         """Refuse a main branch whose tables are not those of the accepted schema; raises `CorruptGraph`. Pure."""
 
     def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
         """Those rows of a graph manifest that say what it publishes of some tables, and its lineage. Pure."""
+        raise NotImplementedError
 
     def decode(self, context: GraphContext, rows: pa.Table, branch: str | None, manifest_version: int) -> BranchState:
         """The branch state from all rows of its graph manifest; raises `CorruptGraph`. Pure but for links."""
+        raise NotImplementedError
 
     def publish_rows(self, state: BranchState, updates: tuple[TableUpdate, ...], lineage: Lineage) -> pa.Table | None:
         """The rows to merge into the graph manifest, None when lineage lives elsewhere and nothing moves. Pure."""
+        raise NotImplementedError
 
     def append_lineage(
         self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
@@ -199,27 +206,50 @@ class StampFormat(Protocol):
 
     def lineage_forks(self, context: GraphContext, branch: str | None) -> dict[str, str]:
         """The parents, by commit, that would make one line of a lineage of which two commits name one parent. Reads."""
+        return {}
 
     def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
         """Let these commits of a branch's lineage name these parents. Writes."""
 
     def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
         """Every commit that a branch knows, its own and those from before it forked; its head comes last. Reads."""
+        return ()
 
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         """Whether the rows of a graph manifest hold exactly this publish. Pure."""
+        raise NotImplementedError
 
     def manifest_path(self, context: GraphContext, relative: str) -> str:
-        """A Lance manifest file as this generation spells it in version metadata. Pure."""
+        """A Lance manifest file as this generation spells it in version metadata; on S3 without the bucket. Pure."""
+        location = context.location
+        return f"{location.root}/{relative}" if location.is_local else location.object_key(relative)
 
     def recorded_local_root(self, root: str) -> str:
         """The root of a recorded local manifest path as the engine that wrote it opened it. Pure."""
+        return root
 
     def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
         """The single-pin Optimize sidecar document of this generation. Pure."""
+        pin = {
+            "table_key": entry.table_key,
+            "table_path": table_uri,
+            "expected_version": entry.version,
+            "post_commit_pin": entry.version + 1,
+        }
+        return {
+            "schema_version": self.sidecar_version,
+            "operation_id": operation_id,
+            "started_at": str(started_at_us),
+            "branch": None,
+            "actor_id": None,
+            "writer_kind": "Optimize",
+            "tables": [pin],
+        }
 
     def internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
         """(table key, graph-relative path) of internal tables that optimize compacts, in order. Reads."""
+        return ()
 
     def branched_internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
         """Internal tables whose Lance branches shadow graph branches and can be orphaned. Reads."""
+        return ()

@@ -14,7 +14,7 @@ from omnigraph_ops.errors import CorruptGraph, PublishConflict
 from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, MANIFEST_DIR, fnv1a64
 from omnigraph_ops.graph.schema import Catalog, TableSpec, parse_properties, read_catalog
-from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
+from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, StampFormat, TextWriter
 from omnigraph_ops.graph.state import (
     ACTORS_SCHEMA,
     COMMITS_SCHEMA,
@@ -22,7 +22,6 @@ from omnigraph_ops.graph.state import (
     BranchState,
     GraphCommit,
     ManifestRow,
-    TableEntry,
     TableUpdate,
     check_metadata,
     checked_rows,
@@ -100,12 +99,11 @@ _KEY = ("table_key",)
 _LINEAGE_ATTEMPTS = 20
 
 
-class Stamp3:
+class Stamp3(StampFormat):
     """The format of generation 3."""
 
     stamp = 3
-    publishes = True
-    text_writer: TextWriter | None = TextWriter(
+    text_writer = TextWriter(
         release="8.0.1",
         reads=frozenset({Analyser.LANCE_8}),
         folds=False,
@@ -116,17 +114,12 @@ class Stamp3:
     )
     compacts_blobs = False
     leaves_stale_entries = True
-    limits_text_search = False
     sidecar_version = 2
-    compares_sidecar_paths = False
     paths_by_name = True
-    inline_deletes_by: str | None = "lance 7."
+    inline_deletes_by = "lance 7."
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return read_catalog(storage, format_version=1, ir_version=1, spec=_spec)
-
-    def check_catalog(self, catalog: Catalog, state: BranchState, root: str) -> None:
-        """Nothing: this generation maintains whatever both sides know."""
 
     def about(self, rows: pa.Table, tables: Collection[str]) -> pa.Table:
         return rows.filter(pc.is_in(rows.column("table_key"), pa.array(tables, pa.string())))
@@ -241,33 +234,11 @@ class Stamp3:
         return all((version_object_id(u.entry.table_key, u.version), u.metadata_json) in found for u in updates)
 
     def manifest_path(self, context: GraphContext, relative: str) -> str:
-        # The object-store path: no leading slash on local disk, no bucket on S3.
-        root = context.location.root
-        if context.location.is_local:
-            return f"{root}/{relative}".lstrip("/")
-        return context.location.object_key(relative)
+        return super().manifest_path(context, relative).lstrip("/")
 
     def recorded_local_root(self, root: str) -> str:
         # Object-store paths are absolute without their slash; a relative root leaves no trace here.
         return f"/{root}"
-
-    def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
-        return {
-            "schema_version": self.sidecar_version,
-            "operation_id": operation_id,
-            "started_at": str(started_at_us),
-            "branch": None,
-            "actor_id": None,
-            "writer_kind": "Optimize",
-            "tables": [
-                {
-                    "table_key": entry.table_key,
-                    "table_path": table_uri,
-                    "expected_version": entry.version,
-                    "post_commit_pin": entry.version + 1,
-                }
-            ],
-        }
 
     def internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
         optional = (("_graph_commits", COMMITS_DIR), ("_graph_commit_actors", ACTORS_DIR))

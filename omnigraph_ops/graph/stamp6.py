@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.schema import Catalog, TableIdentity, TableSpec, parse_properties, read_catalog
-from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, TextWriter
+from omnigraph_ops.graph.stamp import Analyser, GraphContext, Lineage, StampFormat, TextWriter
 from omnigraph_ops.graph.state import (
     MANIFEST_SCHEMA_6,
     BranchState,
@@ -49,21 +50,15 @@ def version_object_id(identity: TableIdentity, version: int) -> str:
     return f"table_version:{identity.stable_table_id:016x}:{identity.table_incarnation_id:016x}:{version:020d}"
 
 
-class Stamp6:
+class Stamp6(StampFormat):
     """The format of generation 6."""
 
     stamp = 6
-    publishes = True
-    text_writer: TextWriter | None = TextWriter(
+    text_writer = TextWriter(
         release="10.0.0", reads=frozenset({Analyser.LANCE_8, Analyser.LANCE_10}), folds=True, certifies=True
     )
-    compacts_blobs = True
-    leaves_stale_entries = False
-    limits_text_search = False
     sidecar_version = 9
     compares_sidecar_paths = True
-    paths_by_name = False
-    inline_deletes_by: str | None = None
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return read_catalog(storage, format_version=2, ir_version=2, spec=_spec)
@@ -128,18 +123,6 @@ class Stamp6:
         )
         return manifest_table(rows, MANIFEST_SCHEMA_6)
 
-    def append_lineage(
-        self, context: GraphContext, branch: str | None, manifest_version: int, lineage: Lineage
-    ) -> None:
-        """Nothing: lineage was part of the publish."""
-
-    def lineage_forks(self, context: GraphContext, branch: str | None) -> dict[str, str]:
-        """None: a publish compares the head. Pure."""
-        return {}
-
-    def relink_lineage(self, context: GraphContext, branch: str | None, parents: Mapping[str, str]) -> None:
-        """Nothing: there are no forks."""
-
     def commits(self, context: GraphContext, branch: str | None) -> tuple[GraphCommit, ...]:
         manifest = context.lance.open(context.location.uri(MANIFEST_DIR), branch=branch)
         with lance_errors("read the commits of the graph manifest"):
@@ -157,44 +140,16 @@ class Stamp6:
     def has_published(self, rows: pa.Table, updates: tuple[TableUpdate, ...], lineage: Lineage) -> bool:
         return lineage.commit_id in rows.column("object_id").to_pylist()
 
-    def manifest_path(self, context: GraphContext, relative: str) -> str:
-        # Local: as 0.9.0 writes it, with the leading slash; S3: the key without its bucket.
-        root = context.location.root
-        if context.location.is_local:
-            return f"{root}/{relative}"
-        return context.location.object_key(relative)
-
-    def recorded_local_root(self, root: str) -> str:
-        return root
-
     def sidecar(self, entry: TableEntry, table_uri: str, operation_id: str, started_at_us: int) -> dict[str, Any]:
-        identity = _required(entry)
-        pin = {
-            "identity": {
-                "stable_table_id": identity.stable_table_id,
-                "table_incarnation_id": identity.table_incarnation_id,
-            },
-            "table_key": entry.table_key,
-            "table_path": table_uri,
-            "expected_version": entry.version,
-            "post_commit_pin": entry.version + 1,
-        }
-        return {
-            "schema_version": self.sidecar_version,
-            "operation_id": operation_id,
-            "started_at": str(started_at_us),
-            "branch": None,
-            "actor_id": None,
-            "writer_kind": "Optimize",
-            "tables": [pin],
+        document = super().sidecar(entry, table_uri, operation_id, started_at_us)
+        (pin,) = document["tables"]
+        return document | {
+            "tables": [{"identity": asdict(_required(entry)), **pin}],
             "schema_apply_manifest_published": False,
         }
 
     def internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
         return (("__manifest", MANIFEST_DIR),)
-
-    def branched_internal_tables(self, context: GraphContext) -> tuple[tuple[str, str], ...]:
-        return ()
 
 
 def _spec(kind: str, raw: dict[str, Any]) -> TableSpec:

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, combinations
 from math import inf
 from typing import Any
@@ -73,7 +73,7 @@ RECOVERIES_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionMetadata:
-    """The metadata cell of a `table_version` row."""
+    """The metadata cell of a `table_version` row, its keys in the order of the engine."""
 
     manifest_path: str
     manifest_size: int | None
@@ -81,15 +81,8 @@ class VersionMetadata:
     naming_scheme: str | None
 
     def to_json(self) -> str:
-        """Compact JSON with the engine's key order, nulls included. Pure."""
-        return _compact(
-            {
-                "manifest_path": self.manifest_path,
-                "manifest_size": self.manifest_size,
-                "e_tag": self.e_tag,
-                "naming_scheme": self.naming_scheme,
-            }
-        )
+        """Compact JSON, nulls included. Pure."""
+        return _compact(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,20 +102,8 @@ class ManifestRow:
 
 def manifest_table(rows: list[ManifestRow], schema: pa.Schema) -> pa.Table:
     """Rows as an Arrow table with exactly the types the engine's readers expect. Pure."""
-    columns: dict[str, list[object]] = {
-        "object_id": [r.object_id for r in rows],
-        "object_type": [r.object_type for r in rows],
-        "location": [r.location for r in rows],
-        "metadata": [r.metadata for r in rows],
-        "base_objects": [None for _ in rows],
-        "table_key": [r.table_key for r in rows],
-        "stable_table_id": [r.identity.stable_table_id if r.identity else None for r in rows],
-        "table_incarnation_id": [r.identity.table_incarnation_id if r.identity else None for r in rows],
-        "table_version": [r.table_version for r in rows],
-        "table_branch": [r.table_branch for r in rows],
-        "row_count": [r.row_count for r in rows],
-    }
-    return pa.Table.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
+    cells = [asdict(row) | (asdict(row.identity) if row.identity is not None else {}) for row in rows]
+    return pa.Table.from_pylist(cells, schema=schema)
 
 
 def commit_metadata(parent: str | None, actor: str | None, created_at_us: int) -> str:

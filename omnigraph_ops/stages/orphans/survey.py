@@ -11,7 +11,7 @@ from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.holds import GraphView, HoldKind, freezes, look
 from omnigraph_ops.coordination.rewrite_journal import named_files, table_path_of
-from omnigraph_ops.coordination.state import Found, Kept, is_unfinished, place_of
+from omnigraph_ops.coordination.state import Kept, is_unfinished, kept_by
 from omnigraph_ops.errors import ApprovalMissing, CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import (
@@ -177,21 +177,21 @@ class Judge:
             return _needed("it belongs to the schema of the graph")
         if path.startswith(f"{RECOVERY_DIR}/") and path.endswith(".json"):
             return _needed("it is a recovery sidecar")
-        own = place_of(path)
+        own = kept_by(path)
         if own is not None:
-            return self._own(own)
+            return self._own(*own)
         if is_unfinished(path):
             return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.TEMPORARY)
         return _UNKNOWN
 
-    def _own(self, own: Found) -> Verdict:
+    def _own(self, kept: Kept, name: str) -> Verdict:
         """What belongs to a hold stays as long as it counts, and what belongs to a table as long as it is live."""
-        match own.place.kept:
+        match kept:
             case Kept.ALWAYS:
                 return _needed("it is state of this tool")
-            case Kept.BY_HOLD if own.name in self.active_holds:
+            case Kept.BY_HOLD if name in self.active_holds:
                 return _needed("it is state of this tool")
-            case Kept.BY_TABLE if table_path_of(own.name) in self.live or not self.publishes:
+            case Kept.BY_TABLE if table_path_of(name) in self.live or not self.publishes:
                 return _needed("it is the journal of a rewrite")
         return Verdict(standing=Standing.ORPHAN, kind=OrphanKind.OWN_STATE)
 

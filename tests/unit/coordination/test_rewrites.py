@@ -15,9 +15,6 @@ from omnigraph_ops.coordination.rewrite_journal import (
     JournalTask,
     MadeFile,
     RewriteJournal,
-    SeenAttempt,
-    SeenTask,
-    TaskFate,
     decide,
     summary,
 )
@@ -31,38 +28,35 @@ TABLE = "nodes/00000000000000aa"
 ULID = "01ARYZ6S410000000000000000"
 
 
-def seen(attempt: str, *, intact: bool = True) -> SeenAttempt:
-    return SeenAttempt(attempt=attempt, files=(f"{attempt}.lance",), intact=intact)
-
-
-def task(*attempts: SeenAttempt) -> SeenTask:
-    return SeenTask(index=0, sources=SOURCES, attempts=attempts)
+def done(attempt: str) -> FinishedTask:
+    return FinishedTask(index=0, attempt=attempt, result="{}", files=(MadeFile(path=f"{attempt}.lance", size=1),))
 
 
 @pytest.mark.parametrize(
-    ("attempts", "referenced", "fate", "chosen", "losers"),
+    ("finished", "damaged", "referenced", "fate", "chosen"),
     [
-        ((), (), Fate.TODO, None, ()),
-        ((seen("x"),), (), Fate.FINISHED, "x", ()),
-        ((seen("x"), seen("y")), (), Fate.FINISHED, "x", ("y",)),
-        ((seen("x", intact=False), seen("y")), (), Fate.FINISHED, "y", ("x",)),
-        ((seen("x", intact=False),), (), Fate.TODO, None, ("x",)),
-        ((seen("x"), seen("y")), ("y.lance",), Fate.COMMITTED, "y", ("x",)),
+        ("", "", "", Fate.TODO, None),
+        ("x", "", "", Fate.FINISHED, "x"),
+        ("xy", "", "", Fate.FINISHED, "x"),
+        ("xy", "x", "", Fate.FINISHED, "y"),
+        ("x", "x", "", Fate.TODO, None),
+        ("xy", "", "y", Fate.COMMITTED, "y"),
     ],
 )
 def test_the_fate_of_a_task_whose_fragments_are_there(
-    attempts: tuple[SeenAttempt, ...], referenced: tuple[str, ...], fate: Fate, chosen: str | None, losers: object
+    finished: str, damaged: str, referenced: str, fate: Fate, chosen: str | None
 ) -> None:
-    assert decide(task(*attempts), HERE.accepts, referenced) == TaskFate(
-        index=0, fate=fate, chosen=chosen, losers=losers
-    )
+    attempts = [done(attempt) for attempt in finished]
+    whole = {file for f in attempts if f.attempt not in damaged for file in f.files}
+    expected = (fate, None if chosen is None else Attempt(index=0, attempt=chosen))
+    assert decide(attempts, fits=True, referenced={f"{a}.lance" for a in referenced}, whole=whole) == expected
 
 
 def test_a_task_whose_fragments_changed_is_lost_unless_it_is_committed() -> None:
-    elsewhere = replace(HERE, sources=frozenset({(1, "a"), (2, "other")}))
-    assert decide(task(seen("x")), elsewhere.accepts, ()).fate is Fate.LOST
-    assert decide(task(), elsewhere.accepts, ()).fate is Fate.LOST
-    assert decide(task(seen("x")), elsewhere.accepts, ("x.lance",)).fate is Fate.COMMITTED
+    whole = frozenset(done("x").files)
+    assert decide([done("x")], fits=False, referenced=(), whole=whole) == (Fate.LOST, None)
+    assert decide([], fits=False, referenced=(), whole=whole) == (Fate.LOST, None)
+    assert decide([done("x")], fits=False, referenced=("x.lance",), whole=whole)[0] is Fate.COMMITTED
 
 
 def test_a_result_may_not_replace_fragments_that_an_index_covers_in_part() -> None:
@@ -71,8 +65,7 @@ def test_a_result_may_not_replace_fragments_that_an_index_covers_in_part() -> No
 
 
 def test_the_summary_counts_what_there_is() -> None:
-    fates = [TaskFate(index=i, fate=f) for i, f in enumerate([Fate.TODO, Fate.TODO, Fate.COMMITTED])]
-    assert summary(fates) == "1 committed, 2 todo"
+    assert summary([Fate.TODO, Fate.TODO, Fate.COMMITTED]) == "1 committed, 2 todo"
     assert summary([]) == "nothing planned"
 
 
