@@ -107,6 +107,9 @@ class BudgetTerms(Request):
     """Start no table later than this after the plan, as in `90m`, `4h`. Running ones are finished."""
 
 
+UNBOUNDED = BudgetTerms()
+
+
 class RewriteTerms(Request):
     """Which fragments an optimize rewrites."""
 

@@ -285,10 +285,16 @@ def working_holder(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
     return None
 
 
-def patience(storage: Storage, path: str, ttl_seconds: float) -> float:
-    """Seconds to wait so as to tell a dead holder from one at work; on its own machine that is known. Reads."""
-    holder = read_lease(storage, path)
-    return 0.0 if holder is not None and holder.machine == this_machine() else ttl_seconds + _BEYOND_TTL_SECONDS
+def patient_lease(
+    storage: Storage, place: LeasePlace, *, purpose: str, ttl_seconds: float = 60.0
+) -> contextlib.AbstractContextManager[LeaseKeeper]:
+    """A lease for which one waits so as to tell a dead holder from one at work; on its own machine that is known.
+
+    Writes a small file at that place.
+    """
+    holder = read_lease(storage, place.path)
+    wait = 0.0 if holder is not None and holder.machine == this_machine() else ttl_seconds + _BEYOND_TTL_SECONDS
+    return committer_lease(storage, purpose=purpose, ttl_seconds=ttl_seconds, wait_seconds=wait, place=place)
 
 
 def _may_be_held(lease: Lease) -> bool:

@@ -113,10 +113,10 @@ def admitted(storage: Storage, ceilings: Ceilings, size: int, pause: Pause | Non
             raise
 
 
-def slow_down(storage: Storage, seconds: float = _SLOW_DOWN_SECONDS) -> None:
+def slow_down(storage: Storage) -> None:
     """Keep the next admission of anybody away for a while. Writes."""
     with _locked(storage):
-        ahead = max(_read(storage).next_start, time.time() + seconds)
+        ahead = max(_read(storage).next_start, time.time() + _SLOW_DOWN_SECONDS)
         _LEDGERS.write(storage, _LEDGER, Ledger(next_start=ahead))
 
 
@@ -157,17 +157,15 @@ def _book(storage: Storage, size: int, bytes_per_second: int, pause: Pause | Non
     return start
 
 
-@contextlib.contextmanager
-def _locked(storage: Storage, pause: Pause | None = None) -> Iterator[None]:
-    with committer_lease(
+def _locked(storage: Storage, pause: Pause | None = None) -> contextlib.AbstractContextManager[object]:
+    return committer_lease(
         storage,
         purpose="throttle",
         ttl_seconds=_LOCK_TTL_SECONDS,
         wait_seconds=_LOCK_WAIT_SECONDS,
         place=_LOCK,
         pause=pause,
-    ):
-        yield
+    )
 
 
 def _read(storage: Storage) -> Ledger:

@@ -241,8 +241,9 @@ def _attempt_path(table_path: str, rewrite_id: str, name: Attempt) -> str:
     return f"{_folder(table_path, rewrite_id)}/task-{name.index:05d}.{name.attempt}.json"
 
 
-@contextlib.contextmanager
-def rewrite_lease(graph: Graph, table_path: str, *, wait_seconds: float | None = None) -> Iterator[LeaseKeeper]:
+def rewrite_lease(
+    graph: Graph, table_path: str, *, wait_seconds: float | None = None
+) -> contextlib.AbstractContextManager[LeaseKeeper]:
     """Be the one run that rewrites a table for the block. Writes under `__maintenance/`.
 
     By default waits just long enough to tell a dead holder, whose lease runs out, from a live one.
@@ -252,15 +253,14 @@ def rewrite_lease(graph: Graph, table_path: str, *, wait_seconds: float | None =
     """
     settings = graph.settings
     patience = min(settings.lease_wait_seconds, settings.lease_ttl_seconds + 1)
-    with committer_lease(
+    return committer_lease(
         graph.storage,
         purpose=f"rewrite of {table_path}",
         ttl_seconds=settings.lease_ttl_seconds,
         wait_seconds=patience if wait_seconds is None else wait_seconds,
         place=lease_place(table_path),
         pause=graph.run.pause,
-    ) as keeper:
-        yield keeper
+    )
 
 
 def lease_place(table_path: str) -> LeasePlace:

@@ -309,7 +309,7 @@ def abandon(graph: Graph, table_path: str, progress: Progress) -> None:
         progress(f"left alone: {error}")
 
 
-def sweep_rewrites(graph: Graph, progress: Progress = SILENT) -> None:
+def sweep_rewrites(graph: Graph) -> None:
     """End the journals that no run would go on with: of gone tables, and those with nothing left to do. Destroys."""
     folders = folders_in(graph.storage, REWRITES_DIR)
     if not folders:
@@ -317,12 +317,12 @@ def sweep_rewrites(graph: Graph, progress: Progress = SILENT) -> None:
     live = {entry.path: entry for entry in graph.state().entries}
     for table_path in map(rewrite_journal.table_path_of, folders):
         if table_path in live:
-            _retire(graph, live[table_path], progress)
+            _retire(graph, live[table_path])
         elif graph.is_gone(table_path):
-            abandon(graph, table_path, progress)
+            abandon(graph, table_path, SILENT)
 
 
-def _retire(graph: Graph, entry: TableEntry, progress: Progress) -> None:
+def _retire(graph: Graph, entry: TableEntry) -> None:
     """End the journals of a live table whose results are all committed or lost. Destroys."""
     storage = graph.storage
     if entry.branch is not None or not rewrite_journal.open_journals(storage, entry.path):
@@ -332,4 +332,4 @@ def _retire(graph: Graph, entry: TableEntry, progress: Progress) -> None:
         for rewrite_id in rewrite_journal.open_journals(storage, entry.path):
             found = adopt(graph, entry, pinned, rewrite_id, SILENT)
             if found.groups == 0:
-                end(graph, entry.path, rewrite_id, keeper, kept=found.kept, progress=progress)
+                end(graph, entry.path, rewrite_id, keeper, kept=found.kept, progress=SILENT)

@@ -9,7 +9,6 @@ declared once, beside its type.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -140,6 +139,10 @@ def refuse(_path: str, error: InvalidInput) -> None:
     raise error
 
 
+_NEWEST = 1
+"""Of the versions of their schemas, which files of this release do not name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Version:
     """The one field of any file that tells how to read the others."""
@@ -150,14 +153,13 @@ class _Version:
 class Records(Generic[T]):
     """One kind of file; `cls` is a frozen dataclass, the paths are below the graph."""
 
-    def __init__(self, cls: type[T], *, unreadable: Unreadable = as_missing, version: int = 1) -> None:
+    def __init__(self, cls: type[T], *, unreadable: Unreadable = as_missing) -> None:
         """Declare a kind of file.
 
         Args:
             unreadable: what happens where a file is damaged, or from a release that writes a later version.
-            version: the newest that this release knows. The field is in no file of version 1.
         """
-        self._cls, self._unreadable, self._version = cls, unreadable, version
+        self._cls, self._unreadable = cls, unreadable
 
     def read(self, storage: Storage, path: str) -> T | None:
         """The value in a file, None where there is none. Reads.
@@ -171,7 +173,7 @@ class Records(Generic[T]):
             return None
         try:
             written = _version_of(data)
-            if written > self._version:
+            if written > _NEWEST:
                 raise InvalidInput(f"a later release wrote it, with version {written} of its schema")
             return serde.from_json(self._cls, data)
         except InvalidInput as error:
@@ -180,11 +182,11 @@ class Records(Generic[T]):
 
     def write(self, storage: Storage, path: str, value: T, *, clean: Callable[[str], str] = str) -> None:
         """Put a file whole, in place of the one that is there; `clean` takes secrets out of its text. Writes."""
-        storage.write(path, clean(self._text(value)).encode())
+        storage.write(path, clean(serde.dumps(value)).encode())
 
     def create(self, storage: Storage, path: str, value: T) -> bool:
         """Put a file where there is none; whether it was put. Writes."""
-        return storage.create(path, self._text(value).encode())
+        return storage.create(path, serde.dumps(value).encode())
 
     def paths(self, storage: Storage, folder: str) -> list[str]:
         """Where the files of a folder are, by name. Reads."""
@@ -196,11 +198,6 @@ class Records(Generic[T]):
             value = self.read(storage, path)
             if value is not None:
                 yield path, value
-
-    def _text(self, value: T) -> str:
-        if self._version == 1:
-            return serde.dumps(value)
-        return json.dumps({"schema_version": self._version, **serde.to_json(value)}, indent=2, ensure_ascii=False)
 
 
 def _version_of(data: bytes) -> int:

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from omnigraph_ops.errors import CorruptGraph
-from omnigraph_ops.graph.layout import any_version_of, manifest_file_name, old_manifest_file_name, version_path
+from omnigraph_ops.graph.layout import any_version_of, chain_folder, manifest_file_name, old_manifest_file_name
 from omnigraph_ops.lance.commits import Manifest
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
 from omnigraph_ops.lance.messages import BYTES, MANY, NUMBER, TEXT, message_classes
@@ -108,11 +108,6 @@ class VersionRecord:
     transaction_id: str | None = None
 
 
-def operation_of(storage: Storage, table_path: str, version: int, branch: str | None = None) -> str:
-    """The Lance operation that made `version`, e.g. `Rewrite`; raises as `version_record`. Reads."""
-    return version_record(storage, table_path, version, branch).operation
-
-
 def version_record(storage: Storage, table_path: str, version: int, branch: str | None = None) -> VersionRecord:
     """The commit that made `version`. Reads.
 
@@ -121,10 +116,11 @@ def version_record(storage: Storage, table_path: str, version: int, branch: str 
     Raises:
         UnreadableTransaction: the manifest or its transaction is missing or damaged.
     """
+    chain = chain_folder(table_path, branch)
     try:
-        raw = _read_manifest(storage, version_path(table_path, version, branch), version)
+        raw = _stored_manifest(storage, chain, version).content
         manifest = manifest_message(raw)
-        return _record(version, manifest, _transaction(storage, table_path, branch, manifest, raw))
+        return _record(version, manifest, _transaction(storage, chain, manifest, raw))
     except FileNotFoundError:
         raise UnreadableTransaction(f"missing Lance transaction for version {version}") from None
     except _DAMAGED as error:
@@ -137,17 +133,16 @@ def stored_versions(storage: Storage, folder: str) -> frozenset[int]:
     return frozenset(v for v in map(any_version_of, names) if v is not None)
 
 
-def read_manifest(storage: Storage, table_path: str, version: int) -> Manifest:
-    """The manifest file of a version of a main chain. Reads.
+def read_manifest(storage: Storage, chain: str, version: int) -> Manifest:
+    """The manifest file of a version, by the folder of its chain. Reads.
 
     Raises:
         CorruptGraph: it cannot be read.
     """
-    for name_of in (manifest_file_name, old_manifest_file_name):
-        with contextlib.suppress(FileNotFoundError):
-            raw = storage.read(f"{table_path}/_versions/{name_of(version)}")
-            return Manifest(version=version, name=name_of(version), content=raw)
-    raise CorruptGraph(f"the manifest of version {version} of {table_path} is missing")
+    try:
+        return _stored_manifest(storage, chain, version)
+    except FileNotFoundError:
+        raise CorruptGraph(f"the manifest of version {version} of {chain} is missing") from None
 
 
 def name_after(manifest: Manifest) -> str:
@@ -253,20 +248,21 @@ def legible(name: str) -> Iterator[None]:
         raise CorruptGraph(f"a Lance manifest cannot be read ({name}): {error}") from None
 
 
-def _read_manifest(storage: Storage, path: str, version: int) -> bytes:
+def _stored_manifest(storage: Storage, chain: str, version: int) -> Manifest:
+    name = manifest_file_name(version)
     try:
-        return storage.read(path)
+        return Manifest(version=version, name=name, content=storage.read(f"{chain}/_versions/{name}"))
     except FileNotFoundError:
-        return storage.read(f"{path.rpartition('/')[0]}/{old_manifest_file_name(version)}")
+        name = old_manifest_file_name(version)
+        return Manifest(version=version, name=name, content=storage.read(f"{chain}/_versions/{name}"))
 
 
-def _transaction(storage: Storage, table_path: str, branch: str | None, manifest: Any, raw: bytes) -> bytes:
+def _transaction(storage: Storage, chain: str, manifest: Any, raw: bytes) -> bytes:
     if manifest.HasField("transaction_section"):
         return _message_at(raw, manifest.transaction_section)
     if not manifest.transaction_file:
-        raise FileNotFoundError(table_path)
-    folder = table_path if branch is None else f"{table_path}/tree/{branch}"
-    return storage.read(f"{folder}/_transactions/{manifest.transaction_file}")
+        raise FileNotFoundError(chain)
+    return storage.read(f"{chain}/_transactions/{manifest.transaction_file}")
 
 
 def _position(raw: bytes) -> int:

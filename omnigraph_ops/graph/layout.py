@@ -149,8 +149,7 @@ def any_version_of(name: str) -> int | None:
 
 def version_path(table_path: str, version: int, branch: str | None) -> str:
     """The Lance manifest file of a table version, relative to the graph. Pure."""
-    folder = table_path if branch is None else f"{table_path}/tree/{branch}"
-    return f"{folder}/_versions/{manifest_file_name(version)}"
+    return f"{chain_folder(table_path, branch)}/_versions/{manifest_file_name(version)}"
 
 
 _PROBE = re.compile(r"__create_if_absent_probe_[0-9A-Z]{26}")

@@ -123,23 +123,14 @@ def _index_for(prop: Property) -> IndexBuild | None:
 _COMPACT = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contract:
-    """The parsed schema IR and state of a graph whose files agree."""
-
-    ir: Any
-    ir_hash: str
-    format_version: int
-
-
 def staging_files(storage: Storage) -> tuple[str, ...]:
     """Schema staging files: present only inside a schema apply, or after one crashed. Reads."""
     names = set(storage.list(""))
     return tuple(name + STAGING_SUFFIX for name in SCHEMA_FILES if name + STAGING_SUFFIX in names)
 
 
-def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Contract:
-    """Check and parse the contract files. Reads, and waits.
+def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> tuple[Any, str]:
+    """Check and parse the contract files: the schema IR, and its hash. Reads, and waits.
 
     A schema apply puts them in place one after the other: what disagrees is read again at once, and for three seconds
     while staging files say that some are still to come.
@@ -172,7 +163,7 @@ def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> 
         ) from None
 
 
-def _read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Contract:
+def _read_contract(storage: Storage, *, format_version: int, ir_version: int) -> tuple[Any, str]:
     ir_text = _read_text(storage, SCHEMA_IR_FILE)
     state = _object(storage, SCHEMA_STATE_FILE, _read_text(storage, SCHEMA_STATE_FILE))
     ir = _object(storage, SCHEMA_IR_FILE, ir_text)
@@ -185,19 +176,19 @@ def _read_contract(storage: Storage, *, format_version: int, ir_version: int) ->
             f"{storage.root}/{SCHEMA_IR_FILE} does not match the hash in {SCHEMA_STATE_FILE}; nothing was "
             "written; restore both files from the same backup, or open the graph with omnigraph for its diagnosis"
         )
-    return Contract(ir=ir, ir_hash=ir_hash, format_version=format_version)
+    return ir, ir_hash
 
 
 def read_catalog(
     storage: Storage, *, format_version: int, ir_version: int, spec: Callable[[str, Any], TableSpec]
 ) -> Catalog:
     """The accepted catalog, each IR node and edge read by `spec`; raises `ContractError`. Reads."""
-    contract = read_contract(storage, format_version=format_version, ir_version=ir_version)
+    ir, ir_hash = read_contract(storage, format_version=format_version, ir_version=ir_version)
     try:
-        specs = [spec(kind, raw) for kind in ("node", "edge") for raw in contract.ir[f"{kind}s"]]
+        specs = [spec(kind, raw) for kind in ("node", "edge") for raw in ir[f"{kind}s"]]
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise ContractError(f"{storage.root}/{SCHEMA_IR_FILE} is malformed ({error})") from None
-    return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=contract.ir_hash)
+    return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=ir_hash)
 
 
 def parse_properties(table_key: str, raw: Any) -> tuple[Property, ...]:

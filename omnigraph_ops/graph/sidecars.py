@@ -332,8 +332,8 @@ def append_audit(
     graph.lance.append(dataset, pa.Table.from_pylist([row], schema=RECOVERIES_SCHEMA))
 
 
-def rolled_back_operations(graph: Graph, writer_kind: str) -> tuple[str, ...]:
-    """Ids of the writes of one kind that were rolled back, by the engine or by this tool. Reads.
+def rolled_back_merges(graph: Graph) -> tuple[str, ...]:
+    """Ids of the merges that were rolled back, by the engine or by this tool. Reads.
 
     Raises:
         LanceFailure: the audit cannot be read; `DatasetMissing`: nothing was ever recovered.
@@ -341,7 +341,7 @@ def rolled_back_operations(graph: Graph, writer_kind: str) -> tuple[str, ...]:
     dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
     with lance_errors("read the recovery audit"):
         rows = dataset.to_table(columns=["operation_id", "recovery_kind", "sidecar_writer_kind"]).to_pylist()
-    wanted = (ROLLED_BACK, writer_kind)
+    wanted = (ROLLED_BACK, "BranchMerge")
     return tuple(r["operation_id"] for r in rows if (r["recovery_kind"], r["sidecar_writer_kind"]) == wanted)
 
 

@@ -160,14 +160,6 @@ class LanceGateway:
         with lance_errors(f"clone {dataset.uri}"):
             return dataset.shallow_clone(uri, int(dataset.version), storage_options=self.storage_options)
 
-    def exists(self, uri: str) -> bool:
-        """Whether a dataset can be opened there. Reads."""
-        try:
-            self.open(uri)
-        except DatasetMissing:
-            return False
-        return True
-
     def create(self, uri: str, table: pa.Table) -> Dataset:
         """A new dataset with the parameters the engine uses for every dataset it creates. Writes."""
         with lance_errors(f"create {uri}"):

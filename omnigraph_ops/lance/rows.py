@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
 
 import lance
 import pyarrow as pa
@@ -67,19 +69,8 @@ class Expired:
     sample: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
-    """Values of one column of some rows, as Arrow keeps them."""
-
-    values: pa.Array
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def to_list(self) -> list[str | int]:
-        """As Python values. Pure."""
-        listed: list[str | int] = self.values.to_pylist()
-        return listed
+Keys: TypeAlias = pa.Array
+"""Values of one column of some rows."""
 
 
 def clock_of(dataset: Dataset, column: str, unit: EpochUnit | None) -> Clock:
@@ -126,29 +117,29 @@ def count_below(dataset: Dataset, clock: Clock, cut: int) -> int:
 def keys_below(dataset: Dataset, clock: Clock, cut: int, column: str) -> Keys:
     """One column of the rows strictly below the cut. Reads."""
     with lance_errors(f"read the expired rows of {dataset.uri}"):
-        return _combined(dataset.to_table(columns=[column], filter=clock.below(cut)).column(0))
+        return dataset.to_table(columns=[column], filter=clock.below(cut)).column(0).combine_chunks()
 
 
 def how_many_left(dataset: Dataset, column: str, keys: Keys) -> int:
     """How many of those keys the open version still has. Reads one column."""
     with lance_errors(f"look for removed rows in {dataset.uri}"):
         batches = dataset.scanner(columns=[column]).to_batches()
-        return sum(int(pc.sum(pc.is_in(b.column(0), value_set=keys.values)).as_py() or 0) for b in batches)
+        return sum(int(pc.sum(pc.is_in(b.column(0), value_set=keys)).as_py() or 0) for b in batches)
 
 
 def how_many_of(keys: Keys, among: Keys) -> int:
     """How many of these keys are among others. Pure."""
-    return int(pc.sum(pc.is_in(keys.values, value_set=among.values)).as_py() or 0)
+    return int(pc.sum(pc.is_in(keys, value_set=among)).as_py() or 0)
 
 
 def touching(dataset: Dataset, columns: Sequence[str], keys: Keys) -> Keys:
     """Ids of the edges that have one of those keys in one of the columns. Reads three columns."""
     with lance_errors(f"look for edges in {dataset.uri}"):
         found = [
-            batch.column("id").filter(_either([pc.is_in(batch.column(c), value_set=keys.values) for c in columns]))
+            batch.column("id").filter(reduce(pc.or_, [pc.is_in(batch.column(c), value_set=keys) for c in columns]))
             for batch in dataset.scanner(columns=["id", *columns]).to_batches()
         ]
-    return _combined(pa.chunked_array(found, pa.string()))
+    return pa.chunked_array(found, pa.string()).combine_chunks()
 
 
 def delete_below(dataset: Dataset, clock: Clock, cut: int) -> int:
@@ -243,15 +234,3 @@ def _sample(dataset: Dataset, predicate: str) -> tuple[str, ...]:
         columns = {"columns": ["id"]} if named else {"columns": [], "with_row_id": True}
         table = dataset.scanner(filter=predicate, limit=_SHOWN, **columns).to_table()
     return tuple(str(value) for value in table.column("id" if named else "_rowid").to_pylist())
-
-
-def _either(masks: Sequence[pa.Array]) -> pa.Array:
-    result = masks[0]
-    for mask in masks[1:]:
-        result = pc.or_(result, mask)
-    return result
-
-
-def _combined(column: pa.ChunkedArray) -> Keys:
-    values = column.combine_chunks()
-    return Keys(values=values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)

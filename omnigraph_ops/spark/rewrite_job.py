@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from pyspark import SparkContext, TaskContext
@@ -165,14 +165,6 @@ def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, or
         return TaskOutcome(index=order.index, attempt=None, error=str(error))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexDone:
-    """What came of the task of one index."""
-
-    name: str
-    error: str | None = None
-
-
 def work_in_tasks(
     context: SparkContext, graph: Graph, clone: Dataset, plan: TablePlan, progress: Progress
 ) -> frozenset[str]:
@@ -187,27 +179,22 @@ def work_in_tasks(
         return frozenset()
     progress(f"folding and building {len(single)} indexes in tasks")
     work = in_tasks(partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version)))
-    outcomes = _collected(context, work, single)
-    for outcome in outcomes:
-        if outcome.error is not None:
-            progress(f"index {outcome.name} was not done in its task, it is done here: {outcome.error}")
-    clone.checkout_latest()  # type: ignore[no-untyped-call]
-    return frozenset(outcome.name for outcome in outcomes if outcome.error is None)
-
-
-def _collected(
-    context: SparkContext, work: Callable[[TablePlan], IndexDone], plans: Sequence[TablePlan]
-) -> list[IndexDone]:
     try:
         with spark_errors():
-            return list(context.parallelize(plans, len(plans)).map(work).collect())
+            errors = context.parallelize(single, len(single)).map(work).collect()
     except OpsError as error:
         # A worker that was lost too often, say. What its tasks committed to the clone is done once more, here.
-        return [IndexDone(name=_name(plan), error=str(error)) for plan in plans]
+        errors = [str(error)] * len(single)
+    done = {_name(index): error for index, error in zip(single, errors, strict=True)}
+    for name, problem in done.items():
+        if problem is not None:
+            progress(f"index {name} was not done in its task, it is done here: {problem}")
+    clone.checkout_latest()  # type: ignore[no-untyped-call]
+    return frozenset(name for name, problem in done.items() if problem is None)
 
 
-def index_on_worker(target: str, settings: Settings, uri: str, since: int, plan: TablePlan) -> IndexDone:
-    """Fold or build one index in the clone, in this worker. Commits to the clone, and never to the table.
+def index_on_worker(target: str, settings: Settings, uri: str, since: int, plan: TablePlan) -> str | None:
+    """Fold or build one index in the clone, in this worker; why not, if not. Commits to the clone, never to the table.
 
     An attempt of this task that was lost, or another one at work right now, may have done it: one commit is enough.
     """
@@ -217,8 +204,8 @@ def index_on_worker(target: str, settings: Settings, uri: str, since: int, plan:
         if not _is_done(graph, clone, since, name):
             fold(IndexWriter.of(graph), clone, plan, lambda: None, Effort(), SILENT)
     except OpsError as error:
-        return IndexDone(name=name, error=None if _has_been_done(graph, uri, since, name) else str(error))
-    return IndexDone(name=name)
+        return None if _has_been_done(graph, uri, since, name) else str(error)
+    return None
 
 
 def _has_been_done(graph: Graph, uri: str, since: int, name: str) -> bool:

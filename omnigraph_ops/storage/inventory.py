@@ -47,7 +47,7 @@ class Levels:
     deeper: tuple[str, ...]
 
 
-def upper_levels(storage: Storage, *, workers: int = WORKERS) -> Levels:
+def upper_levels(storage: Storage) -> Levels:
     """What lies directly below the root, the table folders and the folders of datasets. Reads."""
     found, folders = _children(storage, "")
     for table_folder in [f for f in folders if f in TABLE_FOLDERS]:
@@ -56,18 +56,18 @@ def upper_levels(storage: Storage, *, workers: int = WORKERS) -> Levels:
         found += children
         folders += below
     deeper: list[str] = []
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         for children, below in pool.map(functools.partial(_children, storage), folders):
             found += children
             deeper += below
     return Levels(found=tuple(found), deeper=tuple(deeper))
 
 
-def walk(storage: Storage, levels: Levels | None = None, *, workers: int = WORKERS) -> Iterator[Stored]:
+def walk(storage: Storage, levels: Levels | None = None) -> Iterator[Stored]:
     """Everything below the root: the upper levels, then one deeper folder after the other. Reads."""
     levels = levels or upper_levels(storage)
     yield from levels.found
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         for batch in pool.map(lambda folder: list(below_folder(storage, folder)), levels.deeper):
             yield from batch
 
@@ -97,10 +97,10 @@ def folders_in(storage: Storage, folder: str) -> tuple[str, ...]:
     return tuple(folders)
 
 
-def look_again(storage: Storage, paths: Sequence[str], *, workers: int = WORKERS) -> list[Stored | OpsFault | None]:
+def look_again(storage: Storage, paths: Sequence[str]) -> list[Stored | OpsFault | None]:
     """Each file as it is now: None when it is gone, the fault when it cannot be told. Reads."""
     linked = _linked(storage, paths)
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         return list(pool.map(lambda path: linked.get(path) or _look(storage, path), paths))
 
 
@@ -124,14 +124,14 @@ class OpsFault:
     reason: str
 
 
-def remove_files(storage: Storage, paths: Sequence[str], *, workers: int = WORKERS) -> tuple[OpsFault, ...]:
+def remove_files(storage: Storage, paths: Sequence[str]) -> tuple[OpsFault, ...]:
     """Remove these files; missing ones are success. Returns what failed. Destroys."""
     if storage.is_local:
         linked = _linked(storage, paths)
         faults = (linked.get(path) or _fault(path, functools.partial(_unlink, storage, path)) for path in paths)
         return tuple(f for f in faults if f is not None)
     batches = [paths[n : n + BULK] for n in range(0, len(paths), BULK)]
-    with ThreadPoolExecutor(max_workers=workers) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         return tuple(fault for faults in pool.map(functools.partial(_bulk, storage), batches) for fault in faults)
 
 

@@ -94,9 +94,8 @@ def s3fs_options(root: str, environment: Mapping[str, str] | None = None) -> dic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphLocation:
-    """A graph as the caller gave it and as this tool opens it."""
+    """A graph as this tool opens it."""
 
-    given: str
     root: str
     """Absolute plain path, or `s3://bucket/prefix`; never a trailing slash."""
 
@@ -161,12 +160,12 @@ def locate(target: str) -> GraphLocation:
             "s3:// URI"
         )
     if scheme == "s3":
-        return GraphLocation(given=target, root=_s3_root(target, rest))
+        return GraphLocation(root=_s3_root(target, rest))
     if scheme not in {"", "file"}:
         raise InvalidInput(f"{_shown(target)} has an unsupported scheme {scheme!r}; use a path or an s3:// URI")
     if _WINDOWS.match(rest.lstrip("/") if scheme else rest):
         raise InvalidInput(f"{target} is a path of Windows; {_NOTHING}; give the path under which this machine has it")
-    return GraphLocation(given=target, root=_local_root(target, _file_path(target, rest) if scheme else rest))
+    return GraphLocation(root=_local_root(target, _file_path(target, rest) if scheme else rest))
 
 
 def refuse_respelled(root: str) -> None:

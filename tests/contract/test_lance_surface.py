@@ -15,7 +15,6 @@ from lance.optimize import Compaction
 from omnigraph_ops.graph.lance_manifest import (
     UnreadableTransaction,
     manifest_message,
-    operation_of,
     version_record,
     with_message,
 )
@@ -120,7 +119,7 @@ def test_a_compaction_is_reserve_fragments_then_rewrite(tmp_path: Path) -> None:
     dataset = ten(tmp_path)
     Compaction.commit(dataset, results(dataset))
     storage = Storage(str(tmp_path))
-    assert [operation_of(storage, "t", v) for v in (6, 7)] == ["ReserveFragments", "Rewrite"]
+    assert [version_record(storage, "t", v).operation for v in (6, 7)] == ["ReserveFragments", "Rewrite"]
     assert versions(dataset.uri) == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -131,7 +130,7 @@ def test_a_failed_commit_leaves_its_reserve_fragments_version(tmp_path: Path) ->
     with pytest.raises(CommitConflict), lance_errors("commit"):
         Compaction.commit(dataset, done)
     storage = Storage(str(tmp_path))
-    assert [operation_of(storage, "t", v) for v in (6, 7)] == ["Delete", "ReserveFragments"]
+    assert [version_record(storage, "t", v).operation for v in (6, 7)] == ["Delete", "ReserveFragments"]
     assert lance.dataset(dataset.uri).count_rows() == 49
 
 
@@ -143,10 +142,10 @@ def test_an_operation_that_nobody_knows_is_never_taken_for_another(tmp_path: Pat
     message.transaction_file = "later.txn"
     storage.write(name, with_message(storage.read(name), message))
     storage.write("t/_transactions/later.txn", b"\xf2\x09\x00")
-    assert operation_of(storage, "t", 1) == "Unknown(158)"
+    assert version_record(storage, "t", 1).operation == "Unknown(158)"
     storage.write("t/_transactions/later.txn", b"\xa2\x06\x00\xaa\x06\x00")
     with pytest.raises(UnreadableTransaction, match="expected one operation, found 2"):
-        operation_of(storage, "t", 1)
+        version_record(storage, "t", 1)
 
 
 def test_committing_twice_is_refused_and_the_live_files_stay(tmp_path: Path) -> None:

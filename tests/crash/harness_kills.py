@@ -37,7 +37,7 @@ def sample(deaths: Sequence[Death], first: int, every: int) -> list[Death]:
     """One in so many from the first one on; all of them for `make test-crash`. Pure.
 
     Args:
-        first: differs between the stamps, so that together they sample more densely. The last one where there are fewer.
+        first: differs between the stamps, so that together they sample more densely. With fewer deaths: the last one.
     """
     return list(deaths if EVERY_DEATH else deaths[min(first, len(deaths) - 1) :: every])
 

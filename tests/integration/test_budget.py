@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.config.terms import BudgetTerms
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
-from omnigraph_ops.stages.optimize.budget import Budget
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_pins_are_heads
@@ -32,7 +32,7 @@ def test_a_budget_takes_some_tables_whole_and_says_the_rest(demo_graph: DemoGrap
     graph = demo_graph(stamp=stamp, loads=3, rows=10)
     before = rows_everywhere(graph)
     planned = {t.table_key for t in plan_optimize(graph).productive()}
-    report = optimize_all(graph, budget=Budget(max_tables=2))
+    report = optimize_all(graph, budget=BudgetTerms(max_tables=2))
     done = {t.table_key for t in report.tables if t.committed}
     assert len(done) == 2
     assert {t.table_key for t in report.deferred} == planned - done
@@ -52,7 +52,7 @@ def test_a_big_table_among_small_ones_gets_its_turn(demo_graph: DemoGraph) -> No
     turns = []
     for night in range(4):
         write(graph, KNOWS, copies(f"k{night}-", 2))
-        budget = Budget(max_bytes=max(t.cost_bytes for t in plan_optimize(graph).tables if t.table_key == KNOWS))
+        budget = BudgetTerms(max_bytes=max(t.cost_bytes for t in plan_optimize(graph).tables if t.table_key == KNOWS))
         assert budget.max_bytes < cheap[PERSON]
         report = optimize_all(graph, budget=budget)
         turns.append(sorted(t.table_key for t in report.tables if t.committed))
@@ -75,7 +75,7 @@ def test_a_budget_holds_with_indexes(demo_graph: DemoGraph, stamp: int, built: i
     assert any(t.builds if built == 0 else t.folds for t in planned.productive())
     most = sum(t.cost_bytes for t in planned.productive()) // 2
     for _ in range(12):
-        report = optimize_all(graph, budget=Budget(max_bytes=most))
+        report = optimize_all(graph, budget=BudgetTerms(max_bytes=most))
         assert report.bytes_rewritten <= most + largest_unit(report)
         assert 0.3 < report.bytes_rewritten / report.bytes_planned < 1.3
         if not report.deferred and not any(t.rewrite_deferred for t in report.tables):
@@ -94,7 +94,7 @@ def test_a_run_stops_between_units_when_the_budget_is_spent(
     monkeypatch.setattr("omnigraph_ops.stages.optimize.plan.index_bytes", lambda *_: 0)
     first, second = plan_optimize(graph).in_turn()
     most = first.rewrite_bytes
-    report = optimize_all(graph, budget=Budget(max_bytes=most))
+    report = optimize_all(graph, budget=BudgetTerms(max_bytes=most))
     rows = {t.table_key: t for t in report.tables}
     assert rows[second.table_key].skipped is SkipReason.DEFERRED_BUDGET
     cut = rows[first.table_key]
@@ -102,7 +102,7 @@ def test_a_run_stops_between_units_when_the_budget_is_spent(
     assert report.bytes_rewritten <= most + largest_unit(report)
     assert_pins_are_heads(graph)
     assert rows_everywhere(graph) == before
-    waited = {t.table_key: t.waited for t in plan_optimize(graph, budget=Budget(max_bytes=most)).tables}
+    waited = {t.table_key: t.waited for t in plan_optimize(graph, budget=BudgetTerms(max_bytes=most)).tables}
     assert waited[cut.table_key] == 1
     monkeypatch.undo()
     optimize_all(graph)
@@ -112,7 +112,7 @@ def test_a_run_stops_between_units_when_the_budget_is_spent(
 def test_no_table_starts_after_the_deadline(demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(concurrency=1))
     monkeypatch.setattr("omnigraph_ops.stages.optimize.budget.too_late", Clock(1))
-    report = optimize_all(graph, budget=Budget(deadline_seconds=3600))
+    report = optimize_all(graph, budget=BudgetTerms(deadline=3600.0))
     rows = [(t.committed, t.skipped) for t in report.tables if not t.table_key.startswith("_")]
     assert sorted(rows, key=str) == [(False, SkipReason.DEFERRED_BUDGET), (True, None)]
     assert_pins_are_heads(graph)
@@ -132,7 +132,7 @@ class Clock:
 def test_a_deadline_of_nothing_starts_nothing(demo_graph: DemoGraph) -> None:
     graph = demo_graph(**PEOPLE)
     before = {p: d for p, d in tree_of(graph.uri).items() if not p.startswith("__maintenance")}
-    report = optimize_all(graph, budget=Budget(deadline_seconds=0))
+    report = optimize_all(graph, budget=BudgetTerms(deadline=0.0))
     assert {t.skipped for t in report.tables} == {SkipReason.DEFERRED_BUDGET}
     assert {p: d for p, d in tree_of(graph.uri).items() if not p.startswith("__maintenance")} == before
 
@@ -146,7 +146,7 @@ def test_tables_without_a_budget_are_noted_side_by_side(demo_graph: DemoGraph, m
         noted.append(entry.table_key)
 
     monkeypatch.setattr("omnigraph_ops.stages.optimize.budget.record_deferral", note)
-    optimize_all(graph, budget=Budget(deadline_seconds=0))
+    optimize_all(graph, budget=BudgetTerms(deadline=0.0))
     assert sorted(noted) == [KNOWS, PERSON]
 
 

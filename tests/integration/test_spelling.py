@@ -131,7 +131,7 @@ def test_a_cluster_without_a_usable_ledger(tmp_path: Path) -> None:
     [("s3://b/g.omni/", "s3://b/g.omni"), ("s3://b/other", None), ("/data/g.omni", None), ("g", None)],
 )
 def test_on_s3_the_setting_must_be_the_graph(chosen: str, root: str | None) -> None:
-    location = GraphLocation(given="s3://b/g.omni", root="s3://b/g.omni")
+    location = GraphLocation(root="s3://b/g.omni")
     context = SimpleNamespace(location=location)
     graph: Any = SimpleNamespace(settings=Settings(engine_root=chosen), uri=location.root, context=context)
     if root is not None:

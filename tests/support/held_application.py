@@ -28,7 +28,7 @@ from omnigraph_ops.spark import application, backup_jobs, evidence_job, expire_j
 from omnigraph_ops.spark.backup_jobs import RestoreFailure, Restoring, copy_on_worker, restore_on_worker
 from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.spark.orphans_tasks import Judging, Source, judge_rows, rows_of_sources
-from omnigraph_ops.spark.rewrite_job import IndexDone, execute_on_worker, index_on_worker
+from omnigraph_ops.spark.rewrite_job import execute_on_worker, index_on_worker
 from omnigraph_ops.stages.backup import parts
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.expire_rows.apply import TaskDone
@@ -63,7 +63,7 @@ def _rewrite(uri: str, version: int, limits: TaskLimits, tries: int, order: Task
     return execute_on_worker(uri, version, limits, tries, order)
 
 
-def _index(target: str, settings: Settings, uri: str, since: int, plan: TablePlan) -> IndexDone:
+def _index(target: str, settings: Settings, uri: str, since: int, plan: TablePlan) -> str | None:
     """As when a speculative copy of the task comes second: the index is committed to the clone, and nobody told."""
     index_on_worker(target, settings, uri, since, plan)
     _come("index")

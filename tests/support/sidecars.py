@@ -13,6 +13,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.lance.gateway import DatasetMissing
 from tests.support.writers import copies, entry_of, write
 
 Document = dict[str, Any]
@@ -144,9 +145,11 @@ def publish_head(graph: Graph, table_key: str = TABLE) -> None:
 
 def audit_rows(graph: Graph) -> list[Document]:
     """The recovery audit. Reads."""
-    if not graph.lance.exists(graph.context.location.uri(RECOVERIES_DIR)):
+    try:
+        dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
+    except DatasetMissing:
         return []
-    rows: list[Document] = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR)).to_table().to_pylist()
+    rows: list[Document] = dataset.to_table().to_pylist()
     return rows
 
 

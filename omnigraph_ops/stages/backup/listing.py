@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
 from omnigraph_ops.errors import LeaseHeld, OpsError
 from omnigraph_ops.graph.layout import is_ulid, new_ulid
 from omnigraph_ops.models.backup import BackupList, BackupStart, BackupState, ListedBackup
@@ -25,8 +25,6 @@ from omnigraph_ops.stages.backup.transfer import tally
 from omnigraph_ops.storage.inventory import below_folder, folders_in, remove_folder
 from omnigraph_ops.storage.location import AMBIENT, StoreAccess
 from omnigraph_ops.storage.store import Storage
-
-_TTL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +98,7 @@ def _drop_unbegun(destination: Storage, backup_id: str) -> None:
 
 def _lease(destination: Storage, backup_id: str) -> contextlib.AbstractContextManager[LeaseKeeper]:
     place = LeasePlace(path=f"{backup_id}/{LEASE}", name=f"the backup {backup_id}")
-    wait = patience(destination, place.path, _TTL_SECONDS)
-    return committer_lease(destination, purpose="backup", ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=place)
+    return patient_lease(destination, place, purpose="backup")
 
 
 def list_backups(target: str, access: StoreAccess = AMBIENT) -> BackupList:

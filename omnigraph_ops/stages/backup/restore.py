@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from omnigraph_ops.config.settings import Settings
-from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease, patience
+from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, patient_lease
 from omnigraph_ops.coordination.state import PROBE_PREFIX, RESTORE_LEASE_PATH
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, StorageError
 from omnigraph_ops.graph.graph import Graph
@@ -46,7 +46,6 @@ from omnigraph_ops.storage.location import AMBIENT, StoreAccess, refuse_as_new_p
 from omnigraph_ops.storage.store import Storage
 
 _TURN = LeasePlace(path=RESTORE_LEASE_PATH, name="the restore")
-_TTL_SECONDS = 60.0
 _LAST_FOLDERS = (f"{MANIFEST_DIR}/", f"{MANIFEST_DIR}/_versions/")
 
 
@@ -83,7 +82,7 @@ def restore_backup(
         raise InvalidInput(f"{destination.root} is inside the graph {above}; nothing was written; restore elsewhere")
     _refuse_incomplete(storage, record)
     _present(destination, record)
-    with _turn(destination) as keeper:
+    with patient_lease(destination, _TURN, purpose="restore") as keeper:
         present = _claim_place(destination, record)
         work = FileRestorer(
             backup=storage,
@@ -98,11 +97,6 @@ def restore_backup(
         destination.delete(RESTORING_PATH)
     moved = sum(f.records_root for f in record.files)
     return _report(open_graph(destination.root, settings, access), record, moved, storage.uri(backup_id), began)
-
-
-def _turn(destination: Storage) -> contextlib.AbstractContextManager[LeaseKeeper]:
-    wait = patience(destination, _TURN.path, _TTL_SECONDS)
-    return committer_lease(destination, purpose="restore", ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=_TURN)
 
 
 def _refuse_incomplete(backup: Storage, record: BackupRecord) -> None:

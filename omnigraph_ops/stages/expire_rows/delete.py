@@ -184,7 +184,7 @@ class ExpiringTable:
 
     def _delete_on(self, name: str, base: _Base) -> None:
         done = 0
-        for query in self.deletion.queries(self.table.cut, base.keys.to_list(), name):
+        for query in self.deletion.queries(self.table.cut, base.keys.to_pylist(), name):
             with self._turn():
                 self.engine.mutate(self.root, name, query.text, query.params)
             done += query.rows

@@ -20,9 +20,9 @@ from functools import partial
 from omnigraph_ops.config.terms import BudgetTerms
 from omnigraph_ops.coordination.rewrite_journal import table_path_of
 from omnigraph_ops.coordination.state import INGEST_DIR, REWRITES_DIR, Records
-from omnigraph_ops.errors import InvalidInput, StorageError
+from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, operation_of
+from omnigraph_ops.graph.lance_manifest import UnreadableTransaction, version_record
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
@@ -86,7 +86,7 @@ def bytes_since(graph: Graph, entry: TableEntry, fragments: Sequence[FragmentFac
     if last.version > entry.version or len(since) > _MOST_VERSIONS:
         return None
     try:
-        operations = {operation_of(graph.storage, entry.path, version) for version in since}
+        operations = {version_record(graph.storage, entry.path, version).operation for version in since}
     except (UnreadableTransaction, StorageError):
         return None
     if operations - _COUNTABLE:
@@ -159,30 +159,7 @@ def accounted(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Bounds of one run; None is no bound."""
-
-    max_bytes: int | None = None
-    """Bytes written: data and indexes."""
-    max_tables: int | None = None
-    deadline_seconds: float | None = None
-    """No table starts later than this after the plan; one that runs is finished."""
-
-    def __post_init__(self) -> None:
-        if self.max_tables is not None and self.max_tables < 1:
-            raise InvalidInput(f"the most tables of a run must be at least 1, not {self.max_tables}")
-        if (self.max_bytes or 0) < 0 or (self.deadline_seconds or 0) < 0:
-            raise InvalidInput("a budget of bytes and a deadline must not be negative")
-
-
-def budget_of(terms: BudgetTerms) -> Budget | None:
-    """The budget that a request sets; None without any bound. Pure."""
-    budget = Budget(max_bytes=terms.max_bytes, max_tables=terms.max_tables, deadline_seconds=terms.deadline)
-    return None if budget == Budget() else budget
-
-
-def within(plan: OptimizePlan, budget: Budget) -> OptimizePlan:
+def within(plan: OptimizePlan, budget: BudgetTerms) -> OptimizePlan:
     """The plan with what does not fit deferred; nothing else about a table changes. Pure."""
     taken: set[str] = set()
     used = 0
@@ -198,8 +175,10 @@ def within(plan: OptimizePlan, budget: Budget) -> OptimizePlan:
     return replace(plan, tables=tables)
 
 
-def under_budget(graph: Graph, plan: OptimizePlan, budget: Budget) -> OptimizePlan:
+def under_budget(graph: Graph, plan: OptimizePlan, budget: BudgetTerms) -> OptimizePlan:
     """`within` with what is recorded about earlier deferrals, and with the deadline. Reads."""
+    if (budget.max_bytes, budget.max_tables, budget.deadline) == (None, None, None):
+        return plan
     entries = {e.table_key: e for e in graph.state().entries}
 
     def waiting(table: TablePlan) -> TablePlan:
@@ -208,14 +187,14 @@ def under_budget(graph: Graph, plan: OptimizePlan, budget: Budget) -> OptimizePl
         return replace(table, waited=run.deferred) if run is not None else table
 
     tables = in_parallel(waiting, plan.tables, workers=graph.settings.concurrency)
-    deadline = None if budget.deadline_seconds is None else now_us() + int(budget.deadline_seconds * 1_000_000)
+    deadline = None if budget.deadline is None else now_us() + int(budget.deadline * 1_000_000)
     return replace(within(replace(plan, tables=tuple(tables)), budget), not_after_us=deadline)
 
 
 class Spending:
     """What the tables of a run wrote, and what those at work are expected to write; for the threads of a run."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: BudgetTerms) -> None:
         self._most = budget.max_bytes
         self._lock = threading.Lock()
         self._written = 0
@@ -249,7 +228,7 @@ class Spending:
 
 
 def run_within(
-    graph: Graph, plan: OptimizePlan, one: Callable[[str, Room], TableStats], budget: Budget
+    graph: Graph, plan: OptimizePlan, one: Callable[[str, Room], TableStats], budget: BudgetTerms
 ) -> tuple[TableStats, ...]:
     """`one` of every table with work until the budget is spent; a row for every table. Effects are those of `one`.
 
@@ -313,7 +292,7 @@ def _with_journals(graph: Graph) -> frozenset[str]:
     return frozenset(e.table_key for e in graph.state().entries if e.path in paths) if paths else frozenset()
 
 
-def _deferred(table: TablePlan, budget: Budget) -> TablePlan:
+def _deferred(table: TablePlan, budget: BudgetTerms) -> TablePlan:
     bounds = []
     if budget.max_bytes is not None:
         bounds.append(human_bytes(budget.max_bytes))

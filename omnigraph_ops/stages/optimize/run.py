@@ -14,6 +14,7 @@ from tenacity import (
     wait_exponential,
 )
 
+from omnigraph_ops.config.terms import UNBOUNDED, BudgetTerms
 from omnigraph_ops.coordination.fence import drop_stale_fence
 from omnigraph_ops.coordination.freezes import active_freezes, sweep_ended, why_frozen
 from omnigraph_ops.coordination.guards import look_again, looks, refuse_lasting
@@ -37,7 +38,7 @@ from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.run_journal import optimized
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, About, Meter, Progress
-from omnigraph_ops.stages.optimize.budget import Budget, accounted, run_within, under_budget, untouched
+from omnigraph_ops.stages.optimize.budget import accounted, run_within, under_budget, untouched
 from omnigraph_ops.stages.optimize.index_work import IndexWriter
 from omnigraph_ops.stages.optimize.internal_tables import optimize_internal_last
 from omnigraph_ops.stages.optimize.observe import observe_table, policy_of
@@ -56,7 +57,7 @@ def plan_optimize(
     *,
     tables: Sequence[str] = (),
     spark_threshold_bytes: int | None = None,
-    budget: Budget | None = None,
+    budget: BudgetTerms = UNBOUNDED,
 ) -> OptimizePlan:
     """The plan for every maintained table (or those named), in key order, within a budget. Reads."""
     state = graph.state()
@@ -85,10 +86,10 @@ def plan_optimize(
         graph_version=state.manifest_version,
         tables=tuple(look_again(graph, planned(entries), _is_drifted, planned)),
     )
-    return plan if budget is None else under_budget(graph, plan, budget)
+    return under_budget(graph, plan, budget)
 
 
-def _plan_of_run(graph: Graph, tables: Sequence[str], budget: Budget | None) -> tuple[Graph, OptimizePlan]:
+def _plan_of_run(graph: Graph, tables: Sequence[str], budget: BudgetTerms) -> tuple[Graph, OptimizePlan]:
     """The plan, and the graph with its schema: the run may just have waited for a schema apply. Reads."""
     try:
         return graph, plan_optimize(graph, tables=tables, budget=budget)
@@ -107,7 +108,7 @@ def optimize_all(
     *,
     tables: Sequence[str] = (),
     executor: TaskExecutor | None = None,
-    budget: Budget | None = None,
+    budget: BudgetTerms = UNBOUNDED,
     progress: Progress = SILENT,
     heavy: Callable[[str], TableStats] | None = None,
 ) -> OptimizeReport:
@@ -141,7 +142,7 @@ def optimize_all(
         meter.add(costs.get(key, 0))
         return stats
 
-    stats = run_within(graph, plan, one, budget or Budget())
+    stats = run_within(graph, plan, one, budget)
     internal = optimize_internal_last(graph, plan) if not tables else ()
     return OptimizeReport.of(graph.uri, (*stats, *internal))
 

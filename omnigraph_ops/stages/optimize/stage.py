@@ -85,11 +85,10 @@ class PlanOptimize(RunStage[PlanRequest, OptimizePlan]):
 
     def run(self, graph: Graph, request: PlanRequest, tell: Progress) -> OptimizePlan:
         """Plan. Reads."""
-        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.observe import left_on_branches
         from omnigraph_ops.stages.optimize.run import plan_optimize
 
-        plan = plan_optimize(graph, tables=request.tables, budget=budget_of(request))
+        plan = plan_optimize(graph, tables=request.tables, budget=request)
         return plan if request.tables else replace(plan, left=left_on_branches(graph))
 
     def view(self, value: OptimizePlan) -> View:
@@ -121,14 +120,12 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
 
     def run(self, graph: Graph, request: OptimizeRequest, tell: Progress) -> OptimizeReport:
         """Optimize every table that the request names, then the internal tables. Writes."""
-        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import optimize_all
 
-        return optimize_all(graph, tables=request.tables, budget=budget_of(request), progress=tell)
+        return optimize_all(graph, tables=request.tables, budget=request, progress=tell)
 
     def run_on_spark(self, graph: Graph, request: OptimizeRequest, tell: Progress, submit: Submit) -> OptimizeReport:
         """The same, the rewrites of heavy tables submitted. Writes."""
-        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import optimize_all
 
         def rewrite(table_key: str) -> TableStats:
@@ -136,7 +133,7 @@ class OptimizeStage(RunStage[OptimizeRequest, OptimizeReport]):
             (stats,) = submit("rewrite", arguments, OptimizeReport, graph.run.check).tables
             return stats
 
-        return optimize_all(graph, tables=request.tables, budget=budget_of(request), progress=tell, heavy=rewrite)
+        return optimize_all(graph, tables=request.tables, budget=request, progress=tell, heavy=rewrite)
 
     def view(self, value: OptimizeReport) -> View:
         return report_view(value)

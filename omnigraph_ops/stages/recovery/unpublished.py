@@ -35,7 +35,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
 from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
-from omnigraph_ops.graph.sidecars import rolled_back_operations
+from omnigraph_ops.graph.sidecars import rolled_back_merges
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.evidence import wrong_content
@@ -139,7 +139,7 @@ def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset
     ids = {c.version: str(c.transaction_id).removeprefix(_MERGE) for c in commits if _is_of_merge(c)}
     if not ids:
         return frozenset()
-    dead = [made_at_us(operation) for operation in rolled_back_operations(graph, "BranchMerge") if is_ulid(operation)]
+    dead = [made_at_us(operation) for operation in rolled_back_merges(graph) if is_ulid(operation)]
     if not all(any(0 <= at - made_at_us(one) <= _ONE_MERGE_US for at in dead) for one in ids.values()):
         return frozenset()
     return frozenset(

@@ -46,13 +46,12 @@ class PlanOptimizeOperator(OmnigraphOperator):
         self.spark_threshold = spark_threshold
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.optimize.budget import budget_of
         from omnigraph_ops.stages.optimize.run import plan_optimize
 
         threshold = None if self.spark_threshold is None else int(self.spark_threshold)
         request = request_in(UNASKED_BY_NAME["plan"], self.request)
         graph = under(graph, request)
-        plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=budget_of(request))
+        plan = plan_optimize(graph, spark_threshold_bytes=threshold, budget=request)
         for table in plan.tables:
             self.log.info("%s: %s, %s %s", table.table_key, table.decision, table.executor, table.reason)
         graph.run.notes(plan)

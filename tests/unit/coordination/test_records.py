@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,14 +77,6 @@ def test_a_file_that_cannot_be_read_is_what_its_kind_says(storage: Storage, dama
 
 
 def test_what_a_later_release_wrote_is_not_guessed_at(storage: Storage) -> None:
-    later = Records(Note, unreadable=refuse, version=2)
-    later.write(storage, HERE, Note(text="a"))
-    assert json.loads(storage.read(HERE)) == {"schema_version": 2, "text": "a", "number": 0}
-    assert later.read(storage, HERE) == Note(text="a")
+    storage.write(HERE, b'{"schema_version": 2, "text": "a", "number": 0}')
     with pytest.raises(InvalidInput, match="a later release wrote it, with version 2 of its schema"):
         Records(Note, unreadable=refuse).read(storage, HERE)
-
-
-def test_a_file_without_a_version_is_of_the_first(storage: Storage) -> None:
-    NOTES.write(storage, HERE, Note(text="a"))
-    assert Records(Note, unreadable=refuse, version=2).read(storage, HERE) == Note(text="a")
