@@ -27,6 +27,7 @@ from omnigraph_ops.models.backup import (
     RestoreReport,
     VerifyReport,
 )
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.outcomes.backups import backup_of, place_of, read_record
 from omnigraph_ops.progress import SILENT, Meter
 from omnigraph_ops.spark.job import Job, in_tasks, shared_rate
@@ -133,15 +134,6 @@ class Restoring:
     """How often Spark executes a task before it gives up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreFailure:
-    """Why the files of a task could not be restored."""
-
-    message: str
-    final: bool
-    """Another attempt cannot help."""
-
-
 class SparkMover:
     """Restores files where the tasks run."""
 
@@ -160,8 +152,8 @@ class SparkMover:
         work = in_tasks(partial(restore_on_worker, self._restoring, rate))
         failed = [f for f in self._context.parallelize(parts, tasks).map(work).collect() if f is not None]
         if failed:
-            worst = next((f for f in failed if f.final), failed[0])
-            raise CorruptGraph(worst.message) if worst.final else StorageError(worst.message)
+            worst = next((f for f in failed if not f.retryable), failed[0])
+            raise StorageError(worst.error) if worst.retryable else CorruptGraph(worst.error)
         self._sweep({stem_of(f.file) for f in files})
 
     def _sweep(self, stems: set[str]) -> None:
@@ -174,7 +166,7 @@ class SparkMover:
 
 def restore_on_worker(
     restoring: Restoring, rate: int | None, part: tuple[Sequence[BackedFile], Mapping[str, int]]
-) -> RestoreFailure | None:
+) -> SubmitOutcome[None] | None:
     """Restore some files in this worker; None when all are there. Writes."""
     files, present = part
     context = TaskContext.get()
@@ -186,7 +178,7 @@ def restore_on_worker(
         final = not isinstance(error, (StorageError, TransientError))
         if not final and attempt + 1 < restoring.tries:
             raise
-        return RestoreFailure(message=str(error), final=final)
+        return SubmitOutcome(error=str(error), retryable=not final)
     return None
 
 

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ByteType, DoubleType, LongType, StringType, StructField, StructType
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
@@ -45,17 +44,8 @@ from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.orphans.survey import survey
 from omnigraph_ops.storage.inventory import Stored, remove_files
 
-_FOUND = StructType([StructField("found", StringType(), nullable=False)])
-_ROWS = StructType(
-    [
-        StructField("point", StringType()),
-        StructField("what", ByteType()),
-        StructField("path", StringType()),
-        StructField("size", LongType()),
-        StructField("modified_at", DoubleType()),
-        StructField("number", LongType()),
-    ]
-)
+_FOUND = "found string not null"
+_ROWS = "point string, what tinyint, path string, size bigint, modified_at double, number bigint"
 _ORDER = ("point", "what", "path", "number")
 _MOST_SLICES = 1000
 """Sources share tasks above this number of them."""

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from omnigraph_ops.errors import StorageError
-from omnigraph_ops.storage.store import Storage, no_folder, reason_of
+from omnigraph_ops.storage.store import BULK, Storage, no_folder, reason_of
 
 WORKERS = 16
-BULK = 1000
-"""Keys per bulk delete: the most that S3 takes."""
 TABLE_FOLDERS = ("nodes", "edges")
 
 
@@ -272,16 +270,13 @@ def _unlink(storage: Storage, path: str) -> None:
 
 
 def _bulk(storage: Storage, paths: Sequence[str]) -> list[OpsFault]:
-    bucket = storage.full("").partition("/")[0]
     keys = {storage.full(path).partition("/")[2]: path for path in paths}
-    request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
     try:
         with storage.translated("delete from", ""):
-            answer = storage.filesystem.call_s3("delete_objects", Bucket=bucket, Delete=request)
+            refused = storage.delete_keys(list(keys))
     except (StorageError, FileNotFoundError) as error:
         return [OpsFault(path=path, reason=reason_of(error)) for path in paths]
-    refused = [e for e in answer.get("Errors", ()) if e.get("Code") != "NoSuchKey"]
-    return [OpsFault(path=keys[e["Key"]], reason=f"{e.get('Code')}: {e.get('Message')}") for e in refused]
+    return [OpsFault(path=keys[key], reason=why) for key, why in refused.items()]
 
 
 def _move(storage: Storage, source: str, target: str) -> None:

@@ -86,7 +86,7 @@ def lacks_rights(error: BaseException) -> bool:
 HIDDEN_PREFIX = ".tmp_"
 """Begins the names of files beside which Lance itself leaves half-written ones of its own: it ignores them."""
 _VERSION_ID = "?versionId="
-_BULK = 1000
+BULK = 1000
 """Keys per bulk delete: the most that S3 takes."""
 
 
@@ -297,15 +297,20 @@ class Storage:
                 return
             # Not s3fs' own `rm`, which takes `[` and `*` in a key for a pattern.
             keys = [path.partition("/")[2] for path in self._fs.find(self.full(folder))]
-            for start in range(0, len(keys), _BULK):
-                self._delete_keys(keys[start : start + _BULK])
+            for start in range(0, len(keys), BULK):
+                for key, why in self.delete_keys(keys[start : start + BULK]).items():
+                    raise OSError(f"{key}: {why}")
 
-    def _delete_keys(self, keys: Sequence[str]) -> None:
+    def delete_keys(self, keys: Sequence[str]) -> dict[str, str]:
+        """Delete up to `BULK` objects of the bucket by their whole keys; missing ones are success. Destroys.
+
+        Returns:
+            Those that stay, each with why.
+        """
         request = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         answer = self._fs.call_s3("delete_objects", Bucket=self._base.partition("/")[0], Delete=request)
-        for error in answer.get("Errors", ()):
-            if error.get("Code") != "NoSuchKey":
-                raise OSError(f"{error.get('Key')}: {error.get('Code')}: {error.get('Message')}")
+        refused = (e for e in answer.get("Errors", ()) if e.get("Code") != "NoSuchKey")
+        return {e["Key"]: f"{e.get('Code')}: {e.get('Message')}" for e in refused}
 
     def sync_names(self, paths: Iterable[str]) -> None:
         """Make the names of these files last through a power cut, with every folder above them. Writes."""

@@ -83,7 +83,7 @@ def test_an_attempt_that_comes_after_another_does_nothing(demo_graph: DemoGraph,
     with cloned(graph, tmp_path) as clone:
         since = int(clone.version)
         for _ in range(2):
-            assert index_on_worker(graph.target, graph.settings, clone.uri, since, one).error is None
+            assert index_on_worker(graph.target, graph.settings, clone.uri, since, one) is None
         clone.checkout_latest()
         assert int(clone.version) == since + 1
 
@@ -95,7 +95,7 @@ def test_of_two_attempts_at_once_both_are_done_and_one_segment_is_left(demo_grap
     with cloned(graph, tmp_path) as clone, ThreadPoolExecutor(2) as pool:
         since = int(clone.version)
         twins = [pool.submit(index_on_worker, graph.target, graph.settings, clone.uri, since, one) for _ in range(2)]
-        assert [twin.result().error for twin in twins] == [None, None]
+        assert [twin.result() for twin in twins] == [None, None]
         clone.checkout_latest()
         (found,) = (i for i in index_facts(clone) if i.name == one.folds[0].name)
         assert found.segments == 1

@@ -24,8 +24,9 @@ from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.models.backup import CopyDone, CopyOrder
 from omnigraph_ops.models.optimize import TablePlan
+from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.spark import application, backup_jobs, evidence_job, expire_job, orphans_job, rewrite_job
-from omnigraph_ops.spark.backup_jobs import RestoreFailure, Restoring, copy_on_worker, restore_on_worker
+from omnigraph_ops.spark.backup_jobs import Restoring, copy_on_worker, restore_on_worker
 from omnigraph_ops.spark.expire_job import delete_on_worker
 from omnigraph_ops.spark.orphans_tasks import Judging, Source, judge_rows, rows_of_sources
 from omnigraph_ops.spark.rewrite_job import execute_on_worker, index_on_worker
@@ -105,7 +106,7 @@ def _copy(root: str, order: CopyOrder, rate: int | None, tries: int, number: int
     return copy_on_worker(root, order, rate, tries, number)
 
 
-def _restore(restoring: Restoring, rate: int | None, part: tuple[Any, Any]) -> RestoreFailure | None:
+def _restore(restoring: Restoring, rate: int | None, part: tuple[Any, Any]) -> SubmitOutcome[None] | None:
     _hold_bytes("restore")
     return restore_on_worker(restoring, rate, part)
 

@@ -27,8 +27,8 @@ from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models.optimize import BranchTable, IndexBuild
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
-from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation, missing_indexes
-from omnigraph_ops.stages.optimize.shares import thresholds_of
+from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation
+from omnigraph_ops.stages.optimize.shares import missing_indexes, thresholds_of
 from omnigraph_ops.stages.optimize.units import refuse_deferral
 from omnigraph_ops.storage.inventory import below_folder
 
@@ -40,10 +40,7 @@ def text_state(graph: Graph, entry: TableEntry, spec: TableSpec, facts: TableFac
         CorruptGraph: the manifest of that version cannot be read.
     """
     there = [i for i in facts.indexes if index_type_of(i) == INVERTED]
-    missing = any(
-        b.index_type == INVERTED and not any(i.serves(b.column, INVERTED) for i in there)
-        for b in spec.declared_indexes()
-    )
+    missing = any(b.index_type == INVERTED for b in missing_indexes(spec, facts))
     if not there and not missing:
         return None
     home = home_of(graph.settings.text_indexers)

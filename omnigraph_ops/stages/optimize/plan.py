@@ -34,7 +34,14 @@ from omnigraph_ops.stages.optimize.index_plan import (
     with_retrains,
     with_texts,
 )
-from omnigraph_ops.stages.optimize.shares import Thresholds, deferred_below, parts_of, put_right, shares_of
+from omnigraph_ops.stages.optimize.shares import (
+    Thresholds,
+    deferred_below,
+    missing_indexes,
+    parts_of,
+    put_right,
+    shares_of,
+)
 from omnigraph_ops.stages.optimize.tiers import RewriteRules, counted, cut, excluded, is_full, mostly_deleted
 
 NO_VECTORS = "column has no non-null vectors to train on yet"
@@ -211,12 +218,6 @@ def waiting_indexes(spec: TableSpec, facts: TableFacts, policy: OptimizePolicy) 
     were no index and reads every edge, so there the cost is not in proportion to what waits.
     """
     return None if spec.is_edge else waiting_for_rows(facts, policy.rules, policy.unindexed_share)
-
-
-def missing_indexes(spec: TableSpec, facts: TableFacts) -> tuple[IndexBuild, ...]:
-    """Declared indexes that are not there; none of an empty table, as in the engine. Pure."""
-    declared = spec.declared_indexes() if facts.rows else ()
-    return tuple(b for b in declared if not any(index.serves(b.column, b.index_type) for index in facts.indexes))
 
 
 def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:

@@ -9,7 +9,7 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph.schema import TableSpec
 from omnigraph_ops.lance.tables import TableFacts
 from omnigraph_ops.models.health import HealthPart
-from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason, TablePlan
+from omnigraph_ops.models.optimize import IndexBuild, OptimizeDecision, SkipReason, TablePlan
 from omnigraph_ops.stages.optimize.index_plan import uncovered_rows
 from omnigraph_ops.stages.optimize.tiers import counted, live_rows, small_fragments
 
@@ -76,15 +76,17 @@ def part(name: str, badness: float, most: int) -> HealthPart:
     return HealthPart(name=name, points=round(badness * most, 2), most=most)
 
 
+def missing_indexes(spec: TableSpec, facts: TableFacts) -> tuple[IndexBuild, ...]:
+    """Declared indexes that are not there; none of an empty table, as in the engine. Pure."""
+    declared = spec.declared_indexes() if facts.rows else ()
+    return tuple(b for b in declared if not any(index.serves(b.column, b.index_type) for index in facts.indexes))
+
+
 def _worst_index(facts: TableFacts, spec: TableSpec, pending: frozenset[str]) -> tuple[float, str | None]:
     rows = sum(live_rows(f) for f in facts.fragments)
     if not rows:
         return 0.0, None
-    missing = [
-        b.name
-        for b in spec.declared_indexes()
-        if b.column not in pending and not any(i.serves(b.column, b.index_type) for i in facts.indexes)
-    ]
+    missing = [b.name for b in missing_indexes(spec, facts) if b.column not in pending]
     if missing:
         return 1.0, missing[0]
     behind = [(_share(uncovered_rows(facts.fragments, i), rows), i.name) for i in facts.indexes]

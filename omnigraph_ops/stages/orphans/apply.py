@@ -24,7 +24,6 @@ from omnigraph_ops.stages.orphans.plan import dropped_to_keep
 from omnigraph_ops.stages.orphans.quarantine import begin, discard_if_empty, place_of
 from omnigraph_ops.stages.orphans.survey import Standing, Survey, check_age, survey
 from omnigraph_ops.storage.inventory import (
-    BULK,
     OpsFault,
     Stored,
     below_folder,
@@ -33,6 +32,7 @@ from omnigraph_ops.storage.inventory import (
     remove_files,
     remove_folder,
 )
+from omnigraph_ops.storage.store import BULK
 from omnigraph_ops.watch import Stopped
 
 _NOTHING = "nothing was deleted"

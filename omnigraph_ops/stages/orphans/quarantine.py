@@ -30,7 +30,6 @@ from omnigraph_ops.models.runs import FilesDone, Unit
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.orphans.parts import copy_parts, files_in_parts
 from omnigraph_ops.storage.inventory import (
-    BULK,
     Stored,
     below_folder,
     files_in,
@@ -40,6 +39,7 @@ from omnigraph_ops.storage.inventory import (
     remove_files,
     remove_folder,
 )
+from omnigraph_ops.storage.store import BULK
 
 _RECORD = "quarantine.json"
 _PARTS = f"{_RECORD}.parts"
