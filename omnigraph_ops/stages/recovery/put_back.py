@@ -11,13 +11,13 @@ from typing import Self
 
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.lance_manifest import VersionRecord, name_after, read_manifest
+from omnigraph_ops.graph.lance_manifest import name_after, read_manifest
 from omnigraph_ops.graph.layout import chain_folder
 from omnigraph_ops.graph.publish import version_update
-from omnigraph_ops.graph.sidecars import AuditOutcome, SidecarFile, SidecarPin
+from omnigraph_ops.graph.sidecars import SidecarPin
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
-from omnigraph_ops.lance.commits import OPERATION_PROPERTY, drafted, restored
-from omnigraph_ops.lance.evidence import fragment_prints, other_rows
+from omnigraph_ops.lance.commits import drafted, restored
+from omnigraph_ops.lance.evidence import other_rows
 from omnigraph_ops.lance.gateway import live_rows
 
 
@@ -50,42 +50,6 @@ class Overlaid:
     def is_ahead(self) -> bool:
         """Whether there is a version after the published one."""
         return self.head > self.entry.version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpublishable:
-    """A write that nobody published, and that no open of the engine finishes or undoes: it is rolled back."""
-
-    tables: tuple[Overlaid, ...]
-    """Its tables that are ahead of what is published."""
-    files: tuple[SidecarFile, ...]
-    """The sidecars that announce what lies there: any of their writers may be at work."""
-    why: str
-    """Why the engine settles it no more, to begin a sentence."""
-
-    @property
-    def outcomes(self) -> tuple[AuditOutcome, ...]:
-        """What becomes of its tables."""
-        return tuple(
-            AuditOutcome(table_key=t.entry.table_key, from_version=t.head, to_version=t.entry.version)
-            for t in self.tables
-        )
-
-
-def is_put_back(record: VersionRecord) -> bool:
-    """Whether a commit is one of ours that put the published rows on top. Pure."""
-    return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
-
-
-def undoes(graph: Graph, entry: TableEntry, began: int, record: VersionRecord) -> bool:
-    """Whether a commit to the chain of a table brings back the version that a writer began from. Reads."""
-    if record.operation != "Restore":
-        return False
-    before, after = (
-        fragment_prints(graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=version))
-        for version in (began, record.version)
-    )
-    return before == after
 
 
 def put_back(

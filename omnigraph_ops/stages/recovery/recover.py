@@ -35,7 +35,8 @@ from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarC
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
-from omnigraph_ops.stages.recovery.put_back import Unpublishable, put_back
+from omnigraph_ops.stages.recovery.proofs import Unpublishable
+from omnigraph_ops.stages.recovery.put_back import put_back
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back
 from omnigraph_ops.stages.recovery.verdict import Judgement, judged_sidecar
 from omnigraph_ops.storage.inventory import folders_in

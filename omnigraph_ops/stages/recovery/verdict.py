@@ -12,10 +12,7 @@ from omnigraph_ops.graph.state import BranchState
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import SidecarClass, SidecarFinding
-from omnigraph_ops.stages.recovery.crossed import crossed
-from omnigraph_ops.stages.recovery.put_back import Unpublishable
-from omnigraph_ops.stages.recovery.refused_writes import refused_write
-from omnigraph_ops.stages.recovery.taken_back import TakenBack, taken_back
+from omnigraph_ops.stages.recovery.proofs import Proof, Unpublishable, proof_of
 
 # These kinds move tables by content-preserving or whole-table commits, so any HEAD past an
 # unchanged pin is theirs. On stamp 6 only Optimize is still judged that way.
@@ -121,10 +118,6 @@ def _roll_forward(ours: bool, proven: bool) -> SidecarVerdict:
     return SidecarVerdict(classification=SidecarClass.ROLL_FORWARD, recoverable=ours, detail=detail)
 
 
-Proof = TakenBack | Unpublishable
-"""What became of a write that no open of the engine settles."""
-
-
 def _proven(proof: Proof) -> SidecarVerdict:
     """The verdict about a write of which it is known what became of it. Pure."""
     if isinstance(proof, Unpublishable):
@@ -191,9 +184,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
         return Judgement(finding=finding)
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
-    proof: Proof | None = None
-    if exists:
-        proof = taken_back(graph, sidecar) or refused_write(graph, file) or crossed(graph, sidecar, beside)
+    proof = proof_of(graph, file, beside) if exists else None
     verdict = classify(
         sidecar,
         pins,

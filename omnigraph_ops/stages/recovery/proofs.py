@@ -1,0 +1,282 @@
+"""What became of a write whose sidecar no open of the engine settles, if all of it is proven. Reads only.
+
+Published, and taken back. A process of engine 0.9.0 that finds the sidecar of another one before its commits are
+confirmed takes that writer for dead. It writes the sidecar anew, with its plan of a rollback, and restores the tables.
+The writer may be alive, publish meanwhile, and be acknowledged. What is left then is a sidecar that calls a published
+write unconfirmed: all writes of the engine fail with "its manifest delta differs". A publish is one commit of the graph
+manifest, so the graph commit that the sidecar names proves the whole of it, and its rows are those that readers see.
+
+Not published, and refused. Nobody was told that such a write is done, and its transactions are in the sidecar, so it is
+rolled back, and the graph is as without it:
+
+- A merge that publishes a version of a table that is published already. Where a table of the source differs by its
+  version alone, as after a load of rows that were there, the engine plans to publish the version of the target again.
+  Its graph manifest has that version, so every open tries the same in vain, and the graph can be neither written nor
+  exported.
+- A merge that met a publish of another process to one of its tables, and committed on top of it. Every later open finds
+  another published version than the sidecar names.
+- Any write that another process took for dead and rolled back after its last commit. It goes on, confirms its commits,
+  and so writes its sidecar again, without what the rollback noted there. Every later open misses these notes, and fails
+  with "no durable rollback audit outcomes".
+- Loads and mutations of several processes that crossed: each committed to tables of the other. The engine sees in the
+  sidecar of each the commits of the other, and refuses "a restore that could discard another writer".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from omnigraph_ops.errors import OpsError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
+from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.graph.publish import Published
+from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
+from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY
+from omnigraph_ops.lance.evidence import fragment_prints
+from omnigraph_ops.stages.recovery.put_back import Overlaid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """A published write: what it published is committed on top of the restores."""
+
+    published: Published
+    outcomes: tuple[AuditOutcome, ...]
+    """What it published."""
+    tables: tuple[Overlaid, ...]
+    """Those on which a restore lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpublishable:
+    """A write that nobody published, and that no open of the engine finishes or undoes: it is rolled back."""
+
+    tables: tuple[Overlaid, ...]
+    """Its tables that are ahead of what is published."""
+    files: tuple[SidecarFile, ...]
+    """The sidecars that announce what lies there: any of their writers may be at work."""
+    why: str
+    """Why the engine settles it no more, to begin a sentence."""
+
+    @property
+    def outcomes(self) -> tuple[AuditOutcome, ...]:
+        """What becomes of its tables."""
+        return tuple(
+            AuditOutcome(table_key=t.entry.table_key, from_version=t.head, to_version=t.entry.version)
+            for t in self.tables
+        )
+
+
+Proof = TakenBack | Unpublishable
+
+
+def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | None) -> Proof | None:
+    """What became of a write; None where an open of the engine settles its sidecar, or too little is known. Reads.
+
+    Args:
+        beside: all sidecars of the graph; None to list them here.
+    """
+    sidecar = file.sidecar
+    write = None if sidecar is None or sidecar.names_a_table_twice else sidecar.exact_write
+    if sidecar is None or write is None:
+        return None
+    try:
+        return (
+            _taken_back(graph, sidecar, write)
+            or _refused(graph, file, sidecar, write)
+            or _crossed(graph, sidecar, write, beside)
+        )
+    except OpsError:
+        return None
+
+
+def _taken_back(graph: Graph, sidecar: Sidecar, write: ExactWrite) -> TakenBack | None:
+    """What a write that its sidecar calls unconfirmed published, if only restores lie on top of it. Reads."""
+    commits = _visible(graph, sidecar.branch)
+    commit = commits.get(write.lineage.graph_commit_id)
+    if commit is None or not write.is_unconfirmed or not sidecar.tables or write.rollback_graph_commit_id in commits:
+        return None  # with its rollback published, too, which of the two counts is for a person
+    branch, uri = sidecar.branch, graph.context.location.uri(MANIFEST_DIR)
+    then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
+    now = graph.state(branch)
+    outcomes, restored = list[AuditOutcome](), list[Overlaid]()
+    for pin in sidecar.tables:
+        made, entry = _past(then, pin), _past(now, pin)
+        if made is None or entry is None:
+            return None
+        table = Overlaid.at(graph, entry)
+        if not _is_only_restored(graph, pin, made, table):
+            return None
+        outcomes.append(
+            AuditOutcome(table_key=pin.table_key, from_version=pin.expected_version, to_version=made.version)
+        )
+        restored += [table] if table.is_ahead else []
+    published = Published(manifest_version=commit.manifest_version, commit_id=commit.commit_id)
+    return TakenBack(published=published, outcomes=tuple(outcomes), tables=tuple(restored))
+
+
+def _visible(graph: Graph, branch: str | None) -> dict[str, GraphCommit]:
+    return {commit.commit_id: commit for commit in graph.format.commits(graph.context, branch)}
+
+
+def _past(state: BranchState, pin: SidecarPin) -> TableEntry | None:
+    """What a state publishes of a table of a sidecar, on the chain and past what the writer began from. Pure."""
+    entry = state.get(pin.table_key)
+    is_past = entry is not None and entry.version > pin.expected_version
+    where = (pin.identity, state.branch)
+    return entry if entry is not None and is_past and (entry.identity, entry.branch) == where else None
+
+
+def _is_only_restored(graph: Graph, pin: SidecarPin, made: TableEntry, table: Overlaid) -> bool:
+    """Whether all commits after what the write published are restores, the engine's or ours. Reads."""
+    since = commits_after(graph.storage, table.chain, made.version, table.head)
+    if not all(_is_restore(graph, made, record, pin.expected_version) for record in since):
+        return False
+    # What an earlier attempt of ours published ends with what it put on top.
+    published = table.entry.version - made.version
+    return published == 0 or (table.head >= table.entry.version and _is_put_back(since[published - 1]))
+
+
+def _is_restore(graph: Graph, entry: TableEntry, record: VersionRecord, *began: int) -> bool:
+    """Whether a commit to the chain of a table brings back what is published, or what a writer began from. Reads."""
+    if record.operation != "Restore":
+        return False
+    if _is_put_back(record):
+        return True
+
+    def prints(version: int) -> object:
+        return fragment_prints(graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=version))
+
+    made = prints(record.version)
+    return any(prints(version) == made for version in began)
+
+
+def _is_put_back(record: VersionRecord) -> bool:
+    """Whether a commit is one of ours that put the published rows on top. Pure."""
+    return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
+
+
+def _refused(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite) -> Unpublishable | None:
+    """What a write committed that every open refuses, if only that lies on what is published. Reads."""
+    state, visible = graph.state(sidecar.branch), _visible(graph, sidecar.branch)
+    if write.lineage.graph_commit_id in visible:
+        return None
+    why = _why_refused(sidecar, write, state, is_rolled_back=write.rollback_graph_commit_id in visible)
+    if why is None:
+        return None
+    tables = list[Overlaid]()
+    for pin in sidecar.tables:
+        table = Overlaid.of_pin(graph, state, pin)
+        if table is None or not _is_its_own(graph, table, pin, write):
+            return None
+        tables += [table] if table.is_ahead else []
+    return Unpublishable(tables=tuple(tables), files=(file,), why=why)
+
+
+def _why_refused(sidecar: Sidecar, write: ExactWrite, state: BranchState, *, is_rolled_back: bool) -> str | None:
+    """Why every open refuses a write that is not published, to begin a sentence; None where one settles it. Pure."""
+    if is_rolled_back:
+        # With these an open completes the rollback.
+        is_noted = write.rollback_audit_outcomes is not None
+        return None if is_noted else "another process of the engine rolled it back, and its writer went on"
+    if sidecar.protocol_v4 is None:
+        return None
+    return _published_again(write, state) or _overtaken(sidecar, state)
+
+
+def _published_again(write: ExactWrite, state: BranchState) -> str | None:
+    for slot in write.intended_delta.table_updates:
+        entry = state.get(slot.table_key)
+        if entry is None or slot.confirmed is None or entry.identity != slot.identity:
+            continue
+        if (entry.version, entry.branch) == (slot.confirmed.table_version, slot.confirmed.table_branch):
+            return f"it publishes version {entry.version} of {entry.table_key} again, which the graph manifest refuses"
+    return None
+
+
+def _overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
+    for pin in sidecar.tables:
+        entry = state.get(pin.table_key)
+        if entry is not None and entry.identity == pin.identity and entry.version > pin.expected_version:
+            return f"nothing of it is published, and another write of {pin.table_key} was published since it began"
+    return None
+
+
+def _is_its_own(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrite) -> bool:
+    """Whether all that lies on a table is announced, an index build on top of that, or a restore. Reads."""
+    commits = commits_after(graph.storage, table.chain, table.entry.version, table.head)
+    own = [commit.version for commit in commits if commit.transaction_id in write.transactions]
+    return all(
+        commit.version in own
+        or (bool(own) and commit.version > own[0] and commit.operation in CONTENT_PRESERVING)
+        or _is_restore(graph, table.entry, commit, pin.expected_version)
+        for commit in commits
+    )
+
+
+def _crossed(
+    graph: Graph, sidecar: Sidecar, write: ExactWrite, beside: Sequence[SidecarFile] | None
+) -> Unpublishable | None:
+    """What a load or mutation and others committed on top of each other, if only that is there. Reads."""
+    if sidecar.protocol_v3 is None:
+        return None
+    listed = list_sidecars(graph.storage, graph.format.sidecar_version) if beside is None else beside
+    files = _unpublished(graph, sidecar.branch, listed)
+    if sidecar not in [file.sidecar for file in files]:
+        return None
+    planned = write.transactions.union(*(_loads(file) for file in files))
+    state, tables, is_covered = graph.state(sidecar.branch), list[Overlaid](), False
+    for pin in sidecar.tables:
+        table = Overlaid.of_pin(graph, state, pin)
+        if table is None:
+            return None
+        commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
+        own = [commit.version for commit in commits if commit.transaction_id in write.transactions]
+        if not _is_off(commits, own, table.entry) or not _is_planned(graph, table, pin, commits, planned):
+            return None
+        is_covered |= any(version < table.head for version in own)
+        tables += [table] if table.is_ahead else []
+    why = "nothing of it is published, and its commits crossed with those of another write"
+    return Unpublishable(tables=tuple(tables), files=files, why=why) if is_covered else None
+
+
+def _loads(file: SidecarFile) -> frozenset[str]:
+    """The transactions of the load or mutation that a sidecar announces. Pure."""
+    write = file.sidecar.protocol_v3 if file.sidecar is not None else None
+    return write.transactions if write is not None else frozenset()
+
+
+def _unpublished(graph: Graph, branch: str | None, listed: Sequence[SidecarFile]) -> tuple[SidecarFile, ...]:
+    """The sidecars of loads and mutations of a branch of which neither a publish nor a rollback is visible. Reads."""
+    visible = _visible(graph, branch).keys()
+    return tuple(
+        file
+        for file in listed
+        if file.sidecar is not None and file.sidecar.branch == branch
+        if (write := file.sidecar.protocol_v3) is not None
+        if visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id})
+    )
+
+
+def _is_off(commits: Sequence[VersionRecord], own: Sequence[int], entry: TableEntry) -> bool:
+    """Whether nothing that a writer committed is in the published version. Pure.
+
+    Where its commit is below, a restore took it off again: ours of an earlier attempt, or the engine's.
+    """
+    restores = [c.version for c in commits if c.operation == "Restore" and c.version <= entry.version]
+    return all(version > entry.version or any(version < restore for restore in restores) for version in own)
+
+
+def _is_planned(
+    graph: Graph, table: Overlaid, pin: SidecarPin, commits: Sequence[VersionRecord], planned: Set[str]
+) -> bool:
+    """Whether every commit above the published version is announced or a restore of what was there before. Reads."""
+    return all(
+        commit.transaction_id in planned
+        or _is_restore(graph, table.entry, commit, pin.expected_version, table.entry.version)
+        for commit in commits
+        if commit.version > table.entry.version
+    )
