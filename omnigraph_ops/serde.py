@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any, TypeVar
 
+import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
 from omnigraph_ops.errors import InvalidInput
@@ -30,12 +31,17 @@ def to_json(value: object) -> Any:
 
 def from_json(cls: type[T], data: Any) -> T:
     """Rebuild `cls` from what `to_json` returned; `InvalidInput` names the first bad field. Pure."""
+    raw = data if isinstance(data, (str, bytes)) else json.dumps(data)
     try:
-        result: T = _adapter(cls).validate_json(data if isinstance(data, (str, bytes)) else json.dumps(data))
+        # Not lenient: a time that reads `true` would be one second after the epoch, and what it keeps would be gone.
+        result: T = _adapter(cls).validate_json(raw, strict=True)
+        pydantic_core.from_json(raw, allow_inf_nan=False)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "document"
         raise InvalidInput(f"not a valid {cls.__name__}: {where}: {first['msg']}") from None
+    except ValueError as error:
+        raise InvalidInput(f"not a valid {cls.__name__}: {error}") from None
     return result
 
 

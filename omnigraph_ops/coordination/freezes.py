@@ -9,7 +9,15 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from omnigraph_ops.coordination.holds import Hold, freezes, is_active, read_hold, release_hold, write_hold
+from omnigraph_ops.coordination.holds import (
+    Hold,
+    freezes,
+    holds_and_faults,
+    is_active,
+    read_hold,
+    release_hold,
+    write_hold,
+)
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import FREEZES_DIR
 from omnigraph_ops.coordination.store_check import clock_problem
@@ -57,7 +65,9 @@ def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
 
 
 def refuse_any_freeze(graph: Graph) -> None:
-    """Raise `GraphFrozen` if anything of the graph is frozen. Reads."""
+    """Raise `GraphFrozen` if anything of the graph is frozen; `CorruptGraph` where a record does not tell. Reads."""
+    for reason in holds_and_faults(graph.storage)[1].values():
+        raise CorruptGraph(reason)
     for hold in active_freezes(graph.storage):
         raise GraphFrozen(frozen_text(graph.target, hold))
 

@@ -256,7 +256,15 @@ class Removal:
         return same_chain and (self.versions is None or held.version in self.versions)
 
 
-_REMOVALS = Records(Removal)
+def _unknown_removal(path: str, error: InvalidInput) -> None:
+    raise CorruptGraph(
+        f"{path} cannot be read, so what a cleanup is about to remove is unknown: {error}; nothing is held; "
+        "remove the file when no cleanup is at work"
+    ) from None
+
+
+_REMOVALS = Records(Removal, unreadable=_unknown_removal)
+_READABLE_REMOVALS = Records(Removal)
 
 
 @contextlib.contextmanager
@@ -294,7 +302,7 @@ def refuse_removed(storage: Storage, versions: Sequence[HeldVersion]) -> None:
 
 def sweep_removals(storage: Storage) -> None:
     """Drop the announcements of processes that are gone. Destroys them."""
-    for path, removal in _REMOVALS.all(storage, REMOVALS_DIR):
+    for path, removal in _READABLE_REMOVALS.all(storage, REMOVALS_DIR):
         if not _is_active(removal):
             storage.delete(path)
 

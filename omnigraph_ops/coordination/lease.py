@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import os
 import re
 import threading
@@ -24,6 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from omnigraph_ops.config.settings import LONGEST_TTL_SECONDS
 from omnigraph_ops.coordination.processes import is_running, process_name, this_machine
 from omnigraph_ops.coordination.state import LEASE_FILE, LEASE_PATH, Records, refuse
 from omnigraph_ops.coordination.store_check import refuse_unsafe_store
@@ -257,8 +257,8 @@ def read_lease(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
             break
         if lease is None:
             continue  # its successor removed it meanwhile
-        # A time that is no number never compares equal, not even to itself: such a file is unreadable too.
-        if not math.isfinite(lease.ttl_seconds):
+        # No process asks for longer: whoever waited for that would wait for good.
+        if not lease.ttl_seconds <= LONGEST_TTL_SECONDS:
             break
         return replace(lease, number=number)
     return Lease(number=number, token="", owner="an unreadable lease", purpose=path, ttl_seconds=0.0, pid=0, machine="")

@@ -138,6 +138,14 @@ def summary(fates: Iterable[Fate]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Noted:
+    """A file of the journal: no proof of rows would find one wrong column of a result that was changed in it."""
+
+    finished: FinishedTask
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJournal:
     """A journal as it was found."""
 
@@ -166,7 +174,8 @@ def begin(storage: Storage, journal: RewriteJournal) -> None:
 
 def record(storage: Storage, table_path: str, rewrite_id: str, finished: FinishedTask) -> None:
     """Note a finished task. Writes."""
-    storage.write(_attempt_path(table_path, rewrite_id, finished.name), serde.dumps(finished).encode())
+    noted = _Noted(finished=finished, digest=serde.digest(finished))
+    storage.write(_attempt_path(table_path, rewrite_id, finished.name), serde.dumps(noted).encode())
 
 
 def open_journals(storage: Storage, table_path: str) -> tuple[str, ...]:
@@ -189,10 +198,12 @@ def read_attempts(
     def one(name: Attempt) -> FinishedTask | str:
         path = _attempt_path(table_path, rewrite_id, name)
         try:
-            finished = serde.from_json(FinishedTask, storage.read(path))
+            noted = serde.from_json(_Noted, storage.read(path))
         except (FileNotFoundError, InvalidInput) as error:
             return f"{path} cannot be read: {error}"
-        return finished if finished.name == name else f"{path} is about another task"
+        if serde.digest(noted.finished) != noted.digest:
+            return f"{path} is not as its task wrote it"
+        return noted.finished if noted.finished.name == name else f"{path} is about another task"
 
     return tuple(in_parallel(one, names, workers=_READERS))
 

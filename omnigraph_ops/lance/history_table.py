@@ -42,6 +42,7 @@ from omnigraph_ops.models.optimize import UnitWindow
 
 VERSION = "1"
 VERSION_KEY = "omnigraph_ops:history_version"
+_IF_DAMAGED = ", which holds only the history of runs: remove it if this stays"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
 _INTEGERS = ("version", "rows", "fragments", "data_bytes", "dead_bytes", "versions")
@@ -325,7 +326,7 @@ class HistoryTable:
             dataset = self._open()
         except DatasetMissing:
             return SCHEMA.empty_table()
-        with lance_errors(f"read {self.uri}"):
+        with lance_errors(f"read {self.uri}{_IF_DAMAGED}"):
             order: list[ColumnOrdering | str] | None = None
             if newest is not None:
                 order = [ColumnOrdering("started_at", ascending=False)]
@@ -334,7 +335,7 @@ class HistoryTable:
         return found
 
     def _open(self) -> lance.LanceDataset:
-        with lance_errors(f"open {self.uri}"):
+        with lance_errors(f"open {self.uri}{_IF_DAMAGED}"):
             refuse_file(self.uri)
             return lance.dataset(self.uri, storage_options=self._options)
 

@@ -59,6 +59,8 @@ class FrozenCut:
     """Files of the root, kept as they were under `__maintenance/freezes/<id>/`."""
     one_instant: bool
     """Whether all branches were seen at one instant; each by itself always is."""
+    contract_digest: str | None = None
+    """`sha256:…` of these files; None in a freeze of an earlier release."""
 
     @property
     def datasets(self) -> tuple[str, ...]:

@@ -13,11 +13,27 @@ import pytest
 
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.fence import fenced
-from omnigraph_ops.coordination.freezes import sweep_ended, unfreeze, unfreeze_all
-from omnigraph_ops.coordination.holds import active_holds, freezes, hold_path, read_hold, write_hold
+from omnigraph_ops.coordination.freezes import contract_folder, sweep_ended, unfreeze, unfreeze_all
+from omnigraph_ops.coordination.holds import (
+    HoldKind,
+    active_holds,
+    freezes,
+    hold_path,
+    place_hold,
+    read_hold,
+    write_hold,
+)
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.coordination.state import HOLDS_DIR
-from omnigraph_ops.errors import GraphFrozen, InvalidInput, LeaseHeld, PublishConflict, RecoveryPending, UnknownTable
+from omnigraph_ops.errors import (
+    CorruptGraph,
+    GraphFrozen,
+    InvalidInput,
+    LeaseHeld,
+    PublishConflict,
+    RecoveryPending,
+    UnknownTable,
+)
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.layout import MANIFEST_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.references import base_states
@@ -25,6 +41,7 @@ from omnigraph_ops.graph.sidecars import write_sidecar
 from omnigraph_ops.models.cleanup import RetentionPolicy
 from omnigraph_ops.models.freeze import Freeze, HoldState, PinRole
 from omnigraph_ops.models.optimize import OptimizeDecision, SkipReason
+from omnigraph_ops.stages.backup.take import BackupOptions, backup_graph
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.freeze import take
@@ -348,6 +365,26 @@ def test_a_damaged_hold_hides_no_other(demo_graph: DemoGraph, name: str) -> None
     assert (damaged.hold_id, damaged.state) == (name.removesuffix(".json"), HoldState.UNKNOWN)
     assert f"holds/{name} cannot be read, so what it protects is unknown" in damaged.reason
     assert damaged.reason in check(graph).advice
+
+
+def test_a_freeze_whose_copy_of_the_schema_was_changed_is_not_copied(
+    demo_graph: DemoGraph, stamp: int, tmp_path: Path
+) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    freeze = freeze_graph(graph)
+    graph.storage.write(f"{contract_folder(freeze.freeze_id)}/__schema_state.json", b"")
+    (problem,) = verify_cut(graph, freeze)
+    assert problem.reason == "the copies of the schema that the freeze kept are not as they were"
+    with pytest.raises(CorruptGraph, match="are not as they were; nothing was copied"):
+        backup_graph(graph, str(tmp_path / "backups"), BackupOptions(freeze_id=freeze.freeze_id))
+    assert not any((tmp_path / "backups").rglob("*.lance"))
+
+
+def test_a_hold_that_calls_itself_a_freeze_and_is_none_ends_as_a_hold(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    hold = place_hold(graph.storage, (), kind=HoldKind.FREEZE, reason="by hand", ttl_seconds=60)
+    release(graph, hold.hold_id)
+    assert list_holds(graph).holds == ()
 
 
 def test_a_type_dropped_while_frozen_keeps_its_directory(demo_graph: DemoGraph, stamp: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.holds import hold_path
 from omnigraph_ops.engine import EngineConflict, EngineTimeout, engine_cli
 from omnigraph_ops.errors import (
     InvalidInput,
@@ -40,6 +41,15 @@ class TestShell:
         assert seen.json["tables"][0]["expired"] == 1
         done = cli(f"expire-rows --confirm --plan {seen.json['digest']} --json", str(root))
         assert (done.code, done.json["tables"][0]["rows_removed"], ids(root)) == (0, 1, [0, 1])
+
+    def test_no_row_is_deleted_beside_a_hold_that_cannot_be_read(self, tmp_path: Path, cli: Cli) -> None:
+        root = items(tmp_path, [1, 2, 60])
+        frozen = cli("freeze --json", str(root)).json["freeze_id"]
+        opened(root).storage.write(hold_path(frozen), b"")
+        assert_refused(
+            cli(f"expire-rows {self.OPTIONS} --max-share 0.9 --confirm", str(root)), f"unfreeze GRAPH {frozen}"
+        )
+        assert ids(root) == [0, 1, 2]
 
     def test_a_saved_plan_applies_and_leaves_audit_and_history(self, tmp_path: Path, cli: Cli) -> None:
         root, saved = items(tmp_path / "data", [1, 2, 60]), tmp_path / "plan.json"

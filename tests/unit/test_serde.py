@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import json
 import pkgutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -121,6 +121,25 @@ def changed(**fields: object) -> str:
 def test_malformed_json_names_the_field(text: str, where: str) -> None:
     with pytest.raises(InvalidInput, match=f"^not a valid CleanupPlan: {where}: "):
         serde.from_json(CleanupPlan, text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    until: float
+    number: int = 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"until": true}', '{"until": "1"}', '{"until": NaN}', '{"until": Infinity}', '{"until": -Infinity}'),
+        *('{"until": 1, "number": true}', '{"until": 1, "number": "2"}', '{"until": 1, "number": 2.0}'),
+    ],
+)
+def test_a_number_is_a_number(text: str) -> None:
+    assert serde.from_json(Term, '{"until": 1, "number": 2}') == Term(until=1.0, number=2)
+    with pytest.raises(InvalidInput, match=r"^not a valid Term: "):
+        serde.from_json(Term, text)
 
 
 def test_enums_travel_as_tokens_and_tuples_as_lists() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -169,6 +170,12 @@ def _look(graph: Graph, freeze_id: str, tables: Sequence[str]) -> ObservedCut | 
     return ObservedCut(cut=_cut(graph, states, pins, heads, now == heads), contract=heads.contract)
 
 
+def _digest_of(contract: Sequence[tuple[str, bytes]]) -> str:
+    """By which a copy of the contract is known to be as it was. Pure."""
+    parts = (f"{name} {hashlib.sha256(content).hexdigest()}\n" for name, content in contract)
+    return f"sha256:{hashlib.sha256(''.join(parts).encode()).hexdigest()}"
+
+
 def _heads(graph: Graph) -> _Heads:
     """Branches before main: what a branch reads on main's chains is then never ahead of main. Reads.
 
@@ -195,6 +202,7 @@ def _cut(
         branches=tuple(FrozenBranch(branch=s.branch, manifest_version=s.manifest_version) for s in states),
         pins=pins,
         contract=tuple(name for name, _ in heads.contract),
+        contract_digest=_digest_of(heads.contract),
         one_instant=steady,
     )
 
@@ -327,11 +335,19 @@ def verify_cut(graph: Graph, freeze: Freeze) -> tuple[CutProblem, ...]:
         freeze.cut.datasets,
         workers=graph.settings.concurrency,
     )
-    folder = contract_folder(freeze.freeze_id)
+    return (*(problem for problems in found for problem in problems), *_of_contract(graph, freeze))
+
+
+def _of_contract(graph: Graph, freeze: Freeze) -> list[CutProblem]:
+    """What is not as it was of the root's files that a freeze keeps. Reads."""
+    folder, cut = contract_folder(freeze.freeze_id), freeze.cut
     kept = set(graph.storage.list(folder))
-    why = "the copy that the freeze kept of it is gone"
-    lost = [CutProblem(path=n, branch=None, version=0, reason=why) for n in freeze.cut.contract if n not in kept]
-    return (*(problem for problems in found for problem in problems), *lost)
+    lost, why = [name for name in cut.contract if name not in kept], "the copy that the freeze kept of it is gone"
+    if not lost and cut.contract_digest is not None:
+        contract = [(name, graph.storage.read(f"{folder}/{name}")) for name in cut.contract]
+        if _digest_of(contract) != cut.contract_digest:
+            lost, why = [folder], "the copies of the schema that the freeze kept are not as they were"
+    return [CutProblem(path=name, branch=None, version=0, reason=why) for name in lost]
 
 
 def refuse_lost(graph: Graph, freeze: Freeze, consequence: str) -> None:

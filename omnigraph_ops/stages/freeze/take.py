@@ -286,7 +286,7 @@ def release(graph: Graph, hold_id: str) -> UnfreezeReport:
     hold = read_hold(graph.storage, hold_id)
     if hold is None:
         raise InvalidInput(f"{graph.target} has no hold {hold_id}")
-    if hold.kind is not HoldKind.READER:
+    if hold.kind is HoldKind.PLAN or hold.freeze is not None:
         raise InvalidInput(
             f"{hold_id} is a {hold.kind} hold; a freeze ends with `omnigraph-ops unfreeze`, a plan by itself"
         )

@@ -14,8 +14,9 @@ from omnigraph_ops import serde
 from omnigraph_ops.coordination import holds
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind
 from omnigraph_ops.coordination.processes import this_machine
-from omnigraph_ops.coordination.state import HOLDS_DIR
+from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
+from omnigraph_ops.graph.layout import new_ulid
 from omnigraph_ops.storage.store import Storage
 
 HELD = HeldVersion(table_path="nodes/1", version=3)
@@ -88,6 +89,16 @@ def test_a_plan_hold_ends_with_its_block_in_every_outcome(storage: Storage) -> N
         assert hold.kind is HoldKind.PLAN
         raise RuntimeError
     assert storage.list(HOLDS_DIR) == ()
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"versions": [3]}'])
+def test_beside_an_announcement_that_cannot_be_read_nothing_is_held(storage: Storage, damaged: str) -> None:
+    path = f"{REMOVALS_DIR}/{new_ulid()}.json"
+    storage.write(path, damaged.encode())
+    with pytest.raises(CorruptGraph, match=f"^{path} cannot be read, so what a cleanup is about to remove is unknown"):
+        holds.refuse_removed(storage, (HELD,))
+    holds.sweep_removals(storage)
+    assert storage.exists(path)
 
 
 def test_only_an_id_names_a_hold(storage: Storage) -> None:

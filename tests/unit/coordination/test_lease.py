@@ -106,6 +106,12 @@ def test_the_wall_clock_decides_nothing(storage: Storage, wall: float, monkeypat
         pass
 
 
+def test_a_lease_for_longer_than_anybody_may_ask_is_watched_as_an_unreadable_one(storage: Storage) -> None:
+    put(storage, replace(LEASE, ttl_seconds=1e12))
+    with committer_lease(storage, purpose="w", ttl_seconds=0.3, wait_seconds=30) as keeper:
+        keeper.assert_held()
+
+
 def test_a_killed_holder_on_this_machine_is_replaced_at_once(storage: Storage) -> None:
     put(storage, replace(LEASE, ttl_seconds=3600, pid=dead_pid(), machine=this_machine()))
     with committer_lease(storage, purpose="w", ttl_seconds=3600, wait_seconds=0) as keeper:

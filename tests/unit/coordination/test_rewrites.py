@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,6 +117,19 @@ def test_a_damaged_journal_says_what_is_damaged(tmp_path: Path) -> None:
     assert found.plan is None
     assert [f.index for f in found.finished] == [0]
     assert len(found.problems) == 3
+
+
+@pytest.mark.parametrize("changed", ["result", "files"])
+def test_a_result_that_was_changed_in_the_journal_is_not_used(tmp_path: Path, changed: str) -> None:
+    storage = Storage(str(tmp_path))
+    rewrite_journal.record(storage, TABLE, ULID, finished(0, "0" * 12))
+    path = f"{rewrite_journal.table_folder(TABLE)}/{ULID}/task-00000.000000000000.json"
+    document = json.loads(storage.read(path))
+    document["finished"][changed] = "[]" if changed == "result" else []
+    storage.write(path, json.dumps(document).encode())
+    found = rewrite_journal.read_journal(storage, TABLE, ULID)
+    assert found.finished == ()
+    assert f"{path} is not as its task wrote it" in found.problems
 
 
 def test_the_folder_says_which_table_it_is() -> None:
