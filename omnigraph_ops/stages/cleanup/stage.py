@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, model_validator
 
-from omnigraph_ops.config.terms import ExpiryTerms, RetentionTerms, check_policy
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.config.terms import ExpiryTerms, RetentionTerms
 from omnigraph_ops.models.cleanup import (
     SHORTEST_AGE_SECONDS,
     CleanupPlan,
@@ -74,10 +73,14 @@ class CleanupRequest(TablesRequest, RetentionTerms[ExpiryRequest]):
 
     @model_validator(mode="after")
     def _bounded(self) -> CleanupRequest:
-        try:
-            check_policy(self.policy)
-        except InvalidInput as error:
-            raise ValueError(str(error)) from None
+        by_count_or_age = self.keep is not None or self.older_than is not None
+        if self.expiry is not None and by_count_or_age:
+            raise ValueError(
+                "snapshot expiry is a policy of its own and is never mixed with --keep or --older-than; "
+                "nothing was read or deleted"
+            )
+        if self.expiry is None and not by_count_or_age:
+            raise ValueError("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
         return self
 
 
