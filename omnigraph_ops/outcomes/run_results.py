@@ -71,8 +71,7 @@ def _with(results: RunResults, value: object) -> RunResults:
             others = (outcome for outcome in results.outcomes if outcome.stage != value.stage)
             return replace(results, outcomes=(*others, value))
         case CleanupReport():
-            forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
-            return replace(results, cleanup=value.tables, forks=forks)
+            return replace(results, cleanup=value.tables, forks=value.forks)
         case StageFailure():
             return replace(results, failures=(*results.failures, value))
         case CleanupStats():
