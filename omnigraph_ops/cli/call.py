@@ -15,7 +15,7 @@ from omnigraph_ops import serde
 from omnigraph_ops.cli.options import DEFAULT_FENCE_SECONDS, was_given
 from omnigraph_ops.cli.process import LossyStderr
 from omnigraph_ops.errors import ApprovalMissing, UsageError
-from omnigraph_ops.progress import Lines, Progress, Silent, Unit, figure
+from omnigraph_ops.progress import SILENT, Lines, Progress, Unit, figure
 from omnigraph_ops.storage.location import locate
 from omnigraph_ops.views import terminal
 
@@ -54,7 +54,7 @@ class Call:
     printed: bool = True
     """Whether stdout took all that was printed."""
     recorder: KeepsRecord | None = None
-    progress: ShownProgress = field(init=False)
+    progress: Progress = field(init=False)
 
     def __post_init__(self) -> None:
         self.progress = progress_for(quiet=self.quiet)
@@ -157,8 +157,9 @@ class Call:
             )
 
     def close(self) -> None:
-        """Take down what shows the progress. Writes to stderr."""
-        self.progress.close()
+        """Take down what shows the progress; lines stay. Writes to stderr."""
+        if isinstance(self.progress, BarProgress):
+            self.progress.close()
 
     def swap(self, name: str) -> str | None:
         """A second positional argument, which is taken for GRAPH when an option addresses the graph. Pure."""
@@ -169,36 +170,13 @@ class Call:
         return found
 
 
-class ShownProgress(Progress, Protocol):
-    """Progress that is taken down at the end."""
-
-    def close(self) -> None:
-        """Take down what is still shown. Writes to stderr."""
-
-
-def progress_for(*, quiet: bool) -> ShownProgress:
+def progress_for(*, quiet: bool) -> Progress:
     """What shows the progress of this call. Reads the environment."""
     if quiet:
-        return NoProgress()
-    on_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return BarProgress() if on_terminal else LineProgress()
-
-
-class NoProgress(Silent):
-    """Nothing was shown, and nothing is taken down."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class LineProgress(Lines):
-    """Plain lines; they stay."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda text: print(f"  {text}", file=sys.stderr, flush=True))
-
-    def close(self) -> None:
-        """Do nothing."""
+        return SILENT
+    if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return BarProgress()
+    return Lines(lambda text: print(f"  {text}", file=sys.stderr, flush=True))
 
 
 class BarProgress:

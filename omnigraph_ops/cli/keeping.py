@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import rich_click as click
 
 from omnigraph_ops import serde
 from omnigraph_ops.cli.app import verb
 from omnigraph_ops.cli.call import Call, require_consent
 from omnigraph_ops.cli.options import ADDRESS, POSITIVE, SECONDS, YES, OneOf, flag, request_of, request_options, spark
-from omnigraph_ops.cli.stages import declare_unasked
+from omnigraph_ops.cli.stages import declare_unasked, submit_of
 from omnigraph_ops.errors import InvalidInput, UsageError
+from omnigraph_ops.models.backup import RestoreReport, VerifyReport
 from omnigraph_ops.stages.backup.request import PaceRequest
 from omnigraph_ops.stages.freeze.stage import FreezeRequest
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
 from omnigraph_ops.storage.location import locate
-
-if TYPE_CHECKING:
-    from omnigraph_ops.models.backup import RestoreReport, VerifyReport
-    from omnigraph_ops.spark.submit import Submitter
 
 _BACKUP = click.argument("backup", type=ADDRESS, metavar="BACKUP")
 _PACE = request_options(PaceRequest)
@@ -47,27 +42,22 @@ def verify_verb(call: Call) -> int:
     place, backup_id = backup_of(call.options["backup"])
     backup = place.uri(backup_id)
     call.echo(backup)
-    report = _verified(call, backup, pace) if call.options["spark"] is None else _verified_on_spark(call, backup, pace)
+    report = _verified(call, backup, pace)
     call.emit(report, verify_view(report))
     return report.exit_code
 
 
 def _verified(call: Call, backup: str, pace: int | None) -> VerifyReport:
-    """Verify in this process. Writes the outcome."""
+    """Verify in this process, or by the job `verify`. Writes the outcome."""
+    graph, submit = call.options["graph"], submit_of(call)
+    if submit is not None:
+        words = ["--backup", backup, *([] if graph is None else ["--graph", locate(graph).root]), *_pace(pace)]
+        return submit("verify", words, VerifyReport, lambda: None)
     from omnigraph_ops.graph.opening import open_graph
     from omnigraph_ops.stages.backup.verify import verify_backup
 
-    graph = open_graph(call.options["graph"]) if call.options["graph"] is not None else None
-    return verify_backup(backup, graph=graph, bytes_per_second=pace, progress=call.progress)
-
-
-def _verified_on_spark(call: Call, backup: str, pace: int | None) -> VerifyReport:
-    """Verify by the job `verify`. Writes the outcome."""
-    from omnigraph_ops.models.backup import VerifyReport
-
-    words = ["--backup", backup]
-    words += ["--graph", locate(call.options["graph"]).root] if call.options["graph"] is not None else []
-    return _submitter(call)("verify", [*words, *_pace(pace)], VerifyReport, lambda: None)
+    opened = None if graph is None else open_graph(graph)
+    return verify_backup(backup, graph=opened, bytes_per_second=pace, progress=call.progress)
 
 
 @verb(
@@ -84,41 +74,27 @@ def _verified_on_spark(call: Call, backup: str, pace: int | None) -> VerifyRepor
 def restore_verb(call: Call) -> int:
     from omnigraph_ops.stages.backup.view import restore_view
 
-    backup, destination, pace = (
-        call.options["backup"],
-        call.options["destination"],
-        request_of(PaceRequest, call.options),
-    )
+    backup, destination = call.options["backup"], call.options["destination"]
+    pace = request_of(PaceRequest, call.options).max_bytes_per_second
     require_consent(call, destination, does="makes a graph of a backup", untouched="nothing was written")
     call.echo(destination)
-    restored = _restored if call.options["spark"] is None else _restored_on_spark
-    report = restored(call, backup, destination, pace.max_bytes_per_second)
+    report = _restored(call, backup, destination, pace)
     call.emit(report, restore_view(report))
     return report.exit_code
 
 
 def _restored(call: Call, backup: str, destination: str, pace: int | None) -> RestoreReport:
-    """Restore in this process. Writes."""
-    from omnigraph_ops.stages.backup.restore import restore_backup
+    """Restore in this process, or by the job `restore`. Writes."""
+    submit = submit_of(call)
+    if submit is None:
+        from omnigraph_ops.stages.backup.restore import restore_backup
 
-    return restore_backup(backup, destination, bytes_per_second=pace, progress=call.progress)
-
-
-def _restored_on_spark(call: Call, backup: str, destination: str, pace: int | None) -> RestoreReport:
-    """Restore by the job `restore`. Writes."""
-    from omnigraph_ops.models.backup import RestoreReport
+        return restore_backup(backup, destination, bytes_per_second=pace, progress=call.progress)
     from omnigraph_ops.outcomes.backups import backup_of
 
     place, backup_id = backup_of(backup)
-    words = ("--backup", place.uri(backup_id), "--place", locate(destination).root)
-    return _submitter(call)("restore", [*words, *_pace(pace)], RestoreReport, lambda: None)
-
-
-def _submitter(call: Call) -> Submitter:
-    """What submits to the Spark that the options name. Pure."""
-    from omnigraph_ops.spark.submit import Submitter
-
-    return Submitter(master=call.options["spark"], progress=call.progress)
+    words = ["--backup", place.uri(backup_id), "--place", locate(destination).root, *_pace(pace)]
+    return submit("restore", words, RestoreReport, lambda: None)
 
 
 def _pace(pace: int | None) -> list[str]:

@@ -141,17 +141,11 @@ class Recorder:
 
     def _keep(self, graph: Graph, run: RecordedRun, results: RunResults) -> bool:
         """Add the record to the history; one that cannot be added is left in the journal. Writes."""
-        kept: list[bool] = []
-        record = history.keep(
-            graph,
-            lambda: record_of(run.header, results),
-            days=graph.settings.history_days,
-            warn=_warn,
-            on_kept=lambda: kept.append(True),
-        )
+        days = graph.settings.history_days
+        record, kept = history.keep(graph, lambda: record_of(run.header, results), days=days, warn=_warn)
         if record is not None and not kept:
             run.keep_for_later(record)
-        return bool(kept)
+        return kept
 
     def _audit(self, graph: Graph, run: RecordedRun, results: RunResults, error: BaseException | None) -> bool:
         """End what the audit log says of the run; False when that could not be written. Writes."""

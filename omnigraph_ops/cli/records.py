@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -102,27 +103,18 @@ def _read(call: Call, graph: Graph) -> Shown:
 
 
 def _rendered(shown: Shown, form: str) -> str:
+    from omnigraph_ops.outcomes import history_views as views
     from omnigraph_ops.views import markdown, terminal
     from omnigraph_ops.views.view import html_page
 
     if form == "json":
         return serde.dumps(shown)
+    forms: dict[type, tuple[Callable[[Any], View], Callable[[Any], str]]] = {
+        RunRecord: (views.run_view, views.run_csv),
+        TableTrend: (views.trend_view, views.trend_csv),
+        HistoryList: (views.list_view, lambda found: views.runs_csv(found.runs)),
+    }
+    view, csv = forms[type(shown)]
     if form == "csv":
-        return _csv(shown)
-    return {"table": terminal.shown, "markdown": markdown.document, "html": html_page}[form](_view(shown))
-
-
-def _view(shown: Shown) -> View:
-    from omnigraph_ops.outcomes.history_views import list_view, run_view, trend_view
-
-    if isinstance(shown, RunRecord):
-        return run_view(shown)
-    return trend_view(shown) if isinstance(shown, TableTrend) else list_view(shown)
-
-
-def _csv(shown: Shown) -> str:
-    from omnigraph_ops.outcomes import history_views
-
-    if isinstance(shown, RunRecord):
-        return history_views.run_csv(shown)
-    return history_views.trend_csv(shown) if isinstance(shown, TableTrend) else history_views.runs_csv(shown.runs)
+        return csv(shown)
+    return {"table": terminal.shown, "markdown": markdown.document, "html": html_page}[form](view(shown))

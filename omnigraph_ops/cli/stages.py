@@ -97,13 +97,13 @@ def _check_spark(call: Call, stage: AnyRun | AnyPlanned) -> None:
 
 def _report(call: Call, stage: AnyRun, graph: Graph, request: Any) -> Any:
     """Do it in process, or with its heavy part on the Spark that the options name; the effect of the stage."""
-    submit = _submitter(call)
+    submit = submit_of(call)
     if submit is not None:
         return stage.run_on_spark(graph, request, call.progress, submit)
     return stage.run(graph, request, call.progress)
 
 
-def _submitter(call: Call) -> Submit | None:
+def submit_of(call: Call) -> Submit | None:
     """What submits to the Spark that the options name; None where they name none. Pure."""
     master = call.options.get("spark")
     if master is None:
@@ -214,7 +214,7 @@ def _plan(call: Call, stage: AnyPlanned, graph: Graph, approved: Any, request: A
     if call.options["confirm"]:
         stage.check_ready(graph)
     if request is not None:
-        submit = _submitter(call)
+        submit = submit_of(call)
         if submit is not None:
             return stage.plan_on_spark(graph, request, call.progress, submit)
         return stage.plan(graph, request, call.progress)
@@ -232,7 +232,7 @@ def _apply(call: Call, stage: AnyPlanned, graph: Graph, plan: Any) -> int:
     call.note(plan)
     if call.recorder is not None and stage.nothing_to_do(plan) is None:
         call.recorder.decided(stage.name, plan.digest, forced=force)
-    submit = _submitter(call)
+    submit = submit_of(call)
     if submit is not None:
         report = stage.apply_on_spark(graph, plan, call.progress, submit, force=force)
     else:

@@ -6,7 +6,6 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import model_validator
 
-from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.models.cleanup import SHORTEST_AGE_SECONDS, RetentionPolicy, SnapshotExpiry
 from omnigraph_ops.models.optimize import RewritePolicy
 from omnigraph_ops.requests import Bytes, Count, Option, Positive, Request, Seconds
@@ -67,33 +66,6 @@ class RetentionTerms(Request, Generic[E]):
             expiry=None if self.expiry is None else self.expiry.terms,
             between_pins=self.between_pins,
         )
-
-
-def check_policy(policy: RetentionPolicy) -> None:
-    """Refuse a policy that bounds nothing, mixes two kinds, or holds a value that means nothing. Pure."""
-    by_count_or_age = policy.keep_versions is not None or policy.older_than_secs is not None
-    if policy.expiry is not None:
-        if by_count_or_age:
-            raise InvalidInput(
-                "snapshot expiry is a policy of its own and is never mixed with --keep or --older-than; "
-                "nothing was read or deleted"
-            )
-        _check_expiry(policy.expiry)
-    elif not by_count_or_age:
-        raise InvalidInput("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
-    if (policy.keep_versions or 0) < 0 or (policy.older_than_secs or 0) < 0:
-        raise InvalidInput("keep and older-than must not be negative; nothing was deleted")
-
-
-def _check_expiry(expiry: SnapshotExpiry) -> None:
-    if expiry.retain_min < 1:
-        raise InvalidInput(f"retain-min must be at least 1, not {expiry.retain_min}; nothing was deleted")
-    if expiry.retain_max is not None and expiry.retain_max < expiry.retain_min:
-        raise InvalidInput(
-            f"retain-max {expiry.retain_max} must not be below retain-min {expiry.retain_min}; nothing was deleted"
-        )
-    if expiry.time_retained_secs < 0 or expiry.expire_limit < 1:
-        raise InvalidInput("time-retained must not be negative and expire-limit at least 1; nothing was deleted")
 
 
 class BudgetTerms(Request):

@@ -22,7 +22,6 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.schema import staging_files
 from omnigraph_ops.graph.sidecars import list_sidecars, sidecar_names
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.models.health import QuietState
 from omnigraph_ops.models.runs import TableRow
 from omnigraph_ops.storage.store import Storage
 
@@ -205,8 +204,8 @@ def _pending(graph: Graph, *, beside_siblings: bool) -> tuple[frozenset[str], fr
     return left | foreign if beside_siblings else names, left
 
 
-def quiet_state(graph: Graph, quiet_seconds: float) -> QuietState:
-    """Whether the last publish is at least `quiet_seconds` old and no other run holds the lease. Reads.
+def quiet_state(graph: Graph, quiet_seconds: float) -> tuple[bool, str]:
+    """Whether the last publish is at least `quiet_seconds` old and no other run holds the lease, and why. Reads.
 
     Pending recovery does not count, nor does a fence of a run that was killed: the recovery check comes next and
     decides about both.
@@ -214,19 +213,15 @@ def quiet_state(graph: Graph, quiet_seconds: float) -> QuietState:
     age = seconds_since_publish(graph)
     lease = working_holder(graph.storage)
     if lease is not None:
-        return _state(graph, quiet=False, reason=f"{lease.owner} is maintaining it ({lease.purpose})", age=age)
+        return False, f"{lease.owner} is maintaining it ({lease.purpose})"
     if graph.is_locked() and stale_fence(graph) is None:
-        return _state(graph, quiet=False, reason="a schema apply is in progress", age=age)
+        return False, "a schema apply is in progress"
     if age < quiet_seconds:
-        return _state(graph, quiet=False, reason=f"last publish {age:.0f} s ago", age=age)
-    return _state(graph, quiet=True, reason=f"no publish for {age:.0f} s", age=age)
+        return False, f"last publish {age:.0f} s ago"
+    return True, f"no publish for {age:.0f} s"
 
 
 def seconds_since_publish(graph: Graph) -> float:
     """Age of the newest publish in seconds. Reads the clock."""
     published_at = graph.published_at()
     return max(0.0, time.time() - published_at) if published_at else 0.0
-
-
-def _state(graph: Graph, *, quiet: bool, reason: str, age: float) -> QuietState:
-    return QuietState(uri=graph.uri, quiet=quiet, reason=reason, seconds_since_publish=round(age, 1))

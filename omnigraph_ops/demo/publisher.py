@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Protocol
 
 import lance
 import pyarrow as pa
@@ -35,19 +34,6 @@ class TableVersion:
     version: int
     rows: int
     branch: str | None = None
-
-
-class Publisher(Protocol):
-    """Writes the graph manifest and the lineage of one stamp."""
-
-    def create(self, versions: tuple[TableVersion, ...]) -> None:
-        """Create the graph manifest with the empty tables registered, and the genesis commit. Writes."""
-
-    def publish(self, versions: tuple[TableVersion, ...], branch: str | None = None) -> None:
-        """Publish table versions as one graph commit. Writes."""
-
-    def create_branch(self, name: str) -> None:
-        """Create a graph branch at the head of main. Writes."""
 
 
 def table_version(table: DemoTable, dataset: Dataset, branch: str | None = None) -> TableVersion:
@@ -202,6 +188,10 @@ class Publisher6:
     def _row(self, version: TableVersion) -> ManifestRow:
         object_id = f"table_version:{_spelled(version.table.identity)}:{version.version:020d}"
         return version_row(object_id, version_metadata(self.root, version, leading_slash=True), version)
+
+
+Publisher = Publisher3 | Publisher6
+"""Writes the graph manifest and the lineage of one stamp."""
 
 
 def _spelled(identity: TableIdentity | None) -> str:

@@ -64,18 +64,6 @@ class DemoSummary:
     branches: tuple[str, ...]
     """All graph branches but main."""
 
-    @property
-    def table_keys(self) -> tuple[str, ...]:
-        return tuple(t.table_key for t in self.tables)
-
-    @property
-    def rows(self) -> tuple[tuple[str, int], ...]:
-        return tuple((t.table_key, t.rows) for t in self.tables)
-
-    @property
-    def fragments(self) -> tuple[tuple[str, int], ...]:
-        return tuple((t.table_key, t.fragments) for t in self.tables)
-
 
 def check_spec(spec: DemoSpec) -> None:
     """Refuse a spec that no history can satisfy; raises `InvalidInput`. Pure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -165,6 +166,27 @@ class CleanupReport:
     """Over all tables; what snapshot expiry calls the number expired."""
     orphaned_forks_removed: tuple[OrphanedFork, ...] = ()
     orphaned_forks_failed: tuple[OrphanedFork, ...] = ()
+
+    @classmethod
+    def of(
+        cls, uri: str, policy: RetentionPolicy, tables: Sequence[CleanupStats], forks: Sequence[OrphanedFork]
+    ) -> CleanupReport:
+        """The report of what was removed by a policy. Pure."""
+        return cls(
+            uri=uri,
+            keep_versions=policy.keep_versions,
+            older_than_secs=policy.older_than_secs,
+            expiry=policy.expiry,
+            tables=tuple(tables),
+            versions_removed=sum(table.old_versions_removed for table in tables),
+            orphaned_forks_removed=tuple(fork for fork in forks if fork.error is None),
+            orphaned_forks_failed=tuple(fork for fork in forks if fork.error is not None),
+        )
+
+    @property
+    def forks(self) -> tuple[OrphanedFork, ...]:
+        """The orphaned forks that were to go, those that stayed last. Pure."""
+        return (*self.orphaned_forks_removed, *self.orphaned_forks_failed)
 
     @property
     def failed(self) -> tuple[CleanupStats, ...]:

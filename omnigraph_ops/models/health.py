@@ -1,19 +1,9 @@
-"""What is seen of a graph: whether it is quiet, what its tables cost readers, what is in the way; what recover did."""
+"""What is seen of a graph: what its tables cost readers, what is in the way; what recover did."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuietState:
-    """Whether a graph is quiet enough to maintain."""
-
-    uri: str
-    quiet: bool
-    reason: str
-    seconds_since_publish: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

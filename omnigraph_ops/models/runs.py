@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, get_args, get_type_hints
 
 from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, PlannedFile, TableRowPlan, TableRowStats
@@ -61,30 +61,40 @@ class Outcome:
         return self.errors if told or not self.problem else (self.problem,)
 
 
-def by_stage(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """One outcome of each stage: work adds up, and of the rest the last word counts. Pure."""
-    found: dict[str, Outcome] = {}
-    for outcome in outcomes:
-        known = found.get(outcome.stage)
-        found[outcome.stage] = outcome if known is None else _and(known, outcome)
+T = TypeVar("T")
+R = TypeVar("R", bound=TableRow)
+
+
+def merged_by(rows: Iterable[T], key: Callable[[T], Hashable], add: Callable[[T, T], T]) -> tuple[T, ...]:
+    """One row for each key, in the order of the first ones; `add` makes one of two. Pure."""
+    found: dict[Hashable, T] = {}
+    for row in rows:
+        name = key(row)
+        found[name] = add(found[name], row) if name in found else row
     return tuple(found.values())
 
 
+def by_table(rows: Iterable[R], add: Callable[[R, R], R]) -> tuple[R, ...]:
+    """One row for each table. Pure."""
+    return merged_by(rows, lambda row: row.table_key, add)
+
+
+def by_stage(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """One outcome of each stage: work adds up, and of the rest the last word counts. Pure."""
+    return merged_by(outcomes, lambda outcome: outcome.stage, _and)
+
+
 def _and(first: Outcome, second: Outcome) -> Outcome:
-    tables = {table.table_key: table for table in first.tables}
-    for table in second.tables:
-        known = tables.get(table.table_key)
-        tables[table.table_key] = (
-            table
-            if known is None
-            else replace(table, work=Work.of((known.work, table.work)), changed=known.changed or table.changed)
-        )
     return replace(
         second,
         changed=first.changed or second.changed,
         work=Work.of((first.work, second.work)),
-        tables=tuple(tables.values()),
+        tables=by_table((*first.tables, *second.tables), _table_and),
     )
+
+
+def _table_and(first: TableOutcome, second: TableOutcome) -> TableOutcome:
+    return replace(second, work=Work.of((first.work, second.work)), changed=first.changed or second.changed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,17 +174,7 @@ class UnitResult:
         return cls() if value is None else cls(**{_FIELDS[type(value)]: value})  # type: ignore[arg-type]
 
 
-_FIELDS: dict[type, str] = {
-    TableStats: "optimized",
-    CleanupStats: "cleaned",
-    OrphanedFork: "fork",
-    FilesDone: "files",
-    RepairReport: "repaired",
-    RecoveryOutcome: "recovered",
-    TableRowStats: "expired",
-    BackupLeft: "backed_up",
-    TableOutcome: "done",
-}
+_FIELDS: dict[type, str] = {get_args(hint)[0]: name for name, hint in get_type_hints(UnitResult).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

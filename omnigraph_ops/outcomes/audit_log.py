@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from omnigraph_ops.coordination.state import AUDIT_DIR, Records
 from omnigraph_ops.errors import StorageError
@@ -99,36 +99,22 @@ def subject_of(
     )
 
 
-def append(
-    storage: Storage,
-    event: AuditEvent,
-    *,
-    verb: str,
-    actor: str,
-    digest: str,
-    detail: str = "",
-    run: str | None = None,
-    task: str | None = None,
-) -> AuditEntry:
+def append(storage: Storage, event: AuditEvent, *, detail: str = "", **subject: Unpack[Subject]) -> AuditEntry:
     """Add one entry. Writes."""
     at_us = now_us()
-    entry = AuditEntry(
-        at_us=at_us, verb=verb, event=event, actor=actor, digest=digest, detail=detail, run=run, task=task
-    )
+    entry = AuditEntry(at_us=at_us, event=event, detail=detail, **subject)
     _ENTRIES.write(storage, f"{AUDIT_DIR}/{new_ulid(at_us)}.json", entry)
     return entry
 
 
-def started(
-    storage: Storage, *, verb: str, actor: str, digest: str, run: str | None = None, task: str | None = None
-) -> AuditEntry:
+def started(storage: Storage, **subject: Unpack[Subject]) -> AuditEntry:
     """Add the entry that an apply begins with, before its first effect. Writes.
 
     Raises:
         StorageError: it could not be written, so the effect must not happen.
     """
     try:
-        return append(storage, AuditEvent.STARTED, verb=verb, actor=actor, digest=digest, run=run, task=task)
+        return append(storage, AuditEvent.STARTED, **subject)
     except StorageError as error:
         raise StorageError(
             f"the audit log could not be written, so nothing was removed or published: {error}; make "
@@ -158,11 +144,6 @@ def log_of(storage: Storage, uri: str, *, newest: int | None = None) -> AuditLog
         entries=tuple(entry for entry in read.values() if entry is not None),
         unreadable=tuple(path for path, entry in read.items() if entry is None),
     )
-
-
-def read(storage: Storage) -> tuple[AuditEntry, ...]:
-    """Entries oldest first; a damaged one is left out. Reads."""
-    return log_of(storage, "").entries
 
 
 def audit_view(log: AuditLog) -> View:

@@ -76,34 +76,24 @@ def append(source: Graph | Storage, record: RunRecord, *, days: int) -> None:
 
 
 def keep(
-    source: Graph | Storage,
-    make: Callable[[], RunRecord],
-    *,
-    days: int,
-    warn: Warn,
-    on_kept: Callable[[], None] = lambda: None,
-) -> RunRecord | None:
-    """Make and add a record; the record wherever it could be made, for whoever else tells of the run. Writes.
+    source: Graph | Storage, make: Callable[[], RunRecord], *, days: int, warn: Warn
+) -> tuple[RunRecord | None, bool]:
+    """Make and add a record: the record wherever it could be made, and whether the history has it. Writes.
 
     Whatever goes wrong is said and nothing else: the run is over.
-
-    Args:
-        on_kept: called when the record is in the history.
     """
-    record: RunRecord | None = None
-    consequence = _NOT_KEPT
+    record, kept = None, False
     try:
         record = make()
         table = table_at(source)
         _add(table, source, record)
-        on_kept()
-        consequence = _NOT_SMALL
+        kept = True
         _keep_small(table, record, days=days)
     except Exception as error:
         # Not only errors of ours: no surprise in a report may turn a run that is done into a failed one.
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        warn(f"{consequence}: {first}")
-    return record
+        warn(f"{_NOT_SMALL if kept else _NOT_KEPT}: {first}")
+    return record, kept
 
 
 def _add(table: HistoryTable, source: Graph | Storage, record: RunRecord) -> None:

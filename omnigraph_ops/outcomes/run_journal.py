@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +37,7 @@ from omnigraph_ops.lance.tables import fragment_facts, index_facts
 from omnigraph_ops.models.backup import BackupLeft
 from omnigraph_ops.models.cleanup import CleanupStats, OrphanedFork, TableRowStats
 from omnigraph_ops.models.health import RecoveryOutcome
-from omnigraph_ops.models.history import RunDecision, RunHeader, RunRecord, Work
+from omnigraph_ops.models.history import RunHeader, RunRecord, Work
 from omnigraph_ops.models.optimize import TableStats
 from omnigraph_ops.models.repair import RepairAction, RepairReport
 from omnigraph_ops.models.runs import FilesDone, RunIntent, TableOutcome, TaskAttempt, Unit, UnitRecord, UnitValue
@@ -84,26 +83,6 @@ class Journal:
         if self.intent.machine and self.intent.machine == this_machine():
             return self.is_running
         return self.changed_at is None or time.time() - self.changed_at < _DEAD_AFTER_SECONDS
-
-
-def intent_of(
-    header: RunHeader,
-    decisions: tuple[RunDecision, ...],
-    graph_version: int | None,
-    versions: dict[str, int],
-    task: TaskAttempt | None,
-) -> RunIntent:
-    """The intent of a run of this process. Reads."""
-    return RunIntent(
-        header=header,
-        decisions=decisions,
-        pid=os.getpid(),
-        machine=this_machine(),
-        process_started=start_of(os.getpid()),
-        graph_version=graph_version,
-        versions=versions,
-        task=task,
-    )
 
 
 def folder_of(header: RunHeader, task: TaskAttempt | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -11,7 +11,6 @@ from omnigraph_ops.models.cleanup import (
     CleanupPlan,
     CleanupReport,
     CleanupStats,
-    EdgeRows,
     OrphanedFork,
     RowRetentionReport,
     TableRowStats,
@@ -20,7 +19,17 @@ from omnigraph_ops.models.health import CheckStatus, RecoverReport
 from omnigraph_ops.models.optimize import OptimizePlan, OptimizeReport, TableStats, amplification
 from omnigraph_ops.models.orphans import OrphansReport, QuarantineReport
 from omnigraph_ops.models.repair import RepairPreview, RepairReport
-from omnigraph_ops.models.runs import Outcome, TableOutcome, TableRow, Unit, UnitRecord, UnitResult, by_stage
+from omnigraph_ops.models.runs import (
+    Outcome,
+    TableOutcome,
+    TableRow,
+    Unit,
+    UnitRecord,
+    UnitResult,
+    by_stage,
+    by_table,
+    merged_by,
+)
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.results import RunResults, StageFailure, outcomes_of, reported
 
@@ -62,8 +71,7 @@ def _with(results: RunResults, value: object) -> RunResults:
             others = (outcome for outcome in results.outcomes if outcome.stage != value.stage)
             return replace(results, outcomes=(*others, value))
         case CleanupReport():
-            forks = (*value.orphaned_forks_removed, *value.orphaned_forks_failed)
-            return replace(results, cleanup=value.tables, forks=forks)
+            return replace(results, cleanup=value.tables, forks=value.forks)
         case StageFailure():
             return replace(results, failures=(*results.failures, value))
         case CleanupStats():
@@ -200,7 +208,7 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
 
     Failures, decisions and snapshots are those of no attempt.
     """
-    optimized = _by_table((row for a in attempts if a.optimize for row in a.optimize.tables), _optimized)
+    optimized = by_table((row for a in attempts if a.optimize for row in a.optimize.tables), _optimized)
     recovered = [outcome for a in attempts if a.recovery for outcome in a.recovery.outcomes]
     recovery = _last(a.recovery for a in attempts)
     repairs = [a.repair for a in attempts if a.repair]
@@ -209,7 +217,7 @@ def merged(attempts: Sequence[RunResults], uri: str) -> RunResults:
         optimize=OptimizeReport.of(uri, optimized) if any(a.optimize for a in attempts) else None,
         # The last that published: what comes after it only finds that there is nothing to do.
         repair=_last((*repairs, *(r for r in repairs if r.manifest_version is not None))),
-        cleanup=_by_table((row for a in attempts for row in a.cleanup), _cleaned),
+        cleanup=by_table((row for a in attempts for row in a.cleanup), _cleaned),
         forks=_forks(fork for a in attempts for fork in a.forks),
         orphans=_merged_orphans([a.orphans for a in attempts if a.orphans]),
         recovery=recovery and RecoverReport(uri=uri, outcomes=tuple(recovered), status=recovery.status),
@@ -245,14 +253,6 @@ def with_told(noted: RunResults, told: RunResults, uri: str) -> RunResults:
 
 def _last(values: Iterable[T | None]) -> T | None:
     return next(reversed([value for value in values if value is not None]), None)
-
-
-def _by_table(rows: Iterable[R], add: Callable[[R, R], R]) -> tuple[R, ...]:
-    found: dict[str, R] = {}
-    for row in rows:
-        known = found.get(row.table_key)
-        found[row.table_key] = row if known is None else add(known, row)
-    return tuple(found.values())
 
 
 def _optimized(first: TableStats, second: TableStats) -> TableStats:
@@ -292,12 +292,11 @@ def _cleaned(first: CleanupStats, second: CleanupStats) -> CleanupStats:
 
 def _forks(forks: Iterable[OrphanedFork]) -> tuple[OrphanedFork, ...]:
     """One row per fork: that it was removed, if any attempt did. Pure."""
-    found: dict[tuple[str, str], OrphanedFork] = {}
-    for fork in forks:
-        known = found.get((fork.table_key, fork.branch))
-        if known is None or known.error is not None:
-            found[fork.table_key, fork.branch] = fork
-    return tuple(found.values())
+    return merged_by(forks, lambda fork: (fork.table_key, fork.branch), _removed)
+
+
+def _removed(first: OrphanedFork, second: OrphanedFork) -> OrphanedFork:
+    return first if first.error is None else second
 
 
 def _merged_orphans(reports: Sequence[OrphansReport]) -> OrphansReport | None:
@@ -314,17 +313,13 @@ def _merged_orphans(reports: Sequence[OrphansReport]) -> OrphansReport | None:
 def _rows(reports: Sequence[RowRetentionReport]) -> RowRetentionReport | None:
     if not reports:
         return None
-    return replace(reports[-1], tables=_by_table((row for r in reports for row in r.tables), _expired))
+    return replace(reports[-1], tables=by_table((row for r in reports for row in r.tables), _expired))
 
 
 def _expired(first: TableRowStats, second: TableRowStats) -> TableRowStats:
-    edges: dict[str, EdgeRows] = {}
-    for edge in (*first.edges, *second.edges):
-        known = edges.get(edge.table_key)
-        edges[edge.table_key] = edge if known is None else replace(edge, rows=known.rows + edge.rows)
     return replace(
         second,
         rows_removed=first.rows_removed + second.rows_removed,
-        edges=tuple(edges.values()),
+        edges=by_table((*first.edges, *second.edges), lambda one, more: replace(more, rows=one.rows + more.rows)),
         attempts=first.attempts + second.attempts,
     )

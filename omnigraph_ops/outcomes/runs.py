@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from dataclasses import replace
 
 from omnigraph_ops.coordination.lease import LeaseKeeper, LeasePlace, committer_lease
+from omnigraph_ops.coordination.processes import start_of, this_machine
 from omnigraph_ops.coordination.state import RUNS_DIR
 from omnigraph_ops.errors import InvalidInput, LeaseHeld, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.models.history import Measured, RunDecision, RunHeader, RunOutcome, RunRecord, UnsettledRun
-from omnigraph_ops.models.runs import TaskAttempt, Unit, UnitRecord, UnitResult, UnitValue
+from omnigraph_ops.models.runs import RunIntent, TaskAttempt, Unit, UnitRecord, UnitResult, UnitValue
 from omnigraph_ops.outcomes import audit_log, history, run_journal
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.outcomes.history import credentials_of
@@ -147,7 +149,16 @@ class RecordedRun(Run):
         if self._wrote_intent or not self.keeps_journal:
             return
         versions = {key: at.version for key, at in self._before.tables if at.version is not None}
-        intent = run_journal.intent_of(self.header, self.decisions, self._before.graph.version, versions, self.task)
+        intent = RunIntent(
+            header=self.header,
+            decisions=self.decisions,
+            pid=os.getpid(),
+            machine=this_machine(),
+            process_started=start_of(os.getpid()),
+            graph_version=self._before.graph.version,
+            versions=versions,
+            task=self.task,
+        )
         run_journal.begin(self._graph.storage, self.folder, intent)
         self._wrote_intent = True
 

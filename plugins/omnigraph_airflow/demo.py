@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,54 +32,35 @@ from omnigraph_airflow.demo_airflow import (
     free_port,
 )
 from omnigraph_ops.errors import NotInstalled, OpsError
-from omnigraph_ops.models.optimize import OptimizeDecision
+from omnigraph_ops.models.optimize import OptimizeDecision, TablePlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedTable:
-    """One table, as the optimize plan sees it."""
-
-    rows: int | None
-    fragments: int | None
-    stale_indexes: int | None
-    """Indexes that miss fragments or that are declared and do not exist."""
-    pin: int
-    head: int
-    rewrite_bytes: int
-    work_left: bool
-
-    @property
-    def drifted(self) -> bool:
-        """Whether the newest version is not the published one."""
-        return self.pin != self.head
-
-
-def observe(graph: Path) -> dict[str, PlannedTable]:
-    """Facts of every table of the graph, in key order; a drifted one is not looked into. Reads."""
+def observe(graph: Path) -> dict[str, TablePlan]:
+    """What optimize would do with every table of the graph, in key order. Reads."""
     from omnigraph_ops.graph import open_graph
     from omnigraph_ops.stages.optimize.run import plan_optimize
 
-    plan = plan_optimize(open_graph(str(graph)))
-    return {
-        t.table_key: PlannedTable(
-            rows=None if t.skipped else t.rows,
-            fragments=None if t.skipped else t.fragments,
-            stale_indexes=None if t.skipped else len(t.folds) + len(t.builds),
-            pin=t.read_version,
-            head=t.lance_head_version,
-            rewrite_bytes=t.rewrite_bytes,
-            work_left=t.decision is OptimizeDecision.OPTIMIZE,
-        )
-        for t in plan.tables
-    }
+    return {table.table_key: table for table in plan_optimize(open_graph(str(graph))).tables}
 
 
-def spark_threshold(tables: Mapping[str, PlannedTable]) -> int:
+def _counts(table: TablePlan) -> tuple[int | None, int | None, int | None]:
+    """Rows, fragments, and indexes that miss fragments or do not exist; a drifted table was not looked into. Pure."""
+    if table.skipped:
+        return None, None, None
+    return table.rows, table.fragments, len(table.folds) + len(table.builds)
+
+
+def _is_drifted(table: TablePlan) -> bool:
+    """Whether the newest version is not the published one. Pure."""
+    return table.read_version != table.lance_head_version
+
+
+def spark_threshold(tables: Mapping[str, TablePlan]) -> int:
     """The threshold that sends exactly the heaviest rewrite to Spark. Pure."""
-    return max((facts.rewrite_bytes for facts in tables.values()), default=0)
+    return max((table.rewrite_bytes for table in tables.values()), default=0)
 
 
-def comparison(before: Mapping[str, PlannedTable], after: Mapping[str, PlannedTable]) -> str:
+def comparison(before: Mapping[str, TablePlan], after: Mapping[str, TablePlan]) -> str:
     """Before and after per table, as text. Pure."""
     header = ("table", "rows", "fragments", "stale indexes", "published = newest")
     rows = [header] + [_cells(key, before[key], after[key]) for key in before if key in after]
@@ -88,15 +68,9 @@ def comparison(before: Mapping[str, PlannedTable], after: Mapping[str, PlannedTa
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def _cells(key: str, old: PlannedTable, new: PlannedTable) -> tuple[str, ...]:
-    pins = f"{_pin(old)} -> {_pin(new)}"
-    return (
-        key,
-        _change(old.rows, new.rows),
-        _change(old.fragments, new.fragments),
-        _change(old.stale_indexes, new.stale_indexes),
-        pins,
-    )
+def _cells(key: str, old: TablePlan, new: TablePlan) -> tuple[str, ...]:
+    counts = zip(_counts(old), _counts(new), strict=True)
+    return (key, *(_change(was, now) for was, now in counts), f"{_pin(old)} -> {_pin(new)}")
 
 
 def _change(old: int | None, new: int | None) -> str:
@@ -104,23 +78,25 @@ def _change(old: int | None, new: int | None) -> str:
     return before if before == after else f"{before} -> {after}"
 
 
-def _pin(facts: PlannedTable) -> str:
-    return f"no ({facts.pin} < {facts.head})" if facts.drifted else "yes"
+def _pin(table: TablePlan) -> str:
+    return f"no ({table.read_version} < {table.lance_head_version})" if _is_drifted(table) else "yes"
 
 
-def complaints(before: Mapping[str, PlannedTable], after: Mapping[str, PlannedTable]) -> list[str]:
+def complaints(before: Mapping[str, TablePlan], after: Mapping[str, TablePlan]) -> list[str]:
     """What the night should have done and did not; empty when all is well. Pure.
 
     A table that was drifted is published this night and optimized the next one.
     """
-    found = [f"{key}: still drifted" for key, facts in after.items() if facts.drifted]
+    found = [f"{key}: still drifted" for key, table in after.items() if _is_drifted(table)]
     for key, old in before.items():
         new = after.get(key)
         if new is None:
             found.append(f"{key}: gone")
-        elif not old.drifted and new.rows != old.rows:
-            found.append(f"{key}: {old.rows} rows became {new.rows}")
-        elif not old.drifted and new.work_left:
+        elif _is_drifted(old):
+            continue
+        elif (rows := _counts(new)[0]) != (had := _counts(old)[0]):
+            found.append(f"{key}: {had} rows became {rows}")
+        elif new.decision is OptimizeDecision.OPTIMIZE:
             found.append(f"{key}: still has something to optimize")
     return found
 
@@ -218,7 +194,7 @@ def _write_graph(graph: Path) -> None:
     write_demo_graph(str(graph), spec)
 
 
-def _night(airflow: DemoAirflow, graph: Path, before: dict[str, PlannedTable]) -> int:
+def _night(airflow: DemoAirflow, graph: Path, before: dict[str, TablePlan]) -> int:
     conf = {
         "graph": str(graph),
         "quiet_seconds": 1,
@@ -238,7 +214,7 @@ def _night(airflow: DemoAirflow, graph: Path, before: dict[str, PlannedTable]) -
     return _verdict(state, before, observe(graph))
 
 
-def _verdict(state: str, before: dict[str, PlannedTable], after: dict[str, PlannedTable]) -> int:
+def _verdict(state: str, before: dict[str, TablePlan], after: dict[str, TablePlan]) -> int:
     print("\n5. Before -> after\n")
     print("\n".join(f"   {line}" for line in comparison(before, after).splitlines()) + "\n")
     print("   A table that was repaired tonight is optimized the next night.\n")

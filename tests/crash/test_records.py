@@ -129,7 +129,7 @@ def _exit_code(root: Path, ended: Ended) -> list[str]:
 
 def _audit(graph: Graph, run: RunRecord, verb: str, *, destroyed: bool) -> list[str]:
     """Everything that needs a plan has one entry of its start and one of its end, if it did anything."""
-    events = [e.event for e in audit_log.read(graph.storage) if e.run == run.run_id]
+    events = [e.event for e in audit_log.log_of(graph.storage, "").entries if e.run == run.run_id]
     if verb in {"optimize", "recover"}:
         return [differ("audit", events, [])] if events else []
     good = len(events) == 2 and events[0] is AuditEvent.STARTED and events[1] in ENDS

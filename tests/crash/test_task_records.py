@@ -154,7 +154,8 @@ def judge(root: Path, before: Seen, name: str, *, killed: tuple[Kill, ...]) -> l
 
 def _audit(graph: Graph, name: str, *, changed: bool) -> list[str]:
     """Every attempt that began has one entry of its start and then one of its end. Reads."""
-    entries = [e for e in audit_log.read(graph.storage) if e.event is AuditEvent.STARTED or e.event in ENDS]
+    wanted = {AuditEvent.STARTED, *ENDS}
+    entries = [e for e in audit_log.log_of(graph.storage, "").entries if e.event in wanted]
     by_task = Counter((entry.task, entry.event in ENDS) for entry in entries)
     problems = [f"{task}: {n} entries" for (task, _), n in by_task.items() if n != 1]
     starts, ends = ({task for task, end in by_task if end is which} for which in (False, True))

@@ -96,7 +96,7 @@ def test_who_approved_in_advance_is_in_the_audit_log(
     ask("ana", confirmed=True)
     ask("ana", standing=BOUNDS)
     ask("", run_type="asset_triggered", standing=BOUNDS)
-    assert [entry.actor for entry in audit_log.read(open_graph(str(place)).storage)] == [
+    assert [entry.actor for entry in audit_log.log_of(open_graph(str(place)).storage, "").entries] == [
         "ana, by the confirm param of the run",
         "the standing approval, in a run that ana started",
         "the standing approval",

@@ -118,7 +118,7 @@ def approvers(tmp_path: Path, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def told(graph: Graph) -> list[tuple[str, str]]:
-    return [(str(e.event), e.actor) for e in audit_log.read(graph.storage)]
+    return [(str(e.event), e.actor) for e in audit_log.log_of(graph.storage, "").entries]
 
 
 def test_the_answer_of_a_person_allows_the_plan_that_was_asked_about(graph: Graph) -> None:
@@ -347,7 +347,7 @@ def test_a_task_that_is_killed_half_way_says_what_it_removed(
     monkeypatch.setattr(apply, "remove_versions", second_dies)
     with pytest.raises(stop):
         task.execute(attempt.context)
-    *_, start, end = audit_log.read(graph.storage)
+    *_, start, end = audit_log.log_of(graph.storage, "").entries
     assert (str(start.event), str(end.event)) == ("started", "interrupted")
     assert re.search(r"[1-9]\d* versions of \S+ removed", end.detail), end.detail
 

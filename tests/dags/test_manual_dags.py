@@ -57,11 +57,11 @@ def content(graph: Graph) -> dict[str, str]:
 
 
 def details(graph: Graph, event: str) -> list[str]:
-    return [e.detail for e in audit_log.read(graph.storage) if str(e.event) == event]
+    return [e.detail for e in audit_log.log_of(graph.storage, "").entries if str(e.event) == event]
 
 
 def events(graph: Graph) -> list[tuple[str, str]]:
-    return [(e.verb, str(e.event)) for e in audit_log.read(graph.storage)]
+    return [(e.verb, str(e.event)) for e in audit_log.log_of(graph.storage, "").entries]
 
 
 def with_orphan(graph: Graph) -> Path:

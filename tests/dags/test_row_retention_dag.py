@@ -33,7 +33,7 @@ def test_a_look_deletes_nothing_and_its_digest_exactly_that(dags: Any, tmp_path:
     done = run(dags, root, confirm=True, digest=digest)
     assert (done.state, done.of("expire_rows"), ids(root)) == ("success", ["success"], [0, 1])
     assert "deleted (table:items 1)" in done.report["markdown"]
-    assert [(e.verb, str(e.event)) for e in audit_log.read(opened(root).storage)] == [
+    assert [(e.verb, str(e.event)) for e in audit_log.log_of(opened(root).storage, "").entries] == [
         ("expire-rows", "approved"),
         ("expire-rows", "started"),
         ("expire-rows", "applied"),

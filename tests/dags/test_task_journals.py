@@ -72,7 +72,7 @@ class Cleanup:
 
 
 def events(graph: Graph) -> list[str]:
-    return [str(entry.event) for entry in audit_log.read(graph.storage)]
+    return [str(entry.event) for entry in audit_log.log_of(graph.storage, "").entries]
 
 
 def test_what_xcoms_say_is_in_no_report(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_work_of_all_attempts_adds_up_and_each_start_has_its_end(graph: Graph, t
     assert events(graph) == ["started"]
     assert cleanup.run.run(cleanup.operator, tmp_path / "n") == 0
     assert events(graph) == ["started", "interrupted", "started", "applied"]
-    *_, cut_off, _, applied = audit_log.read(graph.storage)
+    *_, cut_off, _, applied = audit_log.log_of(graph.storage, "").entries
     assert cut_off.task == f"{DAG}/cleanup_table try 1"
     assert applied.task == f"{DAG}/cleanup_table try 2"
     assert "versions" in cut_off.detail

@@ -40,7 +40,7 @@ def run(dag: Any, graph: Graph, **params: Any) -> Finished:
 
 
 def told(graph: Graph) -> list[tuple[str, str, str]]:
-    return [(entry.verb, str(entry.event), entry.detail) for entry in audit_log.read(graph.storage)]
+    return [(entry.verb, str(entry.event), entry.detail) for entry in audit_log.log_of(graph.storage, "").entries]
 
 
 def test_the_tasks_ask_before_they_act(dag: Any) -> None:

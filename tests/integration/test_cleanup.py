@@ -19,9 +19,11 @@ from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.versions import Removed, remove_versions
 from omnigraph_ops.models.cleanup import CleanupPlan, OrphanedFork, RetentionPolicy, TableCleanupPlan
+from omnigraph_ops.requests import build
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.apply import cleanup_all, cleanup_table, remove_orphaned_forks
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.stage import CleanupRequest
 from omnigraph_ops.stages.optimize.run import optimize_all
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers
@@ -96,10 +98,11 @@ def test_both_bounds_must_agree(demo_graph: DemoGraph) -> None:
     assert table(by_age).versions == table(plan_cleanup(graph, KEEP_1)).versions
 
 
-@pytest.mark.parametrize("bad", [RetentionPolicy(), RetentionPolicy(keep_versions=-1)])
-def test_a_policy_without_a_bound_reads_nothing(demo_graph: DemoGraph, bad: RetentionPolicy) -> None:
-    with pytest.raises(InvalidInput):
-        plan_cleanup(demo_graph(**SMALL), bad)
+@pytest.mark.parametrize(("bad", "words"), [({}, "at least one of --keep or --older-than"), ({"keep": -1}, "^keep: ")])
+def test_a_policy_without_a_bound_reads_nothing(bad: dict[str, object], words: str) -> None:
+    """Nothing is planned without a request, and there is none of it."""
+    with pytest.raises(InvalidInput, match=words):
+        build(CleanupRequest, bad)
 
 
 @pytest.mark.slow

@@ -65,7 +65,10 @@ def test_a_report_that_cannot_be_printed_makes_no_failed_run(
     assert said.startswith(f"Error: the report could not be printed: {why}; what was done stands")
     (record,) = history.read_runs(graph)
     assert (record.outcome, record.work.versions_removed > 0) == (RunOutcome.SUCCEEDED, True)
-    assert [entry.event for entry in audit_log.read(graph.storage)] == [AuditEvent.STARTED, AuditEvent.APPLIED]
+    assert [entry.event for entry in audit_log.log_of(graph.storage, "").entries] == [
+        AuditEvent.STARTED,
+        AuditEvent.APPLIED,
+    ]
     assert open_journals(graph.storage) == ()
 
 

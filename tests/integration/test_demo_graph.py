@@ -88,7 +88,7 @@ def test_ir_hash_is_the_engines(number: int, expected: str) -> None:
 def test_pins_are_heads_and_counts_are_right(written: Write, stamp: int) -> None:
     summary = written(replace(FULL, stamp=stamp))
     published = pins(summary.root)
-    assert set(published) == set(summary.table_keys)
+    assert set(published) == {table.table_key for table in summary.tables}
     for table in summary.tables:
         dataset = lance.dataset(f"{summary.root}/{table.path}")
         row = published[table.table_key]
@@ -164,7 +164,7 @@ def test_later_fragments_are_not_covered(written: Write, stamp: int) -> None:
     assert {name for name, _ in found["edge:Knows"]} == {"id_idx", "src_idx", "dst_idx"}
     for index in lance.dataset(f"{summary.root}/{by_key['node:Doc'].path}").describe_indices():
         assert {f for s in index.segments for f in s.fragment_ids} == {0}
-    assert set(dict(summary.fragments).values()) == {3}
+    assert {table.fragments for table in summary.tables} == {3}
 
 
 def test_without_vectors_the_column_stays(tmp_path: Path, stamp: int) -> None:
@@ -192,7 +192,7 @@ def test_drift_moves_only_the_heads_it_names(tmp_path: Path, stamp: int, kind: s
 
 def test_deletes_and_updates_leave_their_marks(written: Write, stamp: int) -> None:
     summary = written(replace(FULL, stamp=stamp))
-    rows = dict(summary.rows)
+    rows = {table.table_key: table.rows for table in summary.tables}
     assert rows["node:Person"] == 3 * 20 - 2
     assert rows["node:Company"] == 3 * 2 - 2
     ids = {

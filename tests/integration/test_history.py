@@ -160,12 +160,12 @@ def test_a_record_is_returned_wherever_it_could_be_made(storage: Storage) -> Non
     said, night = list[str](), record("night")
     Path(storage.root, HISTORY_PATH).parent.mkdir()
     Path(storage.root, HISTORY_PATH).write_text("a file where a folder belongs")
-    assert history.keep(storage, lambda: night, days=400, warn=said.append) is night
+    assert history.keep(storage, lambda: night, days=400, warn=said.append) == (night, False)
 
     def unmade() -> RunRecord:
         raise ValueError("no such number\nin the report")
 
-    assert history.keep(storage, unmade, days=400, warn=said.append) is None
+    assert history.keep(storage, unmade, days=400, warn=said.append) == (None, False)
     sentence = "the history could not be written, which changes nothing about the run"
     assert (len(said), said[0].startswith(f"{sentence}: "), said[1]) == (2, True, f"{sentence}: no such number")
 
@@ -179,7 +179,7 @@ def test_what_fails_after_a_record_is_written_is_said_as_that(
 
     said, night = list[str](), record("night")
     monkeypatch.setattr(HistoryTable, step, fail)
-    assert history.keep(storage, lambda: night, days=400, warn=said.append) is night
+    assert history.keep(storage, lambda: night, days=400, warn=said.append) == (night, True)
     assert said == ["the run is in the history, which could not be kept small: denied"]
     assert history.read_run(storage, "night") == night
 

@@ -56,11 +56,11 @@ def test_confirm_deletes_reports_and_records(graph: Graph, cli: Cli) -> None:
     done = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (done.code, done.json["files_removed"], done.json["failed"]) == (0, 8, [])
     assert "deleting: 8 of 8 files" in done.err
-    entries = [(e.verb, e.event, e.digest) for e in audit_log.read(graph.storage)]
+    entries = [(e.verb, e.event, e.digest) for e in audit_log.log_of(graph.storage, "").entries]
     assert entries == [("orphans", event, done.json["digest"]) for event in ("started", "applied")]
     again = cli("orphans --older-than 7d --confirm --json", graph.uri)
     assert (again.code, again.json["files_removed"]) == (0, 0)
-    assert len(audit_log.read(graph.storage)) == 2
+    assert len(audit_log.log_of(graph.storage, "").entries) == 2
 
 
 @pytest.mark.parametrize("fate", [(), ("--quarantine",)])
@@ -102,7 +102,7 @@ def test_the_plan_says_whether_files_can_be_brought_back(
     assert f"exactly these files are {words}" in body
     done = cli("orphans --confirm --json --plan", graph.uri, str(tmp_path / "plan"))
     assert (done.json["files_removed"], done.json["quarantine_id"] is not None) == (8, quarantine)
-    *_, entry = audit_log.read(graph.storage)
+    *_, entry = audit_log.log_of(graph.storage, "").entries
     assert words in entry.detail
 
 

@@ -303,8 +303,8 @@ def test_nothing_can_be_pending_or_drift(folder: Path) -> None:
     assert (found.stamp, found.status, found.drift) == (0, CheckStatus.CLEAN, ())
     assert recover(graph).outcomes == ()
     assert preview_repair(graph).drifted == ()
-    assert not quiet_state(graph, 3600).quiet
-    assert quiet_state(graph, 0).quiet
+    assert not quiet_state(graph, 3600)[0]
+    assert quiet_state(graph, 0)[0]
 
 
 def test_auto_cleanup_is_its_owners(tmp_path: Path) -> None:

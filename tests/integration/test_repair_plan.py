@@ -27,7 +27,7 @@ PERSON, DOC = "node:Person", "node:Doc"
 
 
 def audit(graph: Graph) -> list[tuple[AuditEvent, str, str]]:
-    return [(e.event, e.verb, e.digest) for e in audit_log.read(graph.storage)]
+    return [(e.event, e.verb, e.digest) for e in audit_log.log_of(graph.storage, "").entries]
 
 
 @pytest.mark.slow
@@ -145,11 +145,11 @@ def test_better_evidence_is_no_other_drift(demo_graph: DemoGraph, stamp: int) ->
 def test_a_refusal_is_recorded_with_what_it_was_about(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL, drift_tables=(PERSON,), drift_kind="delete")
     assert cli("repair --confirm", graph.uri).code == 1
-    (entry,) = audit_log.read(graph.storage)
+    (entry,) = audit_log.log_of(graph.storage, "").entries
     assert (entry.event, entry.actor) == (AuditEvent.FAILED, audit_log.shell_actor())
     assert entry.detail == "5 no_op, 1 refused; nothing was published"
     assert cli("repair --confirm --force", graph.uri).code == 0
-    forced = audit_log.read(graph.storage)[-1]
+    forced = audit_log.log_of(graph.storage, "").entries[-1]
     assert (forced.event, forced.detail.partition(";")[0]) == (AuditEvent.APPLIED, "1 forced, 5 no_op")
 
 
@@ -163,7 +163,7 @@ def test_what_was_published_comes_with_its_evidence(cli: Cli, demo_graph: DemoGr
 def test_a_clean_graph_leaves_no_entry(cli: Cli, demo_graph: DemoGraph) -> None:
     graph = demo_graph(**SMALL)
     assert cli("repair --confirm", graph.uri).code == 0
-    assert audit_log.read(graph.storage) == ()
+    assert audit_log.log_of(graph.storage, "").entries == ()
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class TestShell:
         assert done.code == 0
         assert "1 row deleted" in done.out
         assert "and cleanup removes the versions that hold them" in done.out
-        entries = [(e.verb, e.event, e.digest) for e in audit_log.read(opened(root).storage)]
+        entries = [(e.verb, e.event, e.digest) for e in audit_log.log_of(opened(root).storage, "").entries]
         assert entries == [("expire-rows", event, plan.digest) for event in ("started", "applied")]
         (listed,) = history.read_runs(opened(root))
         run = history.read_run(opened(root), listed.header.run_id)

@@ -42,7 +42,7 @@ STARTED, INTERRUPTED = AuditEvent.STARTED, AuditEvent.INTERRUPTED
 
 
 def audit(graph: Graph) -> list[AuditEvent]:
-    return [entry.event for entry in audit_log.read(graph.storage)]
+    return [entry.event for entry in audit_log.log_of(graph.storage, "").entries]
 
 
 def the_run(graph: Graph) -> RunRecord:
@@ -83,7 +83,7 @@ def test_a_run_leaves_no_journal_and_its_audit_has_a_start_and_an_end(cli: Cli, 
     graph = demo_graph(**SMALL)
     assert cli("cleanup --keep 1 --confirm", graph.uri).code == 0
     assert not list(Path(graph.uri, RUNS_DIR).glob("*/*"))
-    started, applied = audit_log.read(graph.storage)
+    started, applied = audit_log.log_of(graph.storage, "").entries
     assert (started.event, applied.event, started.digest) == (STARTED, AuditEvent.APPLIED, applied.digest)
     assert started.run == applied.run == history.read_runs(graph)[0].run_id
 
@@ -119,7 +119,7 @@ def test_a_cleanup_that_was_cut_off_is_told_by_the_graph(cli: Cli, demo_graph: D
     assert record.work.bytes_reclaimed == size - stored(graph)
     assert done["orphaned_forks_removed"]
     assert audit(graph) == [STARTED, INTERRUPTED]
-    assert f"{had - versions(graph)} versions and " in audit_log.read(graph.storage)[-1].detail
+    assert f"{had - versions(graph)} versions and " in audit_log.log_of(graph.storage, "").entries[-1].detail
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_files_that_were_removed_moved_or_purged_are_told_by_the_graph(cli: Cli,
     (purged,) = settle(graph)
     assert (purged.work.files_removed, purged.work.bytes_reclaimed) == (8, size)
     assert audit(graph) == [STARTED, INTERRUPTED, STARTED, INTERRUPTED]
-    assert "purged: 8 files" in audit_log.read(graph.storage)[-1].detail
+    assert "purged: 8 files" in audit_log.log_of(graph.storage, "").entries[-1].detail
 
 
 @pytest.mark.usefixtures("unrecorded")
@@ -147,7 +147,7 @@ def test_rows_that_expired_are_counted_in_what_is_left(cli: Cli, tmp_path: Path)
     record = settled(opened(root))
     assert ids(root) == [0, 1]
     assert [(t.table_key, t.stages) for t in record.tables] == [(ITEMS, ("expire-rows",))]
-    assert "2 rows and 0 edges deleted" in audit_log.read(opened(root).storage)[-1].detail
+    assert "2 rows and 0 edges deleted" in audit_log.log_of(opened(root).storage, "").entries[-1].detail
 
 
 def test_a_run_that_never_got_to_its_effect_did_nothing(demo_graph: DemoGraph, stamp: int) -> None:

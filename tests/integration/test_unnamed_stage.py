@@ -85,7 +85,7 @@ def test_its_outcome_is_in_the_record_and_in_the_audit_log(graph: Graph, cli: Cl
     knows, person = record.tables
     assert (person.outcome, person.stages, person.work.bytes_rewritten) == (RunOutcome.SUCCEEDED, ("toy",), 5)
     assert (knows.outcome, knows.error, person.decisions) == (RunOutcome.FAILED, "too many pieces", (DECISION,))
-    started, ended = audit_log.read(graph.storage)
+    started, ended = audit_log.log_of(graph.storage, "").entries
     assert (started.verb, started.event) == ("toy", AuditEvent.STARTED)
     assert (ended.verb, ended.event, ended.detail) == ("toy", AuditEvent.FAILED, "1 toy mended, 1 broken")
     (listed,) = json.loads(cli("history --json", graph.uri).out)["runs"]
@@ -112,7 +112,7 @@ def test_a_failure_that_only_its_problem_tells_is_an_error_and_wants_an_entry(gr
     run = begun(graph)
     run.notes(Outcome(stage="toy", detail="nothing mended", applied=False, problem="no glue; buy some"))
     assert wants_audit(run.results)
-    assert (end(graph, run).errors, audit_log.read(graph.storage)[-1].event) == (
+    assert (end(graph, run).errors, audit_log.log_of(graph.storage, "").entries[-1].event) == (
         ("no glue; buy some",),
         AuditEvent.FAILED,
     )
@@ -132,7 +132,7 @@ def test_a_run_that_was_cut_off_is_told_by_its_units(graph: Graph) -> None:
     assert (record.outcome, settle(graph)) == (RunOutcome.INTERRUPTED, ())
     assert {table.table_key: table.stages for table in record.tables} == {PERSON: ("toy",), KNOWS: ("toy",)}
     assert record.work == Work(bytes_rewritten=5, files_removed=1, bytes_reclaimed=7)
-    ended = audit_log.read(graph.storage)[-1]
+    ended = audit_log.log_of(graph.storage, "").entries[-1]
     assert ended.event is AuditEvent.INTERRUPTED
     assert ended.detail.endswith("; 3 of 3 units changed something, 0 failed")
 

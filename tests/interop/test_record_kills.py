@@ -110,7 +110,7 @@ def judge(root: Path, before: Seen, ended: Ended) -> tuple[list[str], int]:
 
 
 def _audit(graph: Graph, run: RunRecord, gone: int, edges: int) -> list[str]:
-    entries = [e for e in audit_log.read(graph.storage) if e.run == run.run_id]
+    entries = [e for e in audit_log.log_of(graph.storage, "").entries if e.run == run.run_id]
     if not entries:
         return ["no entry of the audit log"] if gone else []
     if [e.event for e in entries[:-1]] != [AuditEvent.STARTED] or entries[-1].event not in ENDS:

@@ -40,7 +40,7 @@ def test_a_database_in_a_bucket(s3: str, tmp_path: Path) -> None:
     one = open_graph(f"{uri}/my items.lance", settings)
     assert [t.committed for t in optimize_all(one).tables] == [True]
     graph = open_graph(uri, settings)
-    assert quiet_state(graph, 0).quiet
+    assert quiet_state(graph, 0)[0]
     assert [t.committed for t in optimize_all(graph).tables] == [False, True]
     report = cleanup_all(graph, plan_cleanup(graph, RetentionPolicy(keep_versions=1)))
     assert not report.failed, report.failed

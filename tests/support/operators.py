@@ -67,7 +67,7 @@ def disk_of(uri: str) -> Disk:
         sidecars=sidecar_names(graph.storage) if graph.format.publishes else frozenset(),
         holds=frozenset(graph.storage.list(HOLDS_DIR)),
         locked=graph.format.publishes and current_lock(graph) is not None,
-        decided=len(audit_log.read(graph.storage)),
+        decided=len(audit_log.log_of(graph.storage, "").entries),
     )
 
 

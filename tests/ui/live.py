@@ -87,7 +87,7 @@ class Live:
         return len(graph.open_head(entry_of(graph, PERSON)).versions())
 
     def told(self, name: str) -> list[tuple[str, str]]:
-        return [(str(e.event), e.actor) for e in audit_log.read(self.graph(name).storage)]
+        return [(str(e.event), e.actor) for e in audit_log.log_of(self.graph(name).storage, "").entries]
 
     def trigger(self, user: str, name: str, **conf: Any) -> str:
         """Start a cleanup; its path."""

@@ -75,16 +75,7 @@ def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT)
     in_parallel(one, [t for t in plan.tables if _is_internal(t)], workers=1)
     order = {table.table_key: number for number, table in enumerate(plan.tables)}
     stats.sort(key=lambda done: order[done.table_key])
-    return CleanupReport(
-        uri=graph.uri,
-        keep_versions=plan.policy.keep_versions,
-        older_than_secs=plan.policy.older_than_secs,
-        expiry=plan.policy.expiry,
-        tables=tuple(stats),
-        versions_removed=sum(t.old_versions_removed for t in stats),
-        orphaned_forks_removed=tuple(f for f in forks if f.error is None),
-        orphaned_forks_failed=tuple(f for f in forks if f.error is not None),
-    )
+    return CleanupReport.of(graph.uri, plan.policy, stats, forks)
 
 
 def cleanup_table(graph: Graph, plan: CleanupPlan, table_key: str) -> CleanupStats:

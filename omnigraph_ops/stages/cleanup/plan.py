@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.config.terms import check_policy
 from omnigraph_ops.coordination.freezes import why_frozen
 from omnigraph_ops.coordination.guards import look_again, refuse_lasting
 from omnigraph_ops.coordination.holds import GraphView, look
@@ -139,11 +138,9 @@ def plan_cleanup(graph: Graph, policy: RetentionPolicy, *, tables: Sequence[str]
     proceed. The internal tables are part of it when nobody else publishes and no tables are named.
 
     Raises:
-        InvalidInput: the policy has no bound or a negative one.
         RecoveryPending: something is pending; nothing may be collected beside a recovery.
         ClockWrong: this host and the store disagree about the time.
     """
-    check_policy(policy)
     refuse_lasting(graph)
     refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")
     view = look(graph)

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, model_validator
 
-from omnigraph_ops.config.terms import ExpiryTerms, RetentionTerms, check_policy
-from omnigraph_ops.errors import InvalidInput
+from omnigraph_ops.config.terms import ExpiryTerms, RetentionTerms
 from omnigraph_ops.models.cleanup import (
     SHORTEST_AGE_SECONDS,
     CleanupPlan,
     CleanupReport,
-    CleanupStats,
-    OrphanedFork,
     PlannedFile,
     RetentionPolicy,
 )
@@ -74,10 +71,14 @@ class CleanupRequest(TablesRequest, RetentionTerms[ExpiryRequest]):
 
     @model_validator(mode="after")
     def _bounded(self) -> CleanupRequest:
-        try:
-            check_policy(self.policy)
-        except InvalidInput as error:
-            raise ValueError(str(error)) from None
+        by_count_or_age = self.keep is not None or self.older_than is not None
+        if self.expiry is not None and by_count_or_age:
+            raise ValueError(
+                "snapshot expiry is a policy of its own and is never mixed with --keep or --older-than; "
+                "nothing was read or deleted"
+            )
+        if self.expiry is None and not by_count_or_age:
+            raise ValueError("cleanup requires at least one of --keep or --older-than; nothing was read or deleted")
         return self
 
 
@@ -125,8 +126,8 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         from omnigraph_ops.stages.cleanup.apply import cleanup_table, remove_orphaned_forks
 
         if part == ORPHANED_FORKS:
-            return _report((), remove_orphaned_forks(graph, plan), uri=graph.uri, policy=plan.policy)
-        return _report((cleanup_table(graph, plan, part),), (), uri=graph.uri, policy=plan.policy)
+            return CleanupReport.of(graph.uri, plan.policy, (), remove_orphaned_forks(graph, plan))
+        return CleanupReport.of(graph.uri, plan.policy, (cleanup_table(graph, plan, part),), ())
 
     def side_by_side(self, settings: Settings) -> int:
         from omnigraph_ops.stages.cleanup.apply import side_by_side
@@ -135,12 +136,13 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
 
     def joined(self, reports: Sequence[CleanupReport]) -> CleanupReport:
         tables = [table for report in reports for table in report.tables]
-        forks = [f for r in reports for f in (*r.orphaned_forks_removed, *r.orphaned_forks_failed)]
-        return _report(tables, forks, uri=reports[0].uri, policy=reports[0].policy)
+        forks = [fork for report in reports for fork in report.forks]
+        return CleanupReport.of(reports[0].uri, reports[0].policy, tables, forks)
 
     def report_in(self, results: RunResults) -> CleanupReport | None:
         """Every part has left rows of its own. Pure."""
-        return _report(results.cleanup, results.forks) if results.cleanup or results.forks else None
+        told = results.cleanup or results.forks
+        return CleanupReport.of("", _NO_POLICY, results.cleanup, results.forks) if told else None
 
     def attention(self, plan: CleanupPlan, drift: Sequence[DriftFinding] | None) -> list[str]:
         return [f"{table.table_key} was not cleaned: {table.refused}" for table in plan.tables if table.refused]
@@ -184,25 +186,4 @@ class Cleanup(PartedStage[CleanupRequest, CleanupPlan, CleanupReport]):
         return question(plan)
 
     def outcome(self, report: CleanupReport) -> Outcome:
-        forks = (*report.orphaned_forks_removed, *report.orphaned_forks_failed)
-        return of_cleanup(report.tables, forks, None if report.policy == _NO_POLICY else report.policy)
-
-
-def _report(
-    tables: Sequence[CleanupStats],
-    forks: Sequence[OrphanedFork],
-    *,
-    uri: str = "",
-    policy: RetentionPolicy = _NO_POLICY,
-) -> CleanupReport:
-    """The report of some parts. Pure."""
-    return CleanupReport(
-        uri=uri,
-        keep_versions=policy.keep_versions,
-        older_than_secs=policy.older_than_secs,
-        expiry=policy.expiry,
-        tables=tuple(tables),
-        versions_removed=sum(table.old_versions_removed for table in tables),
-        orphaned_forks_removed=tuple(fork for fork in forks if fork.error is None),
-        orphaned_forks_failed=tuple(fork for fork in forks if fork.error is not None),
-    )
+        return of_cleanup(report.tables, report.forks, None if report.policy == _NO_POLICY else report.policy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_incrementing, wait_random
 
@@ -24,19 +23,12 @@ Turn = Callable[[], contextlib.AbstractContextManager[object]]
 """The committer lease for a block, in which the table is still what was counted and nobody froze it; else it raises."""
 
 
-class Delete(Protocol):
-    """Deletes the rows of an open version below a cut in one commit."""
+Delete = Callable[[Dataset, Clock, int, Turn], int]
+"""Deletes the rows of an open version below a cut in one commit, made in a turn, and returns how many. Destroys rows.
 
-    def __call__(self, dataset: Dataset, clock: Clock, cut: int, turn: Turn, /) -> int:
-        """How many were deleted. Destroys rows.
-
-        Args:
-            turn: what the commit is made in.
-
-        Raises:
-            CommitConflict: another writer changed some of the rows; nothing was deleted.
-            IncompatibleCommit: another writer replaced all rows; nothing was deleted.
-        """
+It raises `CommitConflict` or `IncompatibleCommit` where another writer changed some of the rows, or replaced all; then
+nothing was deleted.
+"""
 
 
 def delete_here(dataset: Dataset, clock: Clock, cut: int, turn: Turn) -> int:

@@ -21,7 +21,7 @@ from omnigraph_ops.lance.rows import Clock, Keys, clock_of, count_below, expired
 from omnigraph_ops.lance.tables import index_facts, inherited_indexes
 from omnigraph_ops.models.cleanup import EdgeRows, RowBounds, RowPolicy, RowRetentionPlan, TableRowPlan
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.stages.expire_rows.request import check_bounds, distinct
+from omnigraph_ops.stages.expire_rows.request import distinct
 from omnigraph_ops.stages.expire_rows.statements import deletion_of
 
 
@@ -215,7 +215,6 @@ def plan_row_retention(
         GraphFrozen: the graph, or a table of it, is frozen.
     """
     bounds = bounds or RowBounds()
-    check_bounds(bounds)
     ordered = distinct(policies)
     refuse_any_freeze(graph)
     refuse_wrong_clock_unwritten(graph.storage, "nothing was planned")

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from omnigraph_ops.errors import InvalidInput
-from omnigraph_ops.models.cleanup import EpochUnit, RowBounds, RowPolicy
+from omnigraph_ops.models.cleanup import EpochUnit, RowPolicy
 from omnigraph_ops.requests import Option, Positive, Request, Seconds
 
 
@@ -50,14 +50,6 @@ def distinct(policies: Iterable[RowPolicy]) -> tuple[RowPolicy, ...]:
     if twice:
         raise InvalidInput(f"{min(twice)} has more than one policy; nothing was deleted")
     return ordered
-
-
-def check_bounds(bounds: RowBounds) -> None:
-    """`InvalidInput` for a share outside 0 to 1 or a negative number of rows. Pure."""
-    if not 0 < bounds.max_share <= 1:
-        raise InvalidInput(f"--max-share must be above 0 and at most 1, it is {bounds.max_share}")
-    if bounds.max_rows is not None and bounds.max_rows < 1:
-        raise InvalidInput(f"--max-rows must be at least 1, it is {bounds.max_rows}")
 
 
 class ExpireRowsRequest(Request):

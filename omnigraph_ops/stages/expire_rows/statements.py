@@ -9,7 +9,7 @@ key, and deleted by one statement.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from omnigraph_ops.engine import EngineRelease
@@ -114,11 +114,4 @@ def _marked(spec: TableSpec, facts: TypeFacts, by_key: Deletion, release: Engine
             f"{spec.table_key}: omnigraph {release.text} deletes dated nodes beside edges only by a plain String "
             "property to mark them with, and this type has none; an integer property can expire it; nothing was deleted"
         )
-    return Deletion(
-        type_name=by_key.type_name,
-        property=by_key.property,
-        way=Way.MARK,
-        key=by_key.key,
-        key_type=by_key.key_type,
-        marker=marker,
-    )
+    return replace(by_key, way=Way.MARK, marker=marker)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.store_check import refuse_wrong_clock_unwritten
@@ -50,16 +49,12 @@ class Searched:
     parts: FilesInParts | None = None
 
 
-class Search(Protocol):
-    """Looks for what nothing refers to."""
+Search = Callable[[Graph, Inventory | None, float, Progress], Searched]
+"""Reads everything that protects files, lists what is stored, and sorts it. Reads.
 
-    def __call__(self, graph: Graph, inventory: Inventory | None, cutoff: float, progress: Progress, /) -> Searched:
-        """Read everything that protects files, list what is stored, and sort it. Reads.
-
-        Args:
-            inventory: read instead of listing the store; every candidate is looked up again.
-            cutoff: what was modified at or after this moment stays.
-        """
+An inventory is read instead of listing the store; every candidate is looked up again. What was modified at or after the
+cutoff stays.
+"""
 
 
 def plan_orphans(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.guards import refuse_lasting
@@ -283,11 +282,8 @@ class Survey:
     held_back: tuple[str, ...]
 
 
-class ReferenceReader(Protocol):
-    """Reads what some datasets, and the internal ones, refer to."""
-
-    def __call__(self, graph: Graph, table_paths: Iterable[str], /) -> References:
-        """As `read_references`. Reads."""
+ReferenceReader = Callable[[Graph, Iterable[str]], References]
+"""Reads what some datasets, and the internal ones, refer to, as `read_references`."""
 
 
 def survey(graph: Graph, *, cutoff: float, reader: ReferenceReader = read_references) -> Survey:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -48,17 +47,11 @@ from omnigraph_ops.stages.recovery.unhealed import branch_findings
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """A version that only commits of this tool made, proven to hold the rows of the pin."""
+def left_by_us(graph: Graph, entry: TableEntry) -> tuple[str, Dataset] | None:
+    """The newest of our operations that left a table ahead of its pin, and the head that it made. Reads.
 
-    operation_id: str
-    """Of the newest of them."""
-    head: Dataset
-
-
-def left_by_us(graph: Graph, entry: TableEntry) -> Leftover | None:
-    """What we left a table ahead of its pin with; None where anything of that is not ours or not proven. Reads."""
+    None where commits are not ours, or are not proven to hold the rows of the pin.
+    """
     try:
         head = graph.open_head(entry)
         commits = commits_after(graph.storage, entry.path, entry.version, int(head.version))
@@ -68,7 +61,7 @@ def left_by_us(graph: Graph, entry: TableEntry) -> Leftover | None:
             return None
     except OpsError:
         return None
-    return Leftover(str(marks[-1]), head)
+    return str(marks[-1]), head
 
 
 def publish_leftovers(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -90,18 +83,19 @@ def _publish(graph: Graph, table_key: str) -> RecoveryOutcome | None:
         left = left_by_us(graph, entry) if entry is not None else None
         if entry is None or left is None:
             return None
+        operation_id, head = left
         outcome = RecoveryOutcome(
-            operation_id=left.operation_id,
+            operation_id=operation_id,
             table_key=table_key,
             action="rolled_forward",
             from_version=entry.version,
-            to_version=int(left.head.version),
+            to_version=int(head.version),
             detail="a commit of this tool that no sidecar covers any more; it was published as it is",
         )
         unit = Unit(name=f"recovery of {table_key}", stage="recover", table_key=table_key, version=entry.version)
         graph.run.begins(unit)
         keeper.assert_held()
-        publish(graph, (table_update(graph, entry, left.head),), actor=None)
+        publish(graph, (table_update(graph, entry, head),), actor=None)
         graph.run.ended(unit, outcome)
     return outcome
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.models.repair import EvidenceTier
@@ -22,24 +21,11 @@ from omnigraph_ops.stages.repair.differences import Differences, RowDiff
 from omnigraph_ops.stages.stage import Submit
 
 
-class Comparison(Protocol):
-    """Compares the fragments of one table that differ."""
-
-    def rows(self, sides: Sides, meter: BytesRead) -> RowDiff:
-        """Rows by id. Reads."""
-
-    def values(self, sides: Sides, meter: BytesRead) -> ValueDiff:
-        """Every value; asked after `rows`. Reads."""
-
-
 class Here:
     """Compares in this process, one column at a time."""
 
-    def rows(self, sides: Sides, meter: BytesRead) -> RowDiff:
-        return compare_rows(sides, meter)
-
-    def values(self, sides: Sides, meter: BytesRead) -> ValueDiff:
-        return compare_values(sides, meter)
+    rows = staticmethod(compare_rows)
+    values = staticmethod(compare_values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +74,10 @@ class OnSpark:
         versions = ("--before", str(int(before.version)), "--after", str(int(after.version)))
         values = ("--values",) if self.tier is EvidenceTier.FULL else ()
         return ("--dataset", str(after.uri), *versions, *values)
+
+
+Comparison = Here | OnSpark
+"""Compares the fragments of one table that differ: rows by id first, then every value."""
 
 
 def value_diff(sides: Sides, found: Differences) -> ValueDiff:

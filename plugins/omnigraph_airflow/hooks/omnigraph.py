@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -34,19 +34,7 @@ SECRETS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_
 FIELDS = frozenset({*_EXTRA, "graph_id", "path_style", "settings"})
 
 
-class Connected(Protocol):
-    """The fields of an Airflow connection that count here."""
-
-    conn_id: str
-    host: str | None
-    login: str | None
-    password: str | None
-
-    @property
-    def extra_dejson(self) -> dict[str, Any]: ...
-
-
-def store_variables(connection: Connected) -> dict[str, str]:
+def store_variables(connection: Connection) -> dict[str, str]:
     """How its store is reached, as the clients' environment variables; `InvalidInput` for an unknown field. Pure."""
     extra = connection.extra_dejson
     if unknown := sorted(set(extra) - FIELDS):
@@ -62,7 +50,7 @@ def store_variables(connection: Connected) -> dict[str, str]:
     return {name: str(value) for name, value in named.items() if value}
 
 
-def settings_variables(connection: Connected) -> dict[str, str]:
+def settings_variables(connection: Connection) -> dict[str, str]:
     """The deployment settings that the connection says otherwise, as their variables. Pure."""
     said = connection.extra_dejson.get("settings") or {}
     if not isinstance(said, Mapping):

@@ -19,6 +19,7 @@ from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
 
 from omnigraph_airflow import base_path, decisions
 from omnigraph_airflow.decisions import Consent, Decision, question_of
+from omnigraph_airflow.forms import FORCE
 from omnigraph_airflow.graphs import approvers_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
@@ -28,7 +29,7 @@ from omnigraph_ops.coordination import sealed
 from omnigraph_ops.errors import ApprovalMissing
 from omnigraph_ops.graph.layout import now_us
 from omnigraph_ops.stages.registry import planned
-from omnigraph_ops.views.markdown import digest_shown
+from omnigraph_ops.views.markdown import body, digest_shown
 
 if TYPE_CHECKING:
     from airflow.providers.standard.operators.hitl import HITLOperator
@@ -59,8 +60,11 @@ def approved(context: Context, storage: Storage, approval: str, digest: str, *, 
     return decision
 
 
-class ApprovePlanOperator(ApprovalOperator):
-    """Asks about a plan, unless it does nothing; keeps the decision and its entry in the audit log.
+class ApproveStageOperator(ApprovalOperator):
+    """Asks whether a plan may be carried out, unless it does nothing; the graph and its audit log keep the decision.
+
+    The DAG gives it `form_of(stage)` as `params`: some stages have a switch, off by default, for what their plan does
+    not do by itself.
 
     :param stage: name of the stage.
     :param plan: name of the kept plan, as the planning task left it (templated).
@@ -71,13 +75,21 @@ class ApprovePlanOperator(ApprovalOperator):
     :param only_confirmed: a run that nobody confirmed stops here, at the preview.
     :param approvers: the users who may answer, or approve in the trigger form; empty: those whom the graphs file
         names for the graph, else everybody who may act on the DAG.
+    :param within: how much a confirmation alone covers of a stage with a measure, as `count` and `size`; None: nothing
+        (templated).
+    :param standing: bounds of the standing approval, or None; of a stage without a measure, whether its routine is
+        approved in runs that nobody starts (templated).
+    :param force: what the switch starts from (templated).
     """
 
-    template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan", "graph", "confirmed", "digest")
+    template_fields: Sequence[str] = (
+        *ApprovalOperator.template_fields,
+        *("plan", "graph", "confirmed", "digest", "within", "standing", "force"),
+    )
     ui_color = "#fef7e0"
     operator_extra_links = (GraphPageLink(),)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a DAG says about one question
         self,
         *,
         stage: str,
@@ -88,6 +100,9 @@ class ApprovePlanOperator(ApprovalOperator):
         digest: str | None = None,
         only_confirmed: bool = False,
         approvers: Sequence[str] = (),
+        within: Mapping[str, Any] | None = None,
+        standing: Any = None,
+        force: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(subject="", defaults="Reject", assigned_users=_users(approvers), **kwargs)
@@ -99,18 +114,32 @@ class ApprovePlanOperator(ApprovalOperator):
         self.digest = digest
         self.only_confirmed = only_confirmed
         self.named_approvers = self.approvers = tuple(approvers)
+        self.within = within
+        self.standing = standing
+        self.force = force
 
     def in_advance(self, plan: Sealable, *, confirmed: bool, by: str | None) -> str | None:
         """Who approved this plan before it was made, None when a person has to; `by` started the run. Pure."""
-        raise NotImplementedError
+        stage = planned(self.stage)
+        return decisions.in_advance(stage, plan, confirmed=confirmed, within=self.within, standing=self.standing, by=by)
 
     def describe(self, plan: Sealable, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
         """Set `subject` and `body`. Pure but for this operator."""
-        raise NotImplementedError
+        stage, force, beyond = planned(self.stage), bool(self.force), None
+        if stage.switch is not None:
+            self.params[FORCE] = force
+        if stage.measure is not None:
+            bounds = decisions.form_bounds(self.within, confirmed=confirmed) or decisions.bounds_of(self.standing)
+            beyond = decisions.outside(stage, plan, bounds) if bounds else None
+        question = stage.question(plan, force=force)
+        self.subject = question.subject
+        self.body = body(
+            stage.view(plan), question, digest=plan.digest, answer_by=answer_by, full_plan=full_plan, note=beyond
+        )
 
     def forced(self, answers: Mapping[str, Any]) -> bool:
-        """Whether the person asked for more than the plan does by itself. Pure."""
-        raise NotImplementedError
+        """The switch as the person left it; an answer without the form keeps where it started. Pure."""
+        return planned(self.stage).switch is not None and answers.get(FORCE, self.force) is True
 
     def execute(self, context: Context) -> Any:
         """Skip, approve in advance, or ask."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowFailException
@@ -14,7 +14,7 @@ from omnigraph_airflow import decisions
 from omnigraph_airflow.decisions import question_of
 from omnigraph_airflow.hooks.omnigraph import GRAPH, OmnigraphHook
 from omnigraph_airflow.links import GraphPageLink
-from omnigraph_airflow.task_run import NO_FAILURES, StageSkipped, airflow_errors, failures_of, journaled
+from omnigraph_airflow.task_run import NO_FAILURES, airflow_errors, failures_of, journaled
 from omnigraph_ops import serde
 from omnigraph_ops.coordination import sealed
 from omnigraph_ops.coordination.state import CONSENTS_DIR
@@ -30,27 +30,11 @@ if TYPE_CHECKING:
     from omnigraph_ops.graph import Graph
 
 T = TypeVar("T")
-_MOST_LOGGED = 10_000
 FAILURE = "failure"
 """XCom key under which a failed task leaves its sentences for the report."""
 _PLANNED_BY = "planned_by"
 LOT_LABEL = "{{ task.label }}"
 """`map_index_template` of these operators."""
-
-
-class Log(Protocol):
-    """The logger of a task, whichever of Airflow's it is."""
-
-    def info(self, event: str, *args: Any) -> Any: ...
-
-
-class ListedFile(Protocol):
-    """A file of a plan, of whichever stage."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def size(self) -> int: ...
 
 
 class OmnigraphOperator(BaseOperator):
@@ -110,13 +94,6 @@ def failures_told(context: Context, table_key: str | None = None) -> Iterator[No
         raise
 
 
-def skip_if_frozen(graph: Graph) -> None:
-    """Skip, and let the report say why, if the whole graph is frozen: what is planned now could not be done. Reads."""
-    why = frozen_since(graph)
-    if why is not None:
-        raise StageSkipped(why)
-
-
 def pull_all(context: Context, cls: type[T], task_id: str, key: str) -> list[T]:
     """What a task pushed under a key, mapped or not, as values; `InvalidInput` names the field that is none. Reads."""
     found = context["ti"].xcom_pull(task_ids=task_id, key=key)
@@ -147,28 +124,14 @@ def kept_plan(context: Context, graph: Graph, cls: type[sealed.P], ref: Any) -> 
         raise ApprovalMissing(
             f"the plan {digest} was not made by this run; nothing was done; its XCom was changed: trigger a new run"
         )
-    return _plan_of(graph, cls, digest)
+    return plan_of(graph, cls, digest)
 
 
-def approved_plan(graph: Graph, cls: type[sealed.P], digest: str | None) -> sealed.P | None:
-    """The plan that the run's `digest` names, to be carried out as it is; None when none is named. Reads."""
-    return _plan_of(graph, cls, digest.strip()) if digest else None
-
-
-def _plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:
+def plan_of(graph: Graph, cls: type[sealed.P], digest: str) -> sealed.P:
+    """The kept plan of a digest; `StalePlan` where it is gone, or not for this graph. Reads."""
     plan = sealed.load(graph.storage, cls, digest)
     sealed.verify(plan, uri=graph.uri, consequence="nothing was done")
     return plan
-
-
-def log_files(log: Log, files: Sequence[ListedFile]) -> None:
-    """Log the files of a plan, folded; of a very long list the first ones. Writes the log."""
-    log.info("::group::every file of the plan (%d)", len(files))
-    for file in files[:_MOST_LOGGED]:
-        log.info("%s %d bytes", file.path, file.size)
-    if len(files) > _MOST_LOGGED:
-        log.info("and %d more, listed in the kept plan", len(files) - _MOST_LOGGED)
-    log.info("::endgroup::")
 
 
 def to_xcom(value: object) -> Any:

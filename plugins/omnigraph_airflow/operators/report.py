@@ -101,14 +101,7 @@ class ReportOperator(BaseOperator):
             header = header_of(context, facts.graph, stages=facts.stages, stamp=graph.stamp)
             return record_of(header, replace(results, after=look(everything_now, graph)))
 
-        kept: list[bool] = []
-        record = history.keep(
-            graph,
-            make,
-            days=graph.settings.history_days,
-            warn=self.log.warning,
-            on_kept=lambda: kept.append(True),
-        )
+        record, kept = history.keep(graph, make, days=graph.settings.history_days, warn=self.log.warning)
         if record is not None and kept:
             with suppress(OpsError):
                 mark_recorded(graph.storage, record.header)

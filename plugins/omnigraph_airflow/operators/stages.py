@@ -10,24 +10,22 @@ from airflow.sdk import XComArg
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import AirflowSkipException
 
-from omnigraph_airflow import decisions
-from omnigraph_airflow.forms import FORCE, said
+from omnigraph_airflow.forms import said
 from omnigraph_airflow.hooks.omnigraph import OmnigraphHook
 from omnigraph_airflow.links import ASKED
-from omnigraph_airflow.operators.ask import ApprovePlanOperator, approved
+from omnigraph_airflow.operators.ask import ApproveStageOperator, approved
 from omnigraph_airflow.operators.base import (
     LOT_LABEL,
     LotOperator,
     OmnigraphOperator,
-    approved_plan,
+    frozen_since,
     keep_plan,
     kept_plan,
-    log_files,
-    skip_if_frozen,
+    plan_of,
     to_xcom,
 )
 from omnigraph_airflow.operators.spark_jobs import TaskSubmits
-from omnigraph_airflow.task_run import audited, run_of
+from omnigraph_airflow.task_run import StageSkipped, audited, run_of
 from omnigraph_ops.errors import ApprovalMissing, StorageError
 from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.parallel import deal
@@ -36,17 +34,17 @@ from omnigraph_ops.requests import build
 from omnigraph_ops.stages.registry import planned
 from omnigraph_ops.stages.stage import PartedStage, PlannedStage, Submit
 from omnigraph_ops.views import terminal
-from omnigraph_ops.views.markdown import body
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from omnigraph_ops.coordination.sealed import Sealable
     from omnigraph_ops.graph import Graph
 
+__all__ = ["ApplyPartsOperator", "ApplyStageOperator", "ApproveStageOperator", "PlanStageOperator", "apply_task"]
 
 PLAN = "plan"
 """XCom key of the kept plan's name, where `return_value` is the list that the next task is mapped over."""
+_MOST_LOGGED = 10_000
 
 
 class _MaySubmit(OmnigraphOperator):
@@ -105,20 +103,30 @@ class PlanStageOperator(_MaySubmit):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage = planned(self.stage)
-        if self.skip_frozen:
-            skip_if_frozen(graph)
+        if self.skip_frozen and (why := frozen_since(graph)):
+            raise StageSkipped(why)  # what is planned now could not be done, which the report says
         if self.after is None:
             raise AirflowSkipException("the stages before this one did not finish")
-        plan = approved_plan(graph, stage.plan_type, self.digest) or self._planned(graph)
+        named = self.digest.strip() if self.digest else None
+        plan = self._planned(graph) if named is None else plan_of(graph, stage.plan_type, named)
         kept = keep_plan(context, graph, plan)
         for line in terminal.text(stage.view(plan)).splitlines():
             self.log.info(line)
         if files := stage.files(plan):
-            log_files(self.log, files)
+            self._log(files)
         if not isinstance(stage, PartedStage):
             return kept
         context["ti"].xcom_push(key=PLAN, value=kept)
         return [list(lot) for lot in deal(stage.parts(plan))]
+
+    def _log(self, files: Sequence[Any]) -> None:
+        """Log the files of a plan, folded; of a very long list the first ones. Writes the log."""
+        self.log.info("::group::every file of the plan (%d)", len(files))
+        for file in files[:_MOST_LOGGED]:
+            self.log.info("%s %d bytes", file.path, file.size)
+        if len(files) > _MOST_LOGGED:
+            self.log.info("and %d more, listed in the kept plan", len(files) - _MOST_LOGGED)
+        self.log.info("::endgroup::")
 
     def _planned(self, graph: Graph) -> Any:
         stage = planned(self.stage)
@@ -128,56 +136,6 @@ class PlanStageOperator(_MaySubmit):
             raise ApprovalMissing(f"{why}; only the shell takes it, with --allow-young")
         tell, submit = Lines(self.log.info), self.submits(graph, stage)
         return stage.plan(graph, request, tell) if submit is None else stage.plan_on_spark(graph, request, tell, submit)
-
-
-class ApproveStageOperator(ApprovePlanOperator):
-    """Asks whether the plan of a stage may be carried out.
-
-    The DAG gives it `form_of(stage)` as `params`: some stages have a switch, off by default, for what their plan does
-    not do by itself.
-
-    :param within: how much a confirmation alone covers of a stage with a measure, as `count` and `size`; None: nothing
-        (templated).
-    :param standing: bounds of the standing approval, or None; of a stage without a measure, whether its routine is
-        approved in runs that nobody starts (templated).
-    :param force: what the switch starts from (templated).
-    """
-
-    template_fields: Sequence[str] = (*ApprovePlanOperator.template_fields, "within", "standing", "force")
-
-    def __init__(
-        self,
-        *,
-        within: Mapping[str, Any] | None = None,
-        standing: Any = None,
-        force: bool | str = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.within = within
-        self.standing = standing
-        self.force = force
-
-    def in_advance(self, plan: Sealable, *, confirmed: bool, by: str | None) -> str | None:
-        stage = planned(self.stage)
-        return decisions.in_advance(stage, plan, confirmed=confirmed, within=self.within, standing=self.standing, by=by)
-
-    def describe(self, plan: Sealable, *, answer_by: str, full_plan: str, confirmed: bool) -> None:
-        stage, force, note = planned(self.stage), bool(self.force), None
-        if stage.switch is not None:
-            self.params[FORCE] = force
-        if stage.measure is not None:
-            bounds = decisions.form_bounds(self.within, confirmed=confirmed) or decisions.bounds_of(self.standing)
-            note = decisions.outside(stage, plan, bounds) if bounds else None
-        question = stage.question(plan, force=force)
-        self.subject = question.subject
-        self.body = body(
-            stage.view(plan), question, digest=plan.digest, answer_by=answer_by, full_plan=full_plan, note=note
-        )
-
-    def forced(self, answers: Mapping[str, Any]) -> bool:
-        """The switch as the person left it; an answer without the form keeps where it started. Pure."""
-        return planned(self.stage).switch is not None and answers.get(FORCE, self.force) is True
 
 
 def apply_task(plan: PlanStageOperator) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph_airflow.graphs import default_graph
 from omnigraph_airflow.page import listing, reads, rendering, texts
@@ -29,10 +29,10 @@ from omnigraph_ops.stages.registry import BY_NAME
 if TYPE_CHECKING:
     from omnigraph_airflow.page.reads import GraphState
     from omnigraph_ops.coordination.holds import Hold
-    from omnigraph_ops.models.history import TableRecord, TableTrendPoint
+    from omnigraph_ops.models.history import TableTrendPoint
     from omnigraph_ops.views.view import View
 
-
+R = TypeVar("R")
 OVERVIEW_SECONDS = 6.0
 """How long a page waits for graphs; those that are slower say so."""
 _BAD = frozenset({RunOutcome.FAILED, RunOutcome.INTERRUPTED, RunOutcome.UNAPPROVED})
@@ -217,28 +217,31 @@ def graph_page(access: Access, looks: Looks, graph: ListedGraph, *, most: int | 
 
 def charts_of(runs: Sequence[RunRecord]) -> tuple[Chart, ...]:
     """How the graph changed over its runs, which are given newest first. Pure."""
-    oldest_first = runs[::-1]
-
-    def over(
-        title: str, pick: Callable[[RunRecord], float | None], text: Callable[[float], str], bars: bool
-    ) -> Chart | None:
-        values = [
-            Value(when=texts.day(r.header.started_at_us), number=pick(r), failed=r.outcome is RunOutcome.FAILED)
-            for r in oldest_first
-        ]
-        return chart(title, values, text, bars=bars)
-
+    told = [(r.header.started_at_us, r.outcome, r) for r in runs[::-1]]
     found = (
-        over("Health score", lambda r: r.after.score, texts.whole, False),
-        over("Fragments", lambda r: r.after.fragments, texts.whole, False),
-        over("Data", lambda r: r.after.data_bytes, texts.size, False),
-        over("Dead bytes", lambda r: r.after.dead_bytes, texts.size, False),
-        over("Rewritten", lambda r: r.work.bytes_rewritten, texts.size, True),
-        over("Write amplification", lambda r: r.work.write_amplification, texts.factor, True),
-        over("Reclaimed", lambda r: r.work.bytes_reclaimed, texts.size, True),
-        over("Run time", lambda r: r.seconds, texts.took, True),
+        _over(told, "Health score", lambda r: r.after.score, texts.whole),
+        _over(told, "Fragments", lambda r: r.after.fragments, texts.whole),
+        _over(told, "Data", lambda r: r.after.data_bytes, texts.size),
+        _over(told, "Dead bytes", lambda r: r.after.dead_bytes, texts.size),
+        _over(told, "Rewritten", lambda r: r.work.bytes_rewritten, texts.size, bars=True),
+        _over(told, "Write amplification", lambda r: r.work.write_amplification, texts.factor, bars=True),
+        _over(told, "Reclaimed", lambda r: r.work.bytes_reclaimed, texts.size, bars=True),
+        _over(told, "Run time", lambda r: r.seconds, texts.took, bars=True),
     )
     return tuple(drawn for drawn in found if drawn is not None)
+
+
+def _over(
+    told: Sequence[tuple[int, RunOutcome, R]],
+    title: str,
+    pick: Callable[[R], float | None],
+    text: Callable[[float], str],
+    *,
+    bars: bool = False,
+) -> Chart | None:
+    """One figure over the runs; `told` has when each began, how it ended and what to pick the figure from. Pure."""
+    values = [Value(when=texts.day(at), number=pick(of), failed=ended is RunOutcome.FAILED) for at, ended, of in told]
+    return chart(title, values, text, bars=bars)
 
 
 def _plan(graph: ListedGraph, question: OpenQuestion) -> View:
@@ -281,23 +284,15 @@ def table_page(looks: Looks, graph: ListedGraph, key: str) -> TablePage:
 
 def _charts(points: Sequence[TableTrendPoint]) -> tuple[Chart, ...]:
     """How the table changed over its runs, which are given newest first. Pure."""
-    oldest_first = points[::-1]
-
-    def over(title: str, pick: Callable[[TableRecord], float | None], text: Callable[[float], str]) -> Chart | None:
-        values = [
-            Value(when=texts.day(p.started_at_us), number=pick(p.table), failed=p.table.outcome is RunOutcome.FAILED)
-            for p in oldest_first
-        ]
-        return chart(title, values, text)
-
+    told = [(p.started_at_us, p.table.outcome, p.table) for p in points[::-1]]
     found = (
-        over("Health score", lambda t: t.after.score, texts.whole),
-        over("Fragments", lambda t: t.after.fragments, texts.whole),
-        over("Rows", lambda t: t.after.rows, texts.whole),
-        over("Data", lambda t: t.after.data_bytes, texts.size),
-        over("Deleted rows", lambda t: t.after.deleted_share, texts.share),
-        over("Unindexed rows", lambda t: t.after.unindexed_share, texts.share),
-        over("Dead bytes", lambda t: t.after.dead_bytes, texts.size),
-        over("Kept versions", lambda t: t.after.versions, texts.whole),
+        _over(told, "Health score", lambda t: t.after.score, texts.whole),
+        _over(told, "Fragments", lambda t: t.after.fragments, texts.whole),
+        _over(told, "Rows", lambda t: t.after.rows, texts.whole),
+        _over(told, "Data", lambda t: t.after.data_bytes, texts.size),
+        _over(told, "Deleted rows", lambda t: t.after.deleted_share, texts.share),
+        _over(told, "Unindexed rows", lambda t: t.after.unindexed_share, texts.share),
+        _over(told, "Dead bytes", lambda t: t.after.dead_bytes, texts.size),
+        _over(told, "Kept versions", lambda t: t.after.versions, texts.whole),
     )
     return tuple(drawn for drawn in found if drawn is not None)

@@ -107,6 +107,6 @@ class QuietGraphSensor(BaseSensorOperator):
 
             refuse_unknown_params(context, self.known_params)
             graph = OmnigraphHook(self.graph).get_conn()
-            state = quiet_state(graph, float(self.quiet_seconds))
-        self.log.info("%s: %s", "quiet" if state.quiet else "not quiet yet", state.reason)
-        return state.quiet
+            quiet, reason = quiet_state(graph, float(self.quiet_seconds))
+        self.log.info("%s: %s", "quiet" if quiet else "not quiet yet", reason)
+        return quiet

@@ -15,20 +15,21 @@ from omnigraph_ops.outcomes.audit_log import AuditEvent
 from omnigraph_ops.storage.store import Storage
 from omnigraph_ops.views import terminal
 
+ABOUT = audit_log.Subject(verb="cleanup", actor="ann", digest="sha256:1", run="r1", task=None)
+
 
 def test_entries_come_back_in_order(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     made = [
-        audit_log.append(storage, event, verb="cleanup", actor="ann", digest="sha256:1", detail="why", run="r1")
-        for event in (AuditEvent.APPROVED, AuditEvent.APPLIED)
+        audit_log.append(storage, event, detail="why", **ABOUT) for event in (AuditEvent.APPROVED, AuditEvent.APPLIED)
     ]
     storage.write(f"{AUDIT_DIR}/00000000000000000000000000.json", b"damaged")
-    assert set(audit_log.read(storage)) == set(made)
+    assert set(audit_log.log_of(storage, "").entries) == set(made)
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
-    entry = audit_log.append(storage, AuditEvent.APPLIED, verb="cleanup", actor="ann", digest="sha256:1")
+    entry = audit_log.append(storage, AuditEvent.APPLIED, **ABOUT)
     damaged = f"{AUDIT_DIR}/00000000000000000000000000.json"
     storage.write(damaged, b"damaged")
     log = audit_log.log_of(storage, "/g")
@@ -41,19 +42,18 @@ def test_the_newest_so_many(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     made = []
     for actor in "abc":
-        made.append(audit_log.append(storage, AuditEvent.APPLIED, verb="repair", actor=actor, digest="sha256:1"))
+        made.append(audit_log.append(storage, AuditEvent.APPLIED, **{**ABOUT, "verb": "repair", "actor": actor}))
         time.sleep(0.002)  # ULIDs of one millisecond have no order
     assert audit_log.log_of(storage, "/g", newest=2).entries == tuple(made[1:])
     assert audit_log.log_of(storage, "/g", newest=9).entries == tuple(made)
     lines = terminal.text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=tuple(made)))).splitlines()
     assert lines[0] == "audit /g — 3 entries"
-    assert lines[-1].split()[-4:] == ["repair", "applied", "c", "sha256:1"]
+    assert lines[-1].split()[-5:] == ["repair", "applied", "c", "r1", "sha256:1"]
 
 
 def test_what_an_entry_says_cannot_move_a_cursor_or_begin_a_line(tmp_path: Path) -> None:
-    entry = audit_log.append(
-        Storage(str(tmp_path)), AuditEvent.APPLIED, verb="cleanup", actor="a\n\x1b[2J", digest="d", detail="\r\u202e"
-    )
+    about = {**ABOUT, "actor": "a\n\x1b[2J", "digest": "d", "run": ""}
+    entry = audit_log.append(Storage(str(tmp_path)), AuditEvent.APPLIED, detail="\r\u202e", **about)
     shown = terminal.text(audit_log.audit_view(audit_log.AuditLog(uri="/g", entries=(entry,))))
     assert len(shown.splitlines()) == 5
     assert shown.splitlines()[4].endswith(r"applied  a\n\x1b[2J  \r\u202e  d")
@@ -61,28 +61,27 @@ def test_what_an_entry_says_cannot_move_a_cursor_or_begin_a_line(tmp_path: Path)
 
 def test_the_start_of_an_apply_is_open_until_an_end_is_logged(tmp_path: Path) -> None:
     storage, since = Storage(str(tmp_path)), now_us()
-    about = {"verb": "cleanup", "actor": "ann", "digest": "sha256:1"}
 
     def is_open(run: str, task: str | None = None) -> bool:
         return audit_log.is_open(storage, run=run, task=task, since_us=since)
 
     assert not is_open("r1")
-    entry = audit_log.started(storage, run="r1", **about)
+    entry = audit_log.started(storage, **ABOUT)
     assert (entry.event, is_open("r1")) == (AuditEvent.STARTED, True)
     assert not is_open("r2")
     assert not is_open("r1", "a task of it")
-    audit_log.started(storage, run="r1", task="a task of it", **about)
+    audit_log.started(storage, **{**ABOUT, "task": "a task of it"})
     assert is_open("r1", "a task of it")
-    audit_log.append(storage, AuditEvent.INTERRUPTED, run="r1", **about)
+    audit_log.append(storage, AuditEvent.INTERRUPTED, **ABOUT)
     assert not is_open("r1")
     assert is_open("r1", "a task of it")
-    audit_log.started(storage, run="r1", **about)
+    audit_log.started(storage, **ABOUT)
     assert is_open("r1")
 
 
 def test_a_start_is_found_although_the_clock_was_set_back_after_the_run_began(tmp_path: Path) -> None:
     storage, hours_us = Storage(str(tmp_path)), 23 * 3600 * 10**6
-    audit_log.started(storage, run="r1", verb="cleanup", actor="ann", digest="sha256:1")
+    audit_log.started(storage, **ABOUT)
     assert audit_log.is_open(storage, run="r1", task=None, since_us=now_us() + hours_us)
 
 
@@ -90,4 +89,4 @@ def test_a_start_that_cannot_be_logged_says_that_nothing_was_done(tmp_path: Path
     storage = Storage(str(tmp_path / "file"))
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StorageError, match="so nothing was removed or published"):
-        audit_log.started(storage, verb="cleanup", actor="ann", digest="sha256:1")
+        audit_log.started(storage, **ABOUT)

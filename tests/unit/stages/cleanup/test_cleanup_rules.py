@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph_ops.config.terms import check_policy
 from omnigraph_ops.errors import InvalidInput
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.lance.versions import VersionFacts
 from omnigraph_ops.models.cleanup import ProtectedVersion, RetentionPolicy, SnapshotExpiry
+from omnigraph_ops.requests import build
 from omnigraph_ops.stages.cleanup.plan import removal_order
 from omnigraph_ops.stages.cleanup.policy import Protection, candidates, removable
+from omnigraph_ops.stages.cleanup.stage import CleanupRequest
 
 NOW = 1_000_000_000
 
@@ -101,15 +102,22 @@ def test_nothing_protected_ever_goes(
         assert all(v * 10.0 < NOW - older_than for v in gone)
 
 
-@pytest.mark.parametrize("bad", [policy(), policy(-1), policy(older_than=-1), policy(3, -1)])
-def test_a_policy_needs_a_sane_bound(bad: RetentionPolicy) -> None:
+@pytest.mark.parametrize("bad", [{}, {"keep": -1}, {"older_than": "-1s"}, {"keep": 3, "older_than": "-1s"}])
+def test_a_policy_needs_a_sane_bound(bad: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        check_policy(bad)
+        build(CleanupRequest, bad)
 
 
-@pytest.mark.parametrize("good", [policy(0), policy(older_than=0), policy(1, 1)])
-def test_one_bound_is_enough(good: RetentionPolicy) -> None:
-    check_policy(good)
+@pytest.mark.parametrize(
+    ("said", "good"),
+    [
+        ({"keep": 0}, policy(0)),
+        ({"older_than": "0s"}, policy(older_than=0)),
+        ({"keep": 1, "older_than": "1s"}, policy(1, 1)),
+    ],
+)
+def test_one_bound_is_enough(said: dict[str, object], good: RetentionPolicy) -> None:
+    assert build(CleanupRequest, said).policy == good
 
 
 def test_children_go_before_their_parents() -> None:
@@ -130,7 +138,6 @@ def test_between_pins_takes_the_holes_and_nothing_that_is_held() -> None:
 def expire(versions: tuple[VersionFacts, ...], guard: Protection, **terms: int) -> tuple[int, ...]:
     """What one run of an expiry removes; `time_retained_secs` is 0 unless named."""
     expiry = SnapshotExpiry(**{"time_retained_secs": 0, **terms})
-    check_policy(RetentionPolicy(expiry=expiry))
     wanted = candidates(versions, RetentionPolicy(expiry=expiry), NOW)
     return removable(wanted, guard, between_pins=False, expiry=expiry)[0]
 
@@ -173,16 +180,16 @@ def test_an_expiry_stops_at_the_lowest_pin() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "words"),
     [
-        RetentionPolicy(expiry=SnapshotExpiry(), keep_versions=3),
-        RetentionPolicy(expiry=SnapshotExpiry(), older_than_secs=3),
-        RetentionPolicy(expiry=SnapshotExpiry(retain_min=0)),
-        RetentionPolicy(expiry=SnapshotExpiry(retain_min=5, retain_max=4)),
-        RetentionPolicy(expiry=SnapshotExpiry(expire_limit=0)),
-        RetentionPolicy(expiry=SnapshotExpiry(time_retained_secs=-1)),
+        ({"expiry": {}, "keep": 3}, "never mixed"),
+        ({"expiry": {}, "older_than": "3s"}, "never mixed"),
+        ({"expiry": {"retain_min": 0}}, "retain_min"),
+        ({"expiry": {"retain_min": 5, "retain_max": 4}}, "must not be below retain-min 5"),
+        ({"expiry": {"expire_limit": 0}}, "expire_limit"),
+        ({"expiry": {"time_retained": "-1s"}}, "time_retained"),
     ],
 )
-def test_an_expiry_is_never_mixed_and_keeps_something(bad: RetentionPolicy) -> None:
-    with pytest.raises(InvalidInput, match="nothing was"):
-        check_policy(bad)
+def test_an_expiry_is_never_mixed_and_keeps_something(bad: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        build(CleanupRequest, bad)

@@ -27,7 +27,6 @@ from omnigraph_ops.lance.rows import Clock
 from omnigraph_ops.models.cleanup import (
     EdgeRows,
     EpochUnit,
-    RowBounds,
     RowPolicy,
     RowRetentionPlan,
     RowRetentionReport,
@@ -36,7 +35,7 @@ from omnigraph_ops.models.cleanup import (
 )
 from omnigraph_ops.requests import build
 from omnigraph_ops.stages.expire_rows.plan import over_bounds
-from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest, check_bounds
+from omnigraph_ops.stages.expire_rows.request import ExpireRowsRequest
 from omnigraph_ops.stages.expire_rows.stage import ExpireRows
 from omnigraph_ops.stages.expire_rows.statements import KEYS_PER_QUERY, Deletion, Way, deletion_of
 from omnigraph_ops.views import markdown, terminal
@@ -127,8 +126,9 @@ class TestPolicies:
 
     @pytest.mark.parametrize("bounds", [{"max_share": 0}, {"max_share": 1.5}, {"max_rows": 0}])
     def test_bounds_must_make_sense(self, bounds: dict[str, float]) -> None:
-        with pytest.raises(InvalidInput):
-            check_bounds(RowBounds(**bounds))  # type: ignore[arg-type]
+        entry = {"table": "node:Event", "property": "at", "older_than": "90d"}
+        with pytest.raises(InvalidInput, match=next(iter(bounds))):
+            build(ExpireRowsRequest, {"policies": [entry], **bounds})
 
     def test_each_bound_counts_by_itself(self) -> None:
         assert over_bounds(50, 100, max_rows=50, max_share=0.5) is None
