@@ -128,7 +128,7 @@ def _collect(reasons: Iterable[tuple[int, str]]) -> tuple[ProtectedVersion, ...]
 
 
 def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_us: int) -> tuple[int, ...]:
-    """Versions that the policy alone would let go, ascending. Pure.
+    """Versions that the policy alone would let go, ascending; none without a bound. Pure.
 
     Args:
         versions: every existing version of the main chain, ascending.
@@ -136,6 +136,8 @@ def candidates(versions: Sequence[VersionFacts], policy: RetentionPolicy, now_us
     """
     if policy.expiry is not None:
         return _expired(versions, policy.expiry, now_us)
+    if policy.keep_versions is None and policy.older_than_secs is None:
+        return ()
     kept = max(policy.keep_versions, 1) if policy.keep_versions is not None else 1
     old = versions[:-kept]
     if policy.older_than_secs is not None:

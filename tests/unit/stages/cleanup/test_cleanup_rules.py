@@ -56,6 +56,10 @@ def test_both_bounds_must_agree() -> None:
     assert candidates(versions, policy(4, 0), NOW) == ()
 
 
+def test_without_a_bound_nothing_goes() -> None:
+    assert candidates(history(1, 2, 3), RetentionPolicy(), NOW) == ()
+
+
 def test_an_empty_history_has_no_candidates() -> None:
     assert candidates((), policy(1), NOW) == ()
 
