@@ -18,6 +18,8 @@ A store that asks to slow down (503 SlowDown) moves the ledger for everybody.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -32,8 +34,10 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
 from omnigraph_ops.graph.layout import MANIFEST_DIR
 from omnigraph_ops.graph.publish import Ready
+from omnigraph_ops.quantities import age
 from omnigraph_ops.storage.store import Storage
 
+_LOG = logging.getLogger(__name__)
 Pause = Callable[[float], None]
 _LEDGER = f"{THROTTLE_DIR}/ledger.json"
 _LOCK = LeasePlace(path=f"{THROTTLE_DIR}/lock", name="the lock of the throttle")
@@ -41,6 +45,8 @@ _SLOT_TTL_SECONDS = 60.0
 _LOCK_TTL_SECONDS = 10.0
 _LOCK_WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
+_SAID_ABOVE_SECONDS = 30.0
+_SAID_AFTER_ROUNDS = int(_SAID_ABOVE_SECONDS / _POLL_SECONDS)
 _SLOW_DOWN_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 3600.0
 """A ledger further ahead than this is damage, or of another time: it counts as so far ahead."""
@@ -103,8 +109,10 @@ def admitted(storage: Storage, ceilings: Ceilings, size: int, pause: Pause | Non
         return
     with _slot(storage, ceilings.concurrent_rewrites, pause):
         if ceilings.bytes_per_second is not None:
-            start = _book(storage, size, ceilings.bytes_per_second, pause)
-            (pause or time.sleep)(max(start - time.time(), 0))
+            wait = max(_book(storage, size, ceilings.bytes_per_second, pause) - time.time(), 0)
+            if wait > _SAID_ABOVE_SECONDS:
+                _LOG.warning("%s: a rewrite waits for %s, by the ceiling of bytes per second", storage.root, age(wait))
+            (pause or time.sleep)(wait)
         try:
             yield
         except OpsError as error:
@@ -131,7 +139,7 @@ def _slot(storage: Storage, slots: int | None, pause: Pause | None) -> Iterator[
     if slots is None:
         yield
         return
-    while True:
+    for rounds in itertools.count(1):
         for number in range(slots):
             place = LeasePlace(path=f"{THROTTLE_DIR}/slot-{number}", name=f"slot {number} of the throttle")
             stack = contextlib.ExitStack()
@@ -146,6 +154,8 @@ def _slot(storage: Storage, slots: int | None, pause: Pause | None) -> Iterator[
             with stack:
                 yield
             return
+        if rounds == _SAID_AFTER_ROUNDS:
+            _LOG.warning("%s: a rewrite waits until fewer than %d are at work on this graph", storage.root, slots)
         (pause or time.sleep)(_POLL_SECONDS)
 
 

@@ -217,3 +217,32 @@ def test_alone_and_in_an_exclusive_run_nothing_waits(
     graph = graph.with_settings(graph.settings.model_copy(update={"exclusive": True}))
     assert not optimize_all(graph).failed
     assert slept == []
+
+
+class Enough(Exception):
+    """Of waiting."""
+
+
+def test_who_waits_long_says_for_what_once(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        if sum(waited) > 90:
+            raise Enough
+
+    one = Ceilings(concurrent_rewrites=1)
+    with admitted(storage, one, 1), pytest.raises(Enough), admitted(storage, one, 1, pause):
+        pass
+    (said,) = caplog.messages
+    assert said == f"{storage.root}: a rewrite waits until fewer than 1 are at work on this graph"
+
+
+def test_a_long_wait_for_the_ceiling_of_bytes_is_said(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:
+    slow, waited = Ceilings(bytes_per_second=1), list[float]()
+    for _ in range(2):
+        with admitted(storage, slow, 100, waited.append):
+            pass
+    assert max(waited) > 90
+    (said,) = caplog.messages
+    assert said == f"{storage.root}: a rewrite waits for 1 min, by the ceiling of bytes per second"
