@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -217,6 +218,20 @@ def test_a_damaged_record_stops_and_hides_no_other_quarantine(demo_graph: DemoGr
     assert (damaged.quarantine_id, damaged.files > 0) == (name, True)
     assert f"{name}/quarantine.json" in str(damaged.problem)
     assert "move them back or delete them by hand" in terminal.text(quarantines_view(list_quarantines(graph)))
+
+
+def test_a_copy_that_the_record_does_not_name_is_kept_and_reported(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(**SMALL)
+    plant(graph)
+    name = run(graph, quarantine=True)[1].quarantine_id
+    assert name is not None
+    place = Path(graph.uri, place_of(name, "quarantine.json"))
+    document = json.loads(place.read_text())
+    left_out = document["files"].pop()["path"]
+    place.write_text(json.dumps(document))
+    report = restore(graph, name)
+    assert [(f.path, "does not name it" in f.reason) for f in report.failed] == [(left_out, True)]
+    assert Path(graph.uri, place_of(name, left_out)).exists()
 
 
 def test_a_run_that_lost_the_lease_removes_nothing_of_another(demo_graph: DemoGraph) -> None:

@@ -140,11 +140,14 @@ def preview_quarantine(graph: Graph, quarantine_id: str) -> QuarantineReport:
     return _report(graph, record, "preview", tuple(_kept(graph, quarantine_id).values()), ())
 
 
+_UNNAMED = "the record of the quarantine does not name it; it stays in the quarantine"
+
+
 def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> QuarantineReport:
     """Bring everything back to where it was, manifests last. Writes.
 
     A file that is in its old place already stays as it is: the copy is dropped if it is the same, and kept
-    and reported if it is not.
+    and reported if it is not. A copy that the record does not name is kept and reported, too.
 
     Raises:
         InvalidInput: there is no such quarantine.
@@ -159,7 +162,8 @@ def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) ->
         _refuse_new_chains(graph, record, kept.keys())
         # Without its manifests a dataset is not there: it appears when all of it is.
         files.sort(key=lambda f: ("/_versions/" in f.path, f.path))
-        failed: list[SparedFile] = []
+        unnamed = sorted(kept.keys() - {f.path for f in files})
+        failed = [SparedFile(path=path, reason=_UNNAMED) for path in unnamed]
         done: list[Stored] = []
         for batch in _batches(graph, files):
             unit = _unit(record, f"restored files {batch[0].path} and on", [kept[f.path] for f in batch])
