@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import math
 from typing import Any, TypeVar
 
-import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
 from omnigraph_ops.errors import InvalidInput
@@ -35,13 +36,14 @@ def from_json(cls: type[T], data: Any) -> T:
     try:
         # Not lenient: a time that reads `true` would be one second after the epoch, and what it keeps would be gone.
         result: T = _adapter(cls).validate_json(raw, strict=True)
-        pydantic_core.from_json(raw, allow_inf_nan=False)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "document"
         raise InvalidInput(f"not a valid {cls.__name__}: {where}: {first['msg']}") from None
-    except ValueError as error:
-        raise InvalidInput(f"not a valid {cls.__name__}: {error}") from None
+    for field in dataclasses.fields(result) if dataclasses.is_dataclass(result) else ():
+        value = getattr(result, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidInput(f"not a valid {cls.__name__}: {field.name}: {value} is no finite number")
     return result
 
 

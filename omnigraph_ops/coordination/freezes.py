@@ -66,9 +66,10 @@ def refuse_frozen(graph: Graph, table_key: str | None = None) -> None:
 
 def refuse_any_freeze(graph: Graph) -> None:
     """Raise `GraphFrozen` if anything of the graph is frozen; `CorruptGraph` where a record does not tell. Reads."""
-    for reason in holds_and_faults(graph.storage)[1].values():
+    holds, unreadable = holds_and_faults(graph.storage)
+    for reason in unreadable.values():
         raise CorruptGraph(reason)
-    for hold in active_freezes(graph.storage):
+    for hold in (h for h in holds if h.freeze is not None):
         raise GraphFrozen(frozen_text(graph.target, hold))
 
 

@@ -23,7 +23,7 @@ from omnigraph_ops.coordination.processes import is_running, process_name, this_
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR, Records
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import is_ulid, new_ulid
+from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
 from omnigraph_ops.graph.references import base_states
 from omnigraph_ops.graph.state import BranchState, TableEntry
 from omnigraph_ops.models.freeze import FrozenCut
@@ -257,10 +257,18 @@ class Removal:
 
 
 def _unknown_removal(path: str, error: InvalidInput) -> None:
+    if not _may_count(path):
+        return
     raise CorruptGraph(
         f"{path} cannot be read, so what a cleanup is about to remove is unknown: {error}; nothing is held; "
         "remove the file when no cleanup is at work"
     ) from None
+
+
+def _may_count(path: str) -> bool:
+    """Whether an announcement that cannot be read may be of a process at work, by its name. Reads the clock."""
+    name = _id_of(path)
+    return is_ulid(name) and time.time() - made_at_us(name) / 1e6 <= _DEAD_AFTER_SECONDS
 
 
 _REMOVALS = Records(Removal, unreadable=_unknown_removal)
@@ -302,8 +310,10 @@ def refuse_removed(storage: Storage, versions: Sequence[HeldVersion]) -> None:
 
 def sweep_removals(storage: Storage) -> None:
     """Drop the announcements of processes that are gone. Destroys them."""
-    for path, removal in _READABLE_REMOVALS.all(storage, REMOVALS_DIR):
-        if not _is_active(removal):
+    for path in _READABLE_REMOVALS.paths(storage, REMOVALS_DIR):
+        removal = _READABLE_REMOVALS.read(storage, path)
+        is_dead = is_ulid(_id_of(path)) and not _may_count(path) if removal is None else not _is_active(removal)
+        if is_dead:
             storage.delete(path)
 
 

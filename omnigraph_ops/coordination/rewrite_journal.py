@@ -17,7 +17,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from omnigraph_ops import serde
@@ -105,6 +105,8 @@ class FinishedTask:
     result: str
     """Lance's JSON of the RewriteResult."""
     files: tuple[MadeFile, ...]
+    digest: str = ""
+    """Of the rest, in the file: no proof of rows would find one wrong column. Earlier releases wrote none."""
 
     @property
     def name(self) -> Attempt:
@@ -138,11 +140,12 @@ def summary(fates: Iterable[Fate]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Noted:
-    """A file of the journal: no proof of rows would find one wrong column of a result that was changed in it."""
+class Unusable:
+    """A note of a finished task whose result is not taken."""
 
-    finished: FinishedTask
-    digest: str
+    problem: str
+    files: tuple[MadeFile, ...] = ()
+    """Those that it names: nobody else does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +177,7 @@ def begin(storage: Storage, journal: RewriteJournal) -> None:
 
 def record(storage: Storage, table_path: str, rewrite_id: str, finished: FinishedTask) -> None:
     """Note a finished task. Writes."""
-    noted = _Noted(finished=finished, digest=serde.digest(finished))
+    noted = replace(finished, digest=serde.digest(finished))
     storage.write(_attempt_path(table_path, rewrite_id, finished.name), serde.dumps(noted).encode())
 
 
@@ -192,18 +195,19 @@ def attempts(storage: Storage, table_path: str, rewrite_id: str) -> tuple[Attemp
 
 def read_attempts(
     storage: Storage, table_path: str, rewrite_id: str, names: tuple[Attempt, ...]
-) -> tuple[FinishedTask | str, ...]:
-    """Each finished task, or in words why it cannot be read. Reads."""
+) -> tuple[FinishedTask | Unusable, ...]:
+    """Each finished task, or why its result is not taken. Reads."""
 
-    def one(name: Attempt) -> FinishedTask | str:
+    def one(name: Attempt) -> FinishedTask | Unusable:
         path = _attempt_path(table_path, rewrite_id, name)
         try:
-            noted = serde.from_json(_Noted, storage.read(path))
+            noted = serde.from_json(FinishedTask, storage.read(path))
         except (FileNotFoundError, InvalidInput) as error:
-            return f"{path} cannot be read: {error}"
-        if serde.digest(noted.finished) != noted.digest:
-            return f"{path} is not as its task wrote it"
-        return noted.finished if noted.finished.name == name else f"{path} is about another task"
+            return Unusable(problem=f"{path} cannot be read: {error}")
+        finished = replace(noted, digest="")
+        if noted.digest and serde.digest(finished) != noted.digest:
+            return Unusable(problem=f"{path} is not as its task wrote it", files=noted.files)
+        return finished if finished.name == name else Unusable(problem=f"{path} is about another task")
 
     return tuple(in_parallel(one, names, workers=_READERS))
 
@@ -211,7 +215,7 @@ def read_attempts(
 def read_journal(storage: Storage, table_path: str, rewrite_id: str) -> OpenJournal:
     """A journal with everything in it that can be read. Reads."""
     found = read_attempts(storage, table_path, rewrite_id, attempts(storage, table_path, rewrite_id))
-    problems = [f for f in found if isinstance(f, str)]
+    problems = [f.problem for f in found if isinstance(f, Unusable)]
     plan: RewriteJournal | None = None
     path = f"{_folder(table_path, rewrite_id)}/{_PLAN}"
     try:
@@ -235,7 +239,7 @@ def named_files(storage: Storage, table_paths: Collection[str]) -> frozenset[str
         path = table_path_of(folder)
         for rewrite_id in open_journals(storage, path) if path in table_paths else ():
             finished = read_attempts(storage, path, rewrite_id, attempts(storage, path, rewrite_id))
-            found |= {file.path for f in finished if isinstance(f, FinishedTask) for file in f.files}
+            found |= {file.path for f in finished for file in f.files}
     return frozenset(found)
 
 

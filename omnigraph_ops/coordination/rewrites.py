@@ -20,6 +20,7 @@ from omnigraph_ops.coordination.rewrite_journal import (
     OpenJournal,
     RewriteJournal,
     TaskOrder,
+    Unusable,
     decide,
     read_attempts,
     rewrite_lease,
@@ -49,7 +50,7 @@ from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.storage.inventory import OpsFault, folders_in, look_again, remove_files
 
 
-def reclaim(graph: Graph, table_path: str, finished: Iterable[FinishedTask], keeper: LeaseKeeper) -> int:
+def reclaim(graph: Graph, table_path: str, finished: Iterable[FinishedTask | Unusable], keeper: LeaseKeeper) -> int:
     """Remove the files of these results unless some version of the dataset refers to them; how many. Destroys.
 
     Under the committer lease: nobody commits a result between the look and the removal. `keeper` holds the
@@ -287,7 +288,7 @@ def end(
     names = tuple(n for n in rewrite_journal.attempts(graph.storage, table_path, rewrite_id) if n not in kept)
     found = rewrite_journal.read_attempts(graph.storage, table_path, rewrite_id, names)
     try:
-        removed = reclaim(graph, table_path, [f for f in found if isinstance(f, FinishedTask)], keeper)
+        removed = reclaim(graph, table_path, found, keeper)
     except OpsError as error:
         progress(f"the journal of rewrite {rewrite_id} stays, with the files it names: {error}")
         return False

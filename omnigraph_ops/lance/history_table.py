@@ -7,7 +7,8 @@ query, over the few columns it names, for any reader of Lance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -42,7 +43,6 @@ from omnigraph_ops.models.optimize import UnitWindow
 
 VERSION = "1"
 VERSION_KEY = "omnigraph_ops:history_version"
-_IF_DAMAGED = ", which holds only the history of runs: remove it if this stays"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
 _INTEGERS = ("version", "rows", "fragments", "data_bytes", "dead_bytes", "versions")
@@ -286,6 +286,17 @@ _again_if_lost = Retrying(
 """Tries a commit again while other writers are first."""
 
 
+@contextlib.contextmanager
+def _remedied() -> Iterator[None]:
+    """Say what is to be done about damage. Pure."""
+    try:
+        yield
+    except LanceFailure as error:
+        if type(error) is not LanceFailure:
+            raise
+        raise LanceFailure(f"{error}; it holds only the history of runs: if it is damaged, remove it") from None
+
+
 class HistoryTable:
     """The history of one graph (or plain folder), opened with the storage options of that graph."""
 
@@ -326,7 +337,7 @@ class HistoryTable:
             dataset = self._open()
         except DatasetMissing:
             return SCHEMA.empty_table()
-        with lance_errors(f"read {self.uri}{_IF_DAMAGED}"):
+        with _remedied(), lance_errors(f"read {self.uri}"):
             order: list[ColumnOrdering | str] | None = None
             if newest is not None:
                 order = [ColumnOrdering("started_at", ascending=False)]
@@ -335,7 +346,7 @@ class HistoryTable:
         return found
 
     def _open(self) -> lance.LanceDataset:
-        with lance_errors(f"open {self.uri}{_IF_DAMAGED}"):
+        with _remedied(), lance_errors(f"open {self.uri}"):
             refuse_file(self.uri)
             return lance.dataset(self.uri, storage_options=self._options)
 

@@ -107,7 +107,9 @@ def bounds_of(value: Mapping[str, Any] | None) -> Bounds | None:
         return None
     if unknown := sorted(set(value) - {"max_versions", "max_bytes"}):
         raise InvalidInput(f"standing_approval: unknown bound {', '.join(unknown)}")
-    return serde.from_json(Bounds, dict(value))
+    # JSON has one kind of number, and so have the checks of the form: 1e12 is a whole one.
+    whole = {name: int(n) if isinstance(n, float) and n.is_integer() else n for name, n in value.items()}
+    return serde.from_json(Bounds, whole)
 
 
 def form_bounds(value: Mapping[str, Any] | None, *, confirmed: bool) -> Bounds | None:

@@ -156,6 +156,14 @@ def test_a_history_that_cannot_be_written_is_said_and_changes_nothing(cli: Cli, 
     assert rows_everywhere(graph) == rows
 
 
+def test_a_damaged_history_says_that_nothing_else_is_in_it(cli: Cli, demo_graph: DemoGraph) -> None:
+    root = demo_graph(**SMALL).uri
+    assert cli("optimize --quiet", root).code == 0
+    for file in Path(root, HISTORY_PATH, "data").iterdir():
+        file.write_bytes(b"")
+    assert_refused(cli("history", root), "it holds only the history of runs: if it is damaged, remove it")
+
+
 def test_a_record_is_returned_wherever_it_could_be_made(storage: Storage) -> None:
     said, night = list[str](), record("night")
     Path(storage.root, HISTORY_PATH).parent.mkdir()

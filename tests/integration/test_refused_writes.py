@@ -16,7 +16,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
-from tests.support.sidecars import OTHER, TABLE, Document, append_foreign_row, arm, commit_rows, pin_of
+from tests.support.sidecars import OTHER, TABLE, Document, append_foreign_row, arm, commit_rows, pin_of, publish_head
 from tests.support.writers import copies, drift, entry_of, write
 
 pytestmark = pytest.mark.slow
@@ -138,6 +138,13 @@ def test_one_that_confirmed_what_another_process_had_rolled_back_is_rolled_back(
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
     check_lineage(graph, None)
+
+
+def test_one_that_was_rolled_back_and_then_published_by_force_is_left_to_a_person(graph: Graph) -> None:
+    visible = _visible_commit(graph)
+    _merge(graph, lambda write: write.update(rollback_graph_commit_id=visible))
+    publish_head(graph)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["left_to_engine"]
 
 
 @pytest.mark.parametrize("which", ["published", "rolled back, and that is noted"])

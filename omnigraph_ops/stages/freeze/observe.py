@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag, tag_name
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, RecoveryPending, StorageError
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.graph.layout import (
     COMMITS_DIR,
@@ -341,13 +341,17 @@ def verify_cut(graph: Graph, freeze: Freeze) -> tuple[CutProblem, ...]:
 def _of_contract(graph: Graph, freeze: Freeze) -> list[CutProblem]:
     """What is not as it was of the root's files that a freeze keeps. Reads."""
     folder, cut = contract_folder(freeze.freeze_id), freeze.cut
-    kept = set(graph.storage.list(folder))
-    lost, why = [name for name in cut.contract if name not in kept], "the copy that the freeze kept of it is gone"
-    if not lost and cut.contract_digest is not None:
-        contract = [(name, graph.storage.read(f"{folder}/{name}")) for name in cut.contract]
-        if _digest_of(contract) != cut.contract_digest:
-            lost, why = [folder], "the copies of the schema that the freeze kept are not as they were"
-    return [CutProblem(path=name, branch=None, version=0, reason=why) for name in lost]
+    found, lost = list[tuple[str, bytes]](), dict[str, str]()
+    for name in cut.contract:
+        try:
+            found.append((name, graph.storage.read(f"{folder}/{name}")))
+        except FileNotFoundError:
+            lost[name] = "the copy that the freeze kept of it is gone"
+        except StorageError as error:
+            lost[name] = f"the copy that the freeze kept of it cannot be read: {error}"
+    if not lost and cut.contract_digest not in {None, _digest_of(found)}:
+        lost[folder] = "the copies of the schema that the freeze kept are not as they were"
+    return [CutProblem(path=path, branch=None, version=0, reason=why) for path, why in lost.items()]
 
 
 def refuse_lost(graph: Graph, freeze: Freeze, consequence: str) -> None:

@@ -206,14 +206,15 @@ def _overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
 
 
 def _is_its_own(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrite) -> bool:
-    """Whether all that lies on a table is announced, an index build on top of that, or a restore. Reads."""
-    commits = commits_after(graph.storage, table.chain, table.entry.version, table.head)
+    """Whether nothing of it is published, and only that, index builds and restores lie on what is. Reads."""
+    commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
     own = [commit.version for commit in commits if commit.transaction_id in write.transactions]
-    return all(
+    return _is_off(commits, own, table.entry) and all(
         commit.version in own
         or (bool(own) and commit.version > own[0] and commit.operation in CONTENT_PRESERVING)
         or _is_restore(graph, table.entry, commit, pin.expected_version)
         for commit in commits
+        if commit.version > table.entry.version
     )
 
 

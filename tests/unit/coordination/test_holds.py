@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.holds import HeldVersion, Hold, HoldKind
 from omnigraph_ops.coordination.processes import this_machine
 from omnigraph_ops.coordination.state import HOLDS_DIR, REMOVALS_DIR
 from omnigraph_ops.errors import CorruptGraph, InvalidInput
-from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.layout import new_ulid, now_us
 from omnigraph_ops.storage.store import Storage
 
 HELD = HeldVersion(table_path="nodes/1", version=3)
@@ -99,6 +99,15 @@ def test_beside_an_announcement_that_cannot_be_read_nothing_is_held(storage: Sto
         holds.refuse_removed(storage, (HELD,))
     holds.sweep_removals(storage)
     assert storage.exists(path)
+
+
+def test_an_announcement_of_days_ago_that_cannot_be_read_stops_nobody_and_goes(storage: Storage) -> None:
+    old, foreign = (f"{REMOVALS_DIR}/{name}.json" for name in (new_ulid(now_us() - 2 * 86_400_000_000), "readme"))
+    for path in (old, foreign):
+        storage.write(path, b"")
+    holds.refuse_removed(storage, (HELD,))
+    holds.sweep_removals(storage)
+    assert (storage.exists(old), storage.exists(foreign)) == (False, True)
 
 
 def test_only_an_id_names_a_hold(storage: Storage) -> None:

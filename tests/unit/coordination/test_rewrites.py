@@ -125,11 +125,23 @@ def test_a_result_that_was_changed_in_the_journal_is_not_used(tmp_path: Path, ch
     rewrite_journal.record(storage, TABLE, ULID, finished(0, "0" * 12))
     path = f"{rewrite_journal.table_folder(TABLE)}/{ULID}/task-00000.000000000000.json"
     document = json.loads(storage.read(path))
-    document["finished"][changed] = "[]" if changed == "result" else []
+    document[changed] = "[]" if changed == "result" else []
     storage.write(path, json.dumps(document).encode())
     found = rewrite_journal.read_journal(storage, TABLE, ULID)
     assert found.finished == ()
     assert f"{path} is not as its task wrote it" in found.problems
+    kept = {"f-000000000000"} if changed == "result" else set()
+    assert rewrite_journal.named_files(storage, {TABLE}) == kept, "its files are still known"
+
+
+def test_a_result_of_an_earlier_release_is_used(tmp_path: Path) -> None:
+    storage, before = Storage(str(tmp_path)), finished(0, "0" * 12)
+    rewrite_journal.record(storage, TABLE, ULID, before)
+    path = f"{rewrite_journal.table_folder(TABLE)}/{ULID}/task-00000.000000000000.json"
+    document = json.loads(storage.read(path))
+    assert document.pop("digest").startswith("sha256:")
+    storage.write(path, json.dumps(document).encode())
+    assert rewrite_journal.read_journal(storage, TABLE, ULID).finished == (before,)
 
 
 def test_the_folder_says_which_table_it_is() -> None:

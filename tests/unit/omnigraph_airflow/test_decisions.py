@@ -115,6 +115,12 @@ def test_half_or_strange_bounds_are_an_error(value: dict[str, object]) -> None:
         decisions.bounds_of(value)
 
 
+def test_a_whole_number_may_be_written_as_json_writes_any() -> None:
+    assert decisions.bounds_of({"max_versions": 5.0, "max_bytes": 1e12}) == Bounds(max_versions=5, max_bytes=10**12)
+    with pytest.raises(InvalidInput):
+        decisions.bounds_of({"max_versions": 5.5, "max_bytes": 1})
+
+
 @pytest.mark.parametrize(("versions", "size", "inside"), [(3, 100, True), (4, 100, False), (3, 101, False)])
 def test_a_standing_approval_covers_its_bounds_only(versions: int, size: int, inside: bool) -> None:
     bounds = {"max_versions": 3, "max_bytes": 100}
