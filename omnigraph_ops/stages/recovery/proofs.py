@@ -24,7 +24,7 @@ rolled back, and the graph is as without it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from omnigraph_ops.errors import OpsError
@@ -84,27 +84,39 @@ def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | No
     if sidecar is None or write is None:
         return None
     try:
-        return (
-            _taken_back(graph, sidecar, write)
-            or _refused(graph, file, sidecar, write)
-            or _crossed(graph, sidecar, write, beside)
-        )
+        # The state first: what is published in between is then visible, and no proof takes it for unpublished.
+        now = graph.state(sidecar.branch)
+        visible = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
+        seen = _SeenWrite(graph=graph, file=file, sidecar=sidecar, write=write, now=now, visible=visible)
+        return _taken_back(seen) or _refused(seen) or _crossed(seen, beside)
     except OpsError:
         return None
 
 
-def _taken_back(graph: Graph, sidecar: Sidecar, write: ExactWrite) -> TakenBack | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeenWrite:
+    """A sidecar about an exact write, and its branch."""
+
+    graph: Graph
+    file: SidecarFile
+    sidecar: Sidecar
+    write: ExactWrite
+    now: BranchState
+    visible: Mapping[str, GraphCommit]
+    """Its commits, by id."""
+
+
+def _taken_back(seen: _SeenWrite) -> TakenBack | None:
     """What a write that its sidecar calls unconfirmed published, if only restores lie on top of it. Reads."""
-    commits = _visible(graph, sidecar.branch)
-    commit = commits.get(write.lineage.graph_commit_id)
-    if commit is None or not write.is_unconfirmed or not sidecar.tables or write.rollback_graph_commit_id in commits:
+    graph, sidecar, write = seen.graph, seen.sidecar, seen.write
+    commit, is_rolled_back = seen.visible.get(write.lineage.graph_commit_id), _is_rolled_back(seen)
+    if commit is None or not write.is_unconfirmed or not sidecar.tables or is_rolled_back:
         return None  # with its rollback published, too, which of the two counts is for a person
     branch, uri = sidecar.branch, graph.context.location.uri(MANIFEST_DIR)
     then = graph.decode(graph.lance.open(uri, branch=branch, version=commit.manifest_version), branch)
-    now = graph.state(branch)
     outcomes, restored = list[AuditOutcome](), list[Overlaid]()
     for pin in sidecar.tables:
-        made, entry = _past(then, pin), _past(now, pin)
+        made, entry = _past(then, pin), _past(seen.now, pin)
         if made is None or entry is None:
             return None
         table = Overlaid.at(graph, entry)
@@ -118,8 +130,8 @@ def _taken_back(graph: Graph, sidecar: Sidecar, write: ExactWrite) -> TakenBack 
     return TakenBack(published=published, outcomes=tuple(outcomes), tables=tuple(restored))
 
 
-def _visible(graph: Graph, branch: str | None) -> dict[str, GraphCommit]:
-    return {commit.commit_id: commit for commit in graph.format.commits(graph.context, branch)}
+def _is_rolled_back(seen: _SeenWrite) -> bool:
+    return seen.write.rollback_graph_commit_id in seen.visible
 
 
 def _past(state: BranchState, pin: SidecarPin) -> TableEntry | None:
@@ -159,32 +171,29 @@ def _is_put_back(record: VersionRecord) -> bool:
     return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
 
 
-def _refused(graph: Graph, file: SidecarFile, sidecar: Sidecar, write: ExactWrite) -> Unpublishable | None:
+def _refused(seen: _SeenWrite) -> Unpublishable | None:
     """What a write committed that every open refuses, if only that lies on what is published. Reads."""
-    state, visible = graph.state(sidecar.branch), _visible(graph, sidecar.branch)
-    if write.lineage.graph_commit_id in visible:
-        return None
-    why = _why_refused(sidecar, write, state, is_rolled_back=write.rollback_graph_commit_id in visible)
+    why = None if seen.write.lineage.graph_commit_id in seen.visible else _why_refused(seen)
     if why is None:
         return None
     tables = list[Overlaid]()
-    for pin in sidecar.tables:
-        table = Overlaid.of_pin(graph, state, pin)
-        if table is None or not _is_its_own(graph, table, pin, write):
+    for pin in seen.sidecar.tables:
+        table = Overlaid.of_pin(seen.graph, seen.now, pin)
+        if table is None or not _is_its_own(seen.graph, table, pin, seen.write):
             return None
         tables += [table] if table.is_ahead else []
-    return Unpublishable(tables=tuple(tables), files=(file,), why=why)
+    return Unpublishable(tables=tuple(tables), files=(seen.file,), why=why)
 
 
-def _why_refused(sidecar: Sidecar, write: ExactWrite, state: BranchState, *, is_rolled_back: bool) -> str | None:
+def _why_refused(seen: _SeenWrite) -> str | None:
     """Why every open refuses a write that is not published, to begin a sentence; None where one settles it. Pure."""
-    if is_rolled_back:
+    if _is_rolled_back(seen):
         # With these an open completes the rollback.
-        is_noted = write.rollback_audit_outcomes is not None
+        is_noted = seen.write.rollback_audit_outcomes is not None
         return None if is_noted else "another process of the engine rolled it back, and its writer went on"
-    if sidecar.protocol_v4 is None:
+    if seen.sidecar.protocol_v4 is None:
         return None
-    return _published_again(write, state) or _overtaken(sidecar, state)
+    return _published_again(seen.write, seen.now) or _overtaken(seen.sidecar, seen.now)
 
 
 def _published_again(write: ExactWrite, state: BranchState) -> str | None:
@@ -218,20 +227,19 @@ def _is_its_own(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrit
     )
 
 
-def _crossed(
-    graph: Graph, sidecar: Sidecar, write: ExactWrite, beside: Sequence[SidecarFile] | None
-) -> Unpublishable | None:
+def _crossed(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpublishable | None:
     """What a load or mutation and others committed on top of each other, if only that is there. Reads."""
+    graph, sidecar, write = seen.graph, seen.sidecar, seen.write
     if sidecar.protocol_v3 is None:
         return None
     listed = list_sidecars(graph.storage, graph.format.sidecar_version) if beside is None else beside
-    files = _unpublished(graph, sidecar.branch, listed)
+    files = _unpublished(seen, listed)
     if sidecar not in [file.sidecar for file in files]:
         return None
     planned = write.transactions.union(*(_loads(file) for file in files))
-    state, tables, is_covered = graph.state(sidecar.branch), list[Overlaid](), False
+    tables, is_covered = list[Overlaid](), False
     for pin in sidecar.tables:
-        table = Overlaid.of_pin(graph, state, pin)
+        table = Overlaid.of_pin(graph, seen.now, pin)
         if table is None:
             return None
         commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
@@ -250,13 +258,13 @@ def _loads(file: SidecarFile) -> frozenset[str]:
     return write.transactions if write is not None else frozenset()
 
 
-def _unpublished(graph: Graph, branch: str | None, listed: Sequence[SidecarFile]) -> tuple[SidecarFile, ...]:
+def _unpublished(seen: _SeenWrite, listed: Sequence[SidecarFile]) -> tuple[SidecarFile, ...]:
     """The sidecars of loads and mutations of a branch of which neither a publish nor a rollback is visible. Reads."""
-    visible = _visible(graph, branch).keys()
+    visible = seen.visible.keys()
     return tuple(
         file
         for file in listed
-        if file.sidecar is not None and file.sidecar.branch == branch
+        if file.sidecar is not None and file.sidecar.branch == seen.sidecar.branch
         if (write := file.sidecar.protocol_v3) is not None
         if visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id})
     )
