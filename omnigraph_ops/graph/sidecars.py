@@ -12,7 +12,7 @@ import pyarrow as pa
 from omnigraph_ops import serde
 from omnigraph_ops.errors import InvalidInput, OperatorNeeded
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, RECOVERIES_DIR, RECOVERY_DIR, now_us
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, RECOVERIES_DIR, RECOVERY_DIR, is_ulid, made_at_us, now_us
 from omnigraph_ops.graph.schema import TableIdentity
 from omnigraph_ops.graph.state import RECOVERIES_SCHEMA, TableEntry
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, LanceFailure, lance_errors
@@ -332,17 +332,35 @@ def append_audit(
     graph.lance.append(dataset, pa.Table.from_pylist([row], schema=RECOVERIES_SCHEMA))
 
 
-def rolled_back_merges(graph: Graph) -> tuple[str, ...]:
-    """Ids of the merges that were rolled back, by the engine or by this tool. Reads.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBackWrite:
+    """A write that the audit calls rolled back; both times in microseconds since the epoch."""
+
+    armed_at_us: int
+    """By the clock of the writer, to the millisecond."""
+    judged_at_us: int
+    """By the clock of the process that rolled it back."""
+
+
+def rolled_back(graph: Graph, writer_kind: str) -> tuple[RolledBackWrite, ...]:
+    """The writes of a kind that were rolled back, by the engine or by this tool. Reads.
 
     Raises:
         LanceFailure: the audit cannot be read; `DatasetMissing`: nothing was ever recovered.
     """
     dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
+    columns = ["operation_id", "recovery_kind", "sidecar_writer_kind", "created_at"]
     with lance_errors("read the recovery audit"):
-        rows = dataset.to_table(columns=["operation_id", "recovery_kind", "sidecar_writer_kind"]).to_pylist()
-    wanted = (ROLLED_BACK, "BranchMerge")
-    return tuple(r["operation_id"] for r in rows if (r["recovery_kind"], r["sidecar_writer_kind"]) == wanted)
+        rows = dataset.to_table(columns=columns).to_pylist()
+    return tuple(
+        RolledBackWrite(
+            armed_at_us=made_at_us(row["operation_id"]),
+            judged_at_us=round(row["created_at"].replace(tzinfo=UTC).timestamp() * 1_000_000),
+        )
+        for row in rows
+        if (row["recovery_kind"], row["sidecar_writer_kind"]) == (ROLLED_BACK, writer_kind)
+        and is_ulid(row["operation_id"])
+    )
 
 
 def _open_or_create(graph: Graph) -> Dataset:

@@ -6,8 +6,8 @@ import lance
 import pytest
 
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.graph.layout import made_at_us, new_ulid, now_us
-from omnigraph_ops.graph.sidecars import ROLLED_BACK, ROLLED_FORWARD, append_audit, list_sidecars
+from omnigraph_ops.graph.layout import new_ulid, now_us
+from omnigraph_ops.graph.sidecars import ROLLED_BACK, ROLLED_FORWARD
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery import unpublished
 from omnigraph_ops.stages.recovery.check import check
@@ -15,7 +15,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
-from tests.support.sidecars import TABLE, append_foreign_row, arm
+from tests.support.sidecars import TABLE, append_foreign_row, judge
 from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.slow
@@ -38,23 +38,13 @@ def _goes_on(graph: Graph, at_us: int) -> None:
     graph.open_head(entry_of(graph, TABLE)).create_scalar_index("name", "BTREE", name="late", replace=True)
 
 
-def _was_judged(graph: Graph, *, kind: str = ROLLED_BACK, writer: str = "BranchMerge") -> int:
-    """The audit of what another process made of a merge, whose sidecar it removed; when that was armed. Writes."""
-    operation_id = arm(graph, change=lambda document: document.update(writer_kind=writer))
-    (file,) = list_sidecars(graph.storage, graph.format.sidecar_version)
-    assert file.sidecar is not None
-    append_audit(graph, file.sidecar, commit_id=new_ulid(), kind=kind, outcomes=(), created_at_us=now_us())
-    graph.storage.delete(file.path)
-    return made_at_us(operation_id)
-
-
 def _drift(graph: Graph) -> list[tuple[str, bool]]:
     return [(d.table_key, d.recoverable) for d in check(graph).drift]
 
 
 def test_what_it_committed_afterwards_is_rolled_back(graph: Graph) -> None:
     rows = rows_everywhere(graph)
-    _goes_on(graph, _was_judged(graph) - 3_000)
+    _goes_on(graph, judge(graph, writer="BranchMerge") - 3_000)
     assert (check(graph).status, _drift(graph)) == (CheckStatus.PENDING, [(TABLE, True)])
     assert [(o.table_key, o.action) for o in recover(graph).outcomes] == [(TABLE, "rolled_back")]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
@@ -70,23 +60,23 @@ def test_a_merge_of_which_nothing_is_known_is_for_a_person(graph: Graph) -> None
 
 @pytest.mark.parametrize("since_us", [2_000, -120_000_000], ids=["later", "long before"])
 def test_another_merge_says_nothing_about_it(graph: Graph, since_us: int) -> None:
-    _goes_on(graph, _was_judged(graph) + since_us)
+    _goes_on(graph, judge(graph, writer="BranchMerge") + since_us)
     assert _drift(graph) == [(TABLE, False)]
 
 
 @pytest.mark.parametrize(("kind", "writer"), [(ROLLED_FORWARD, "BranchMerge"), (ROLLED_BACK, "Load")])
 def test_neither_does_any_other_recovery(graph: Graph, kind: str, writer: str) -> None:
-    _goes_on(graph, _was_judged(graph, kind=kind, writer=writer) - 3_000)
+    _goes_on(graph, judge(graph, kind=kind, writer=writer) - 3_000)
     assert _drift(graph) == [(TABLE, False)]
 
 
 def test_rows_of_somebody_else_are_never_taken_along(graph: Graph) -> None:
-    _goes_on(graph, _was_judged(graph) - 3_000)
+    _goes_on(graph, judge(graph, writer="BranchMerge") - 3_000)
     append_foreign_row(graph)
     assert _drift(graph) == [(TABLE, False)]
 
 
 def test_an_index_build_alone_is_for_a_person(graph: Graph) -> None:
-    _was_judged(graph)
+    judge(graph, writer="BranchMerge")
     graph.open_head(entry_of(graph, TABLE)).create_scalar_index("name", "BTREE", name="own", replace=True)
     assert _drift(graph) == [(TABLE, False)]

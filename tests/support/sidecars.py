@@ -11,8 +11,8 @@ from typing import Any
 
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
-from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, new_ulid, now_us
-from omnigraph_ops.graph.sidecars import sidecar_path
+from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, made_at_us, new_ulid, now_us
+from omnigraph_ops.graph.sidecars import ROLLED_BACK, append_audit, list_sidecars, sidecar_path
 from omnigraph_ops.lance.gateway import DatasetMissing
 from tests.support.writers import copies, entry_of, write
 
@@ -120,6 +120,17 @@ def pin_of(graph: Graph, table_key: str, branch: str | None = None) -> Document:
     entry = entry_of(graph, table_key, branch)
     pin: Document = graph.format.sidecar(entry, f"{graph.uri}/{entry.path}", "", 0)["tables"][0]
     return pin | {"table_branch": branch}
+
+
+def judge(graph: Graph, *, writer: str, kind: str = ROLLED_BACK, hours_ago: float = 0) -> int:
+    """The audit of what another process made of a write, whose sidecar it removed; when that was armed. Writes."""
+    operation_id = arm(graph, age_seconds=60 + hours_ago * 3600, change=lambda d: d.update(writer_kind=writer))
+    (file,) = list_sidecars(graph.storage, graph.format.sidecar_version)
+    assert file.sidecar is not None
+    at = now_us() - int(hours_ago * 3_600_000_000)
+    append_audit(graph, file.sidecar, commit_id=new_ulid(), kind=kind, outcomes=(), created_at_us=at)
+    graph.storage.delete(file.path)
+    return made_at_us(operation_id)
 
 
 def move(graph: Graph, table_key: str = TABLE) -> int:

@@ -17,6 +17,10 @@ delete. A repair by force would publish it, and with it the loss of acknowledged
 A merge of engine 0.9.0 that another of its processes took for dead and rolled back may go on with its next table. Its
 publish is refused, and its sidecar is gone. A repair by force would publish half of the merge. The transactions of a
 merge have ids of its time, and the audit tells which merges were rolled back: these commits are rolled back, too.
+
+An optimize of 0.9.0 that was rolled back goes on in the same way. The engine does not take an index build for
+maintenance, so neither its repair nor ours publishes that without force. What it committed holds no row that is not
+published, and the audit tells of it, so that the published version can be put on top.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
 from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
-from omnigraph_ops.graph.sidecars import rolled_back_merges
+from omnigraph_ops.graph.sidecars import rolled_back
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.evidence import wrong_content
@@ -113,7 +117,7 @@ def overlaid(graph: Graph, entry: TableEntry) -> Overlaid | None:
     try:
         table = Overlaid.at(graph, entry)
         commits = commits_after(graph.storage, table.chain, entry.version, table.head)
-        late = _of_dead_merges(graph, commits)
+        late = _of_dead_merges(graph, commits) | _of_dead_optimizes(graph, commits)
         if not commits or not all(c.version in late or _is_undone(graph, c) for c in commits):
             return None
         graph.open_pinned(entry)  # what is damaged cannot be put on top
@@ -133,7 +137,7 @@ def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset
     ids = {c.version: str(c.transaction_id).removeprefix(_MERGE) for c in commits if _is_of_merge(c)}
     if not ids:
         return frozenset()
-    dead = [made_at_us(operation) for operation in rolled_back_merges(graph) if is_ulid(operation)]
+    dead = [merge.armed_at_us for merge in rolled_back(graph, "BranchMerge")]
     if not all(any(0 <= at - made_at_us(one) <= _ONE_MERGE_US for at in dead) for one in ids.values()):
         return frozenset()
     return frozenset(
@@ -144,6 +148,23 @@ def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset
 def _is_of_merge(commit: VersionRecord) -> bool:
     name = commit.transaction_id or ""
     return name.startswith(_MERGE) and is_ulid(name.removeprefix(_MERGE))
+
+
+_ONE_OPTIMIZE_US = 86_400_000_000
+"""How long an optimize may go on after it was rolled back: it builds the indexes of its last tables."""
+
+
+def _of_dead_optimizes(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
+    """The versions that changed no row and may be of an optimize that was rolled back. Reads."""
+    made_at = {c.version: c.committed_at_us for c in commits if c.operation in CONTENT_PRESERVING}
+    if not made_at:
+        return frozenset()
+    dead = rolled_back(graph, "Optimize")
+    return frozenset(
+        version
+        for version, at in made_at.items()
+        if at is not None and any(o.armed_at_us <= at <= o.judged_at_us + _ONE_OPTIMIZE_US for o in dead)
+    )
 
 
 def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -242,8 +263,8 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
             action="rolled_back",
             from_version=entry.version,
             to_version=updates[0].version,
-            detail=f"what the engine deleted, restored or merged{where} was never published; the published rows are in "
-            "place again",
+            detail=f"what the engine deleted, restored, merged or compacted{where} was never published; the published "
+            "rows are in place again",
         )
         graph.run.ended(unit, outcome)
     return outcome
