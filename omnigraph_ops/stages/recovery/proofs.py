@@ -20,12 +20,15 @@ rolled back, and the graph is as without it:
   with "no durable rollback audit outcomes".
 - Loads and mutations of several processes that crossed: each committed to tables of the other. The engine sees in the
   sidecar of each the commits of the other, and refuses "a restore that could discard another writer".
+- A write that an optimize of another process took along: that publishes the newest version of a table, with whatever is
+  in it, and so does an open that finishes it. The write itself is refused then, and so is every open, because the
+  published version is not the one that it began from. Its rows go, those that were published before it are put on top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
@@ -55,7 +58,7 @@ class Unpublishable:
     """A write that nobody published, and that no open of the engine finishes or undoes: it is rolled back."""
 
     tables: tuple[Overlaid, ...]
-    """Its tables that are ahead of what is published."""
+    """Its tables that are ahead of what is published, or were published with its rows."""
     files: tuple[SidecarFile, ...]
     """The sidecars that announce what lies there: any of their writers may be at work."""
     why: str
@@ -65,8 +68,7 @@ class Unpublishable:
     def outcomes(self) -> tuple[AuditOutcome, ...]:
         """What becomes of its tables."""
         return tuple(
-            AuditOutcome(table_key=t.entry.table_key, from_version=t.head, to_version=t.entry.version)
-            for t in self.tables
+            AuditOutcome(table_key=t.entry.table_key, from_version=t.head, to_version=t.base) for t in self.tables
         )
 
 
@@ -88,7 +90,7 @@ def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | No
         now = graph.state(sidecar.branch)
         visible = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
         seen = _SeenWrite(graph=graph, file=file, sidecar=sidecar, write=write, now=now, visible=visible)
-        return _taken_back(seen) or _refused(seen) or _crossed(seen, beside)
+        return _taken_back(seen) or _refused(seen) or _entangled(seen, beside)
     except OpsError:
         return None
 
@@ -154,16 +156,19 @@ def _is_only_restored(graph: Graph, pin: SidecarPin, made: TableEntry, table: Ov
 
 def _is_restore(graph: Graph, entry: TableEntry, record: VersionRecord, *began: int) -> bool:
     """Whether a commit to the chain of a table brings back what is published, or what a writer began from. Reads."""
-    if record.operation != "Restore":
-        return False
-    if _is_put_back(record):
-        return True
+    return _is_put_back(record) or _brings_back(graph, entry, record, began)
+
+
+def _brings_back(graph: Graph, entry: TableEntry, record: VersionRecord, versions: Iterable[int]) -> bool:
+    """Whether a commit is a restore of one of these versions. Reads."""
 
     def prints(version: int) -> object:
         return fragment_prints(graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=version))
 
+    if record.operation != "Restore":
+        return False
     made = prints(record.version)
-    return any(prints(version) == made for version in began)
+    return any(prints(version) == made for version in versions)
 
 
 def _is_put_back(record: VersionRecord) -> bool:
@@ -217,75 +222,82 @@ def _overtaken(sidecar: Sidecar, state: BranchState) -> str | None:
 def _is_its_own(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrite) -> bool:
     """Whether nothing of it is published, and only that, index builds and restores lie on what is. Reads."""
     commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
-    own = [commit.version for commit in commits if commit.transaction_id in write.transactions]
-    return _is_off(commits, own, table.entry) and all(
-        commit.version in own
-        or (bool(own) and commit.version > own[0] and commit.operation in CONTENT_PRESERVING)
-        or _is_restore(graph, table.entry, commit, pin.expected_version)
-        for commit in commits
-        if commit.version > table.entry.version
-    )
+    taken_along = _published_of(graph, table, pin, commits, write.transactions)
+    return not taken_along and _is_known(graph, table, pin, commits, write.transactions)
 
 
-def _crossed(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpublishable | None:
-    """What a load or mutation and others committed on top of each other, if only that is there. Reads."""
+def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpublishable | None:
+    """A write that crossed with others or that an optimize took along, if only such lie on what is put back. Reads."""
     graph, sidecar, write = seen.graph, seen.sidecar, seen.write
-    if sidecar.protocol_v3 is None:
-        return None
     listed = list_sidecars(graph.storage, graph.format.sidecar_version) if beside is None else beside
     files = _unpublished(seen, listed)
     if sidecar not in [file.sidecar for file in files]:
         return None
-    planned = write.transactions.union(*(_loads(file) for file in files))
-    tables, is_covered = list[Overlaid](), False
+    planned = write.transactions.union(*(_transactions(file) for file in files))
+    tables, is_covered, is_taken_along = list[Overlaid](), False, False
     for pin in sidecar.tables:
         table = Overlaid.of_pin(graph, seen.now, pin)
         if table is None:
             return None
         commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
-        own = [commit.version for commit in commits if commit.transaction_id in write.transactions]
-        if not _is_off(commits, own, table.entry) or not _is_planned(graph, table, pin, commits, planned):
+        taken_along = _published_of(graph, table, pin, commits, planned)
+        if taken_along:
+            table = replace(table, base=min(taken_along) - 1)
+        if not _is_known(graph, table, pin, commits, planned):
             return None
-        is_covered |= any(version < table.head for version in own)
+        is_taken_along |= bool(taken_along)
+        is_covered |= any(c.version < table.head for c in commits if c.transaction_id in write.transactions)
         tables += [table] if table.is_ahead else []
-    why = "nothing of it is published, and its commits crossed with those of another write"
-    return Unpublishable(tables=tuple(tables), files=files, why=why) if is_covered else None
+    if is_taken_along:
+        why = "an optimize published its commits before it could, and so it was refused"
+    elif is_covered and sidecar.protocol_v3 is not None:
+        why = "nothing of it is published, and its commits crossed with those of another write"
+    else:
+        return None
+    return Unpublishable(tables=tuple(tables), files=files, why=why)
 
 
-def _loads(file: SidecarFile) -> frozenset[str]:
-    """The transactions of the load or mutation that a sidecar announces. Pure."""
-    write = file.sidecar.protocol_v3 if file.sidecar is not None else None
+def _transactions(file: SidecarFile) -> frozenset[str]:
+    """The transactions of the write that a sidecar announces. Pure."""
+    write = file.sidecar.exact_write if file.sidecar is not None else None
     return write.transactions if write is not None else frozenset()
 
 
 def _unpublished(seen: _SeenWrite, listed: Sequence[SidecarFile]) -> tuple[SidecarFile, ...]:
-    """The sidecars of loads and mutations of a branch of which neither a publish nor a rollback is visible. Reads."""
+    """The sidecars of writes of a branch of which neither a publish nor a rollback is visible. Reads."""
     visible = seen.visible.keys()
     return tuple(
         file
         for file in listed
         if file.sidecar is not None and file.sidecar.branch == seen.sidecar.branch
-        if (write := file.sidecar.protocol_v3) is not None
+        if (write := file.sidecar.exact_write) is not None
         if visible.isdisjoint({write.lineage.graph_commit_id, write.rollback_graph_commit_id})
     )
 
 
-def _is_off(commits: Sequence[VersionRecord], own: Sequence[int], entry: TableEntry) -> bool:
-    """Whether nothing that a writer committed is in the published version. Pure.
+def _published_of(
+    graph: Graph, table: Overlaid, pin: SidecarPin, commits: Sequence[VersionRecord], planned: Set[str]
+) -> list[int]:
+    """The versions of these writes that are in the published one: no restore below it took them off. Reads."""
+    below = [commit for commit in commits if commit.version <= table.entry.version]
+    made = [commit.version for commit in below if commit.transaction_id in planned]
 
-    Where its commit is below, a restore took it off again: ours of an earlier attempt, or the engine's.
-    """
-    restores = [c.version for c in commits if c.operation == "Restore" and c.version <= entry.version]
-    return all(version > entry.version or any(version < restore for restore in restores) for version in own)
+    def is_off(version: int) -> bool:
+        before = range(pin.expected_version, version)
+        return any(c.version > version and _brings_back(graph, table.entry, c, before) for c in below)
+
+    return [version for version in made if not is_off(version)]
 
 
-def _is_planned(
+def _is_known(
     graph: Graph, table: Overlaid, pin: SidecarPin, commits: Sequence[VersionRecord], planned: Set[str]
 ) -> bool:
-    """Whether every commit above the published version is announced or a restore of what was there before. Reads."""
+    """Whether only these writes, since them what changes no row, and restores lie on what is put back. Reads."""
+    first = min((commit.version for commit in commits if commit.transaction_id in planned), default=table.head)
     return all(
         commit.transaction_id in planned
-        or _is_restore(graph, table.entry, commit, pin.expected_version, table.entry.version)
+        or (commit.version > first and commit.operation in CONTENT_PRESERVING)
+        or _is_restore(graph, table.entry, commit, pin.expected_version, table.base, table.entry.version)
         for commit in commits
-        if commit.version > table.entry.version
+        if commit.version > table.base
     )

@@ -1,6 +1,7 @@
 """Put the published rows of a table on top of commits that were never published, and publish that.
 
-Only where every one of these commits is known: whoever calls this says by which.
+Where such a commit was published by mistake, these are the rows that were there before it. Only where every one of
+these commits is known: whoever calls this says by which.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from omnigraph_ops.graph.sidecars import SidecarPin
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import drafted, restored
 from omnigraph_ops.lance.evidence import other_rows
-from omnigraph_ops.lance.gateway import live_rows
+from omnigraph_ops.lance.gateway import Dataset, live_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +28,13 @@ class Overlaid:
 
     entry: TableEntry
     head: int
+    base: int
+    """The version whose rows are put on top."""
 
     @classmethod
     def at(cls, graph: Graph, entry: TableEntry) -> Self:
         """A table up to its newest version. Reads."""
-        return cls(entry=entry, head=int(graph.open_newest(entry).version))
+        return cls(entry=entry, head=int(graph.open_newest(entry).version), base=entry.version)
 
     @classmethod
     def of_pin(cls, graph: Graph, state: BranchState, pin: SidecarPin) -> Self | None:
@@ -48,14 +51,18 @@ class Overlaid:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether there is a version after the published one."""
-        return self.head > self.entry.version
+        """Whether there is a version after that one."""
+        return self.head > self.base
+
+    def open_base(self, graph: Graph) -> Dataset:
+        """The rows that are put on top. Reads."""
+        return graph.lance.open(graph.table_uri(self.entry), branch=self.entry.branch, version=self.base)
 
 
 def put_back(
     graph: Graph, tables: Sequence[Overlaid], *, operation: str, keeper: LeaseKeeper
 ) -> tuple[TableUpdate, ...] | None:
-    """Restore the published rows of tables; None where another writer came before. Writes.
+    """Restore the rows of the bases of tables; None where another writer came before. Writes.
 
     A repetition after a kill begins anew: what is there already has the same rows.
 
@@ -67,19 +74,18 @@ def put_back(
         version = restore_published(graph, table, operation, keeper)
         if version is None:
             return None
-        rows = live_rows(graph.open_pinned(table.entry))
+        rows = live_rows(table.open_base(graph))
         updates.append(version_update(graph, table.entry, version, rows=rows))
     keeper.assert_held()
     return tuple(updates)
 
 
 def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: LeaseKeeper) -> int | None:
-    """Commit the rows of the pin on exactly the version that is known; None if there is another. Writes."""
-    entry = table.entry
-    chain, pinned = table.chain, graph.open_pinned(entry)
-    last, pin = (read_manifest(graph.storage, chain, version) for version in (table.head, entry.version))
-    with drafted(last, name_after(last), restored(entry.version), mark=operation, beside=(pin,)) as draft:
-        if other_rows(pinned, draft.dataset) is not None:
+    """Commit the rows of the base on exactly the version that is known; None if there is another. Writes."""
+    chain = table.chain
+    last, base = (read_manifest(graph.storage, chain, version) for version in (table.head, table.base))
+    with drafted(last, name_after(last), restored(table.base), mark=operation, beside=(base,)) as draft:
+        if other_rows(table.open_base(graph), draft.dataset) is not None:
             return None
         graph.storage.write(f"{chain}/_transactions/{draft.transaction_name}", draft.transaction)
         keeper.assert_held()
