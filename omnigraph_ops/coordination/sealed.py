@@ -110,7 +110,7 @@ def load(storage: Storage, cls: type[P], digest: str) -> P:
     path = plan_path(digest)
     plan = Records(cls, unreadable=_damaged).read(storage, path)
     if plan is None:
-        raise StalePlan(f"the plan {digest} is no longer kept in {PLANS_DIR}; nothing was done; plan again")
+        raise StalePlan(f"the plan {digest} is not or no longer kept in {PLANS_DIR}; nothing was done; plan again")
     if plan.digest != digest:
         raise StalePlan(f"{path} holds another plan; nothing was done; plan again")
     return plan

@@ -17,6 +17,7 @@ from omnigraph_ops.lance.row_ids import with_safe_row_ids
 
 # Shapes of index details that the engine accepts as "this column is indexed", by requested type.
 VECTOR_DETAILS, TEXT_DETAILS = "VectorIndexDetails", "InvertedIndexDetails"
+_OF_FRAGMENTS = {"ZoneMapIndexDetails", "BloomFilterIndexDetails"}
 _DETAILS = {"BTREE": "BTreeIndexDetails", "INVERTED": TEXT_DETAILS, "IVF_FLAT": VECTOR_DETAILS}
 # The wheel's stubs lack the JSON methods of tasks and results, which are what makes them portable.
 _Compaction: Any = lance_optimize.Compaction
@@ -45,6 +46,13 @@ class IndexFacts:
     segments: int
     covered: frozenset[int]
     size_bytes: int = 0
+    kind: str = ""
+    """The type as Lance names it, e.g. `IVF_PQ`."""
+
+    @property
+    def is_of_fragments(self) -> bool:
+        """Whether it tells which parts of fragments to read, so that a rewrite leaves it without any. Pure."""
+        return self.details in _OF_FRAGMENTS
 
     def serves(self, column: str, index_type: str) -> bool:
         """Whether the engine would count this as the index of that type on exactly that column. Pure."""
@@ -229,10 +237,30 @@ def column_bytes(dataset: Dataset, columns: Collection[str]) -> dict[str, int]:
         return {field.name(): sum(stored.get(number, 0) for number in _field_ids(field)) for field in fields}
 
 
-def has_values(dataset: Dataset, column: str) -> bool:
-    """Whether any live row has a non-null value there. Reads."""
+def values_in(dataset: Dataset, column: str) -> int:
+    """How many live rows have a value there. Reads."""
     with lance_errors(f"look at column {column} of {dataset.uri}"):
-        return int(dataset.count_rows(filter=f"`{column}` IS NOT NULL")) > 0
+        return int(dataset.count_rows(filter=f"`{column}` IS NOT NULL"))
+
+
+def vectors_to_train(index: IndexFacts, fragments: Sequence[FragmentFacts]) -> int:
+    """How many vectors an index takes that covers nothing; 0 where it is trained or is no vector index. Pure."""
+    if index.details != VECTOR_DETAILS or any(f.fragment_id in index.covered for f in fragments):
+        return 0
+    return _PQ_VECTORS if index.kind.endswith("PQ") else 1
+
+
+_PQ_VECTORS = 256
+"""With fewer, Lance leaves an index with a product quantizer empty, and does so again with every fold."""
+
+
+def defers_index_remap(dataset: Dataset) -> bool:
+    """Whether an earlier rewrite noted where rows went instead of writing the indexes anew. Reads."""
+    with lance_errors(f"inspect the indexes of {dataset.uri}"):
+        return any(index.name == _MOVED_ROWS for index in _described(dataset))
+
+
+_MOVED_ROWS = f"{SYSTEM_PREFIX}_frag_reuse"
 
 
 def _field_ids(field: Any) -> Iterator[int]:
@@ -254,9 +282,13 @@ def _fragment(metadata: object) -> FragmentFacts:
 
 def described(dataset: Dataset) -> list[Any]:
     """What Lance says of the indexes of the version that is open, without its own. Reads."""
+    return [index for index in _described(dataset) if not index.name.startswith(SYSTEM_PREFIX)]
+
+
+def _described(dataset: Dataset) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        return [index for index in dataset.describe_indices() if not index.name.startswith(SYSTEM_PREFIX)]
+        return list(dataset.describe_indices())
 
 
 def _indexes(dataset: Dataset) -> list[IndexFacts]:
@@ -268,6 +300,7 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
             segments=len(index.segments),
             covered=frozenset(int(f) for s in index.segments for f in s.fragment_ids),
             size_bytes=int(index.total_size_bytes or 0),
+            kind=str(index.index_type),
         )
         for index in described(dataset)
     ]

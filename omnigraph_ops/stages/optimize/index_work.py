@@ -179,7 +179,7 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
     for index in sorted(plan.folds, key=lambda f: f.release is not None):
         progress(f"folding index {index.name}")
         guard()
-        with _noted(failures):
+        with noted(failures):
             before = int(dataset.version)
             _fold_or_rebuild(writer, dataset, index, guard, progress)
             # An index may keep what it has, and then nothing was written.
@@ -187,7 +187,7 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
     for build in plan.builds:
         progress(f"building index {build.name}")
         guard()
-        with _noted(failures):
+        with noted(failures):
             _build(writer, dataset, build, progress)
             effort.built.append(build.name)
     if failures:
@@ -195,7 +195,7 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
 
 
 @contextlib.contextmanager
-def _noted(failures: list[LanceFailure]) -> Iterator[None]:
+def noted(failures: list[LanceFailure]) -> Iterator[None]:
     """Note a failure: the other indexes are none the worse for it. What another writer causes is raised."""
     try:
         yield
@@ -269,8 +269,8 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     kind = index_type_of(found) if found is not None and writer.lance.may_rebuild_indexes else None
     if kind is None or len(index.columns) != 1:
         raise LanceFailure(
-            f"index {index.name} of {dataset.uri} could not be folded ({reason}) and is not of a kind this tool "
-            "builds; no row was changed; drop the index or build it with the tool that made it"
+            f"index {index.name} of {dataset.uri} could not be folded ({reason}), and this tool does not build "
+            "it anew; no row was changed; drop the index or build it with the tool that made it"
         )
     progress(f"building index {index.name} anew")
     guard()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -17,17 +18,18 @@ from omnigraph_ops.lance.index_entries import limited_kinds, stale_indexes, with
 from omnigraph_ops.lance.tables import (
     TableFacts,
     column_bytes,
-    has_values,
     index_type_of,
     inherited_indexes,
     table_facts,
+    values_in,
+    vectors_to_train,
 )
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
 from omnigraph_ops.models.optimize import BranchTable, IndexBuild
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
-from omnigraph_ops.stages.optimize.plan import OptimizePolicy, TableObservation
+from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation
 from omnigraph_ops.stages.optimize.shares import missing_indexes, thresholds_of
 from omnigraph_ops.stages.optimize.units import refuse_deferral
 from omnigraph_ops.storage.inventory import below_folder
@@ -112,6 +114,7 @@ def observe_table(graph: Graph, entry: TableEntry, policy: OptimizePolicy) -> Ta
         facts=facts,
         texts=text_state(graph, entry, spec, facts),
         columns_without_values=columns_without_values(head, missing),
+        untrained=untrained(head, facts),
         column_bytes=_column_bytes(head, missing),
         vectors=vector_facts(head) if policy.retrain_vectors else (),
         dead=with_dead_entries(head, facts, limited_kinds(texts=graph.format.limits_text_search)),
@@ -129,7 +132,21 @@ def _column_bytes(head: Dataset, missing: Sequence[IndexBuild]) -> dict[str, int
 
 def columns_without_values(head: Dataset, missing: Iterable[IndexBuild]) -> frozenset[str]:
     """Vector columns whose declared index is missing and cannot be trained yet. Reads."""
-    return frozenset(b.column for b in missing if b.index_type == "IVF_FLAT" and not has_values(head, b.column))
+    return frozenset(b.column for b in missing if b.index_type == "IVF_FLAT" and not values_in(head, b.column))
+
+
+def untrained(head: Dataset, facts: TableFacts) -> dict[str, str]:
+    """Vector indexes that cover nothing and that no fold can train yet, by name, with the reason. Reads."""
+    found = dict[str, str]()
+    for index in facts.indexes:
+        wanted = vectors_to_train(index, facts.fragments)
+        if not wanted or not facts.fragments:
+            continue
+        with contextlib.suppress(LanceFailure):  # of a column that a filter cannot name: then a fold tells
+            vectors = values_in(head, index.columns[0])
+            if vectors < wanted:
+                found[index.name] = NO_VECTORS if not vectors else f"{wanted} vectors train it, it has {vectors}"
+    return found
 
 
 def left_on_branches(graph: Graph) -> tuple[BranchTable, ...]:

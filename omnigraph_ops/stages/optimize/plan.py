@@ -60,6 +60,8 @@ class TableObservation:
     """Whether a rewrite would lose indexes that are another dataset's."""
     columns_without_values: frozenset[str] = frozenset()
     """Vector columns with a declared, missing index and no non-null value yet."""
+    untrained: Mapping[str, str] = field(default_factory=dict)
+    """Vector indexes that no fold can train yet, by name, with the reason."""
     column_bytes: Mapping[str, int] = field(default_factory=dict)
     """Data bytes of the columns with a declared, missing index."""
     texts: TextState | None = None
@@ -185,6 +187,9 @@ def _index_work(
     waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
     folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)
     folds = with_purges(folds, facts.indexes, shown, unhidden)
+    waits = [f for f in folds if f.name in seen.untrained]
+    pending += tuple(PendingIndex(column=f.columns[0], reason=seen.untrained[f.name]) for f in waits)
+    folds = tuple(f for f in folds if f not in waits)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting
 

@@ -26,7 +26,7 @@ from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
 from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, execute_task, fragment_facts, plan_tasks
 from omnigraph_ops.models.optimize import Executor, TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
+from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, noted, prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import (
     Effects,
@@ -113,9 +113,11 @@ class TableRun:
             self._remember(entry)
             with rewrite_lease(self.graph, entry.path) as keeper:
                 with self._hold(entry) as hold:
-                    entry = self._fold(entry, windows, hold)
+                    entry, error = self._fold(entry, windows, hold)
                 if self._has_room(entry):
                     self._in_rounds(entry, windows, keeper)
+            if error is not None:
+                raise error
 
     def _remember(self, entry: TableEntry) -> None:
         """Note which rows are deleted at the version that was planned with. Reads."""
@@ -166,8 +168,7 @@ class TableRun:
         done, rewrite = Effort(), None
         changes, error = self._index_changes(entry, done, hold)
         try:
-            # Without its deletion files, entries that a fold was to drop would be found.
-            if error is None or not any(fold.purge for fold in self.plan.folds):
+            if error is None or not self._purges:
                 rewrite = self._rewrite_after(entry, changes)
         except CommitConflict:
             discard(self.graph, entry, changes)
@@ -218,21 +219,36 @@ class TableRun:
             raise
         return RewriteChange(results=tuple(results))
 
-    def _fold(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> TableEntry:
-        """Unit F by itself; the table as published afterwards. Writes."""
+    def _fold(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> tuple[TableEntry, OpsError | None]:
+        """Unit F by itself; the table as published afterwards, and what the rewrite need not wait for. Writes."""
         done = Effort()
         if self._plain:
-            if self.plan.folds or self.plan.builds:
-                entry = self._plain_unit(entry, "fold", lambda head, guard: self._work(head, guard, done), windows)
-                self.effort.add_indexes(done)
-            return entry
-        changes, error = self._index_changes(entry, done, hold)
-        if changes:
-            entry = self._land(entry, changes, "fold", windows)
-            self.effort.add_indexes(done)
-        if error is not None:
+            entry, error = self._plain_fold(entry, windows, done)
+        else:
+            changes, error = self._index_changes(entry, done, hold)
+            entry = self._land(entry, changes, "fold", windows) if changes else entry
+        self.effort.add_indexes(done)
+        if error is not None and self._purges:
             raise error
-        return entry
+        return entry, error
+
+    def _plain_fold(
+        self, entry: TableEntry, windows: list[UnitWindow], done: Effort
+    ) -> tuple[TableEntry, OpsError | None]:
+        failures = list[LanceFailure]()
+
+        def effects(dataset: Dataset, guard: Guard) -> None:
+            with noted(failures):
+                fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
+
+        if self.plan.folds or self.plan.builds:
+            entry = self._plain_unit(entry, "fold", effects, windows)
+        return entry, next(iter(failures), None)
+
+    @property
+    def _purges(self) -> bool:
+        """Whether entries have to go before a rewrite: without its deletion files they would be found. Pure."""
+        return any(fold.purge for fold in self.plan.folds)
 
     def _land(self, entry: TableEntry, changes: Sequence[Change], unit: str, windows: list[UnitWindow]) -> TableEntry:
         """Land changes that no journal names; the table as published afterwards. Writes."""
@@ -242,20 +258,19 @@ class TableRun:
             raise CommitConflict(f"another writer committed to {entry.table_key} between two commits; no row is lost")
         return result.entry
 
-    def _work(self, dataset: Dataset, guard: Guard, done: Effort) -> None:
-        fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
-
     def _plain_at_once(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """Both units of a small plain dataset. Writes."""
         self._remember(entry)
         with self._hold(entry) as hold:
-            entry = self._fold(entry, windows, hold)
+            entry, error = self._fold(entry, windows, hold)
         pinned = self.graph.open_pinned(entry)
         tasks = plan_tasks(pinned, self.target_rows, self.exclude)
         if tasks:
             self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
             with self._hold(entry):
                 self._plain_commit(entry, [execute_task(pinned, task.payload) for task in tasks], windows)
+        if error is not None:
+            raise error
 
     def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> None:
         """Unit R in rounds whose results are journalled, until nothing is left to plan. Writes."""
@@ -283,7 +298,7 @@ class TableRun:
             # The version was opened by its number, which a table that was made anew has too.
             change.refuse_stale(dataset)
             guard()
-            leave = older_texts(self.graph.storage, entry.path, entry.version) if defer else ()
+            leave = older_texts(self.graph.storage, entry.path, entry.version)
             self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer, leave=leave))
 
         return self._plain_unit(entry, "rewrite", effects, windows)

@@ -27,7 +27,7 @@ from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.rewrites import RewriteMetrics
-from omnigraph_ops.lance.tables import commit_results, fold_index, index_facts
+from omnigraph_ops.lance.tables import commit_results, defers_index_remap, fold_index, index_facts
 from omnigraph_ops.models.optimize import UnitWindow
 
 Guard = Callable[[], None]
@@ -79,14 +79,17 @@ def _check_content(graph: Graph, entry: TableEntry, after: Dataset) -> None:
 def commit_rewrites(
     dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool, leave: Collection[str] = ()
 ) -> RewriteMetrics:
-    """Commit finished rewrites; deferred, fold every index afterwards. Writes.
+    """Commit finished rewrites, and fold the indexes that this leaves behind: deferred, all of them. Writes.
 
     Args:
+        defer_index_remap: whether to; after a rewrite that did it is deferred in any case, because Lance would move
+            the entries of indexes twice and leave these empty.
         leave: indexes that stay unfolded: this pylance would add words to them that their readers do not find.
     """
-    metrics = commit_results(dataset, results, defer_index_remap=defer_index_remap)
-    for index in index_facts(dataset) if defer_index_remap else ():
-        if index.name not in leave:
+    deferred = defer_index_remap or defers_index_remap(dataset)
+    metrics = commit_results(dataset, results, defer_index_remap=deferred)
+    for index in index_facts(dataset):
+        if (deferred or index.is_of_fragments) and index.name not in leave:
             fold_index(dataset, index.name, index.segments)
     return metrics
 

@@ -111,6 +111,15 @@ def test_copies_of_one_vector_stay_as_they_are(tmp_path: Path) -> None:
     assert dataset.version == version
 
 
+def test_of_equal_vectors_any_is_found(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).random((5, 8), dtype=np.float32)[np.arange(500) % 5]
+    dataset = indexed(tmp_path / "d", vectors, partitions=4)
+    (facts,) = vector_facts(dataset)
+    found = answers(lambda: lance.dataset(dataset.uri), facts, queries=20)
+    assert found is not None
+    assert found.recall == 1.0
+
+
 def test_an_index_that_training_makes_no_better_stays_as_it_is(tmp_path: Path) -> None:
     # Of two centroids one gets a cluster of 1,600 alone, which is too few to be a partition.
     centers = np.tile(np.array([50, 50, 50, 50, 100, 0], dtype=np.float32), 1600)

@@ -1,0 +1,152 @@
+"""Indexes that a rewrite empties, or that no fold can train or write: answers stay, and the table is compacted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.models.optimize import OptimizeDecision
+from omnigraph_ops.stages.optimize import index_work
+from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
+from tests.conftest import DemoGraph
+from tests.support import plain
+from tests.support.writers import entry_of, write
+
+pytestmark = pytest.mark.slow
+BOTH = pytest.mark.parametrize("bytes_", [0, 10**9], ids=["two_units", "one_unit"])
+STABLE = pytest.mark.parametrize("stable", [True, False], ids=["stable", "unstable"])
+
+
+def _found(path: Path) -> list[list[int]]:
+    """What a range, a part of a word and a word find."""
+    dataset = lance.dataset(str(path))
+    asked: list[dict[str, Any]] = [{"filter": "id >= 50"}, {"filter": "contains(kind, 'k1')"}]
+    tables = [dataset.to_table(**query) for query in [*asked, {"full_text_query": "word3"}]]
+    return [sorted(table.column("id").to_pylist()) for table in tables]
+
+
+@BOTH
+def test_after_a_deferred_rewrite_the_next_one_empties_no_index(tmp_path: Path, bytes_: int) -> None:
+    path = tmp_path / "items.lance"
+    plain.indexed(path, stable=False)
+    lance.dataset(str(path)).create_scalar_index("kind", "NGRAM", name="parts")
+    optimize_all(plain.opened(path, small_table_bytes=bytes_, defer_index_remap=True))
+    lance.dataset(str(path)).delete("id % 4 = 0")
+    found, answers = _found(path), plain.answers(path)
+    (stats,) = optimize_all(plain.opened(path, small_table_bytes=bytes_)).tables
+    assert stats.committed
+    assert (_found(path), plain.answers(path)) == (found, answers)
+    assert all(found)
+
+
+@BOTH
+@STABLE
+@pytest.mark.parametrize("kind", ["ZONEMAP", "BLOOMFILTER"])
+def test_an_index_of_parts_of_fragments_covers_what_was_rewritten(
+    tmp_path: Path, bytes_: int, stable: bool, kind: str
+) -> None:
+    path = tmp_path / "items.lance"
+    dataset = lance.write_dataset(plain.rows(0, 100), str(path), enable_stable_row_ids=stable)
+    dataset.create_scalar_index("id", kind)  # type: ignore[arg-type]
+    for night in range(2):
+        plain.append(path, 100 + 10 * night, 10)
+        optimize_all(plain.opened(path, small_table_bytes=bytes_))
+        assert plain.index_coverage(path) == {"id_idx": [plain.fragment_ids(path)]}
+        assert len(plain.fragment_ids(path)) == 1
+    (planned,) = plan_optimize(plain.opened(path)).tables
+    assert planned.decision is OptimizeDecision.NO_OP
+
+
+@BOTH
+def test_too_few_vectors_to_train_an_index_are_no_failure(tmp_path: Path, bytes_: int) -> None:
+    path = tmp_path / "items.lance"
+    dataset = lance.write_dataset(plain.rows(0, 50), str(path), max_rows_per_file=20)
+    dataset.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=2)
+    (stats,) = optimize_all(plain.opened(path, small_table_bytes=bytes_)).tables
+    (waits,) = stats.pending_indexes
+    assert (waits.column, waits.reason) == ("vector", "256 vectors train it, it has 50")
+    assert (stats.error, len(plain.fragment_ids(path))) == (None, 1)
+    before = plain.versions(path)
+    optimize_all(plain.opened(path))
+    assert plain.versions(path) == before
+    plain.append(path, 50, 250)
+    optimize_all(plain.opened(path))
+    assert plain.index_coverage(path) == {"vector_idx": [plain.fragment_ids(path)]}
+
+
+@BOTH
+def test_an_index_that_lance_cannot_fold_keeps_no_fragment_apart(tmp_path: Path, bytes_: int) -> None:
+    """Lance finds the column of an index on a field in a struct no more once it covers nothing."""
+    path = tmp_path / "items.lance"
+
+    def rows(first: int) -> pa.Table:
+        ids = pa.array(range(first, first + 10), pa.int64())
+        return pa.table({"id": ids, "place": pa.StructArray.from_arrays([ids], ["street"])})
+
+    dataset = lance.write_dataset(rows(0), str(path))
+    dataset.create_scalar_index("place.street", "BTREE", name="streets")
+    dataset.delete("true")
+    for load in (1, 2):
+        lance.write_dataset(rows(10 * load), str(path), mode="append")
+    (stats,) = optimize_all(plain.opened(path, small_table_bytes=bytes_)).tables
+    assert "index streets" in str(stats.error)
+    assert "drop the index" in str(stats.error)
+    assert len(plain.fragment_ids(path)) == 1
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_fold_that_fails_keeps_no_fragment_of_a_graph_apart(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, stamp: int
+) -> None:
+    graph = demo_graph(stamp=stamp, loads=3, rows=8, settings=Settings(small_table_bytes=0))
+
+    def failing(*_arguments: object) -> None:
+        raise LanceFailure("cannot fold today")
+
+    for name in ("fold_index", "build_index"):
+        monkeypatch.setattr(index_work, name, failing)
+    stats = next(t for t in optimize_all(graph).tables if t.table_key == "node:Person")
+    assert "cannot fold" in str(stats.error)
+    # Of three: those that indexes cover stay by themselves.
+    assert len(graph.open_pinned(entry_of(graph, "node:Person")).get_fragments()) == 2
+
+
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_an_index_whose_vectors_are_all_gone_waits_for_others(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, loads=2, rows=8)
+    optimize_all(graph)
+
+    def replaced(head: Any) -> None:
+        rows = head.to_table()
+        head.delete("true")
+        place = rows.schema.get_field_index("embedding")
+        empty = rows.set_column(place, rows.schema.field(place), pa.nulls(len(rows), rows.schema.field(place).type))
+        for part in (empty.slice(0, 4), empty.slice(4)):
+            lance.write_dataset(part, head.uri, mode="append")
+
+    write(graph, "node:Doc", replaced)
+    for _ in range(2):
+        stats = next(t for t in optimize_all(graph).tables if t.table_key == "node:Doc")
+        assert (stats.error, [p.column for p in stats.pending_indexes]) == (None, ["embedding"])
+    assert not stats.committed
+
+    def filled(head: Any) -> None:
+        rows = head.to_table(limit=3)
+        vectors = pa.FixedSizeListArray.from_arrays(
+            pa.array(np.ones(3 * rows.schema.field("embedding").type.list_size, np.float32)),
+            rows.schema.field("embedding").type.list_size,
+        )
+        named = rows.set_column(rows.schema.get_field_index("id"), rows.schema.field("id"), [["x", "y", "z"]])
+        place = named.schema.get_field_index("embedding")
+        lance.write_dataset(named.set_column(place, named.schema.field(place), vectors), head.uri, mode="append")
+
+    write(graph, "node:Doc", filled)
+    stats = next(t for t in optimize_all(graph).tables if t.table_key == "node:Doc")
+    assert (stats.error, stats.pending_indexes, "embedding_idx" in stats.indexes_folded) == (None, (), True)
