@@ -47,7 +47,43 @@ def _hash_non_null(array: Any) -> Hashes:
         return _hash_vectors(array)
     if _is_binary_like(kind):
         return _hash_bytes(array)
+    return _hash_nested(array)
+
+
+def _hash_nested(array: Any) -> Hashes:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return _hash_structs(array)
+    if pa.types.is_map(kind):
+        pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        starts, missing = np.array(array.offsets), pc.is_null(array)
+        array = pa.ListArray.from_arrays(pa.array(starts), pairs, mask=missing)
+        kind = array.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        starts = np.asarray(array.offsets).astype(np.int64)
+        lengths = np.where(np.asarray(pc.is_valid(array)), np.diff(starts), 0)
+        return _hash_lists(hash_values(array.flatten()), lengths)
+    if pa.types.is_fixed_size_list(kind):
+        lengths = np.where(np.asarray(pc.is_valid(array)), kind.list_size, 0)
+        return _hash_lists(hash_values(array.flatten()), lengths)
     return np.fromiter((_digest(repr(value).encode("utf-8", "replace")) for value in array.to_pylist()), np.uint64)
+
+
+def _hash_structs(array: Any) -> Hashes:
+    hashes = np.full(len(array), array.type.num_fields, np.uint64)
+    for field in array.flatten():
+        with np.errstate(over="ignore"):
+            hashes = _mix((hashes + _GOLDEN) ^ hash_values(field))
+    return hashes
+
+
+def _hash_lists(elements: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
+    """The elements of each list, marked with their places and added up; they lie one list behind the other."""
+    ends = np.cumsum(lengths)
+    places = (np.arange(len(elements)) - np.repeat(ends - lengths, lengths)).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(_mix(places + _GOLDEN) ^ elements))])
+        return _mix(sums[ends] - sums[ends - lengths] + lengths.astype(np.uint64) * _M2)
 
 
 def _is_binary_like(kind: Any) -> bool:
@@ -232,9 +268,26 @@ def rows_by_id(dataset: Dataset, fragment_ids: Collection[int], row_ids: Collect
     rows: dict[int, dict[str, object]] = {}
     with lance_errors(f"read rows of {dataset.uri}"):
         for batch in scan.batches([*columns, "_rowid"], filter=f"_rowid IN ({wanted})"):
-            for row in batch.to_pylist():
-                rows[int(row.pop("_rowid"))] = row
+            values = {name: _shown(batch.column(name)) for name in columns}
+            for n, row_id in enumerate(batch.column("_rowid").to_pylist()):
+                rows[int(row_id)] = {name: values[name][n] for name in columns}
     return RowValues(rows=rows, bytes_read=scan.bytes_read)
+
+
+def _shown(column: Any) -> list[object]:
+    """The values for a person: as text where Python has none, as of nanoseconds or of the year 20000. Pure."""
+    is_of_nanoseconds = pa.types.is_temporal(column.type) and getattr(column.type, "unit", "") == "ns"
+    try:
+        if not is_of_nanoseconds:
+            values: list[object] = column.to_pylist()
+            return values
+    except (ValueError, OverflowError):
+        pass
+    try:
+        texts: list[object] = column.cast(pa.string()).to_pylist()
+    except pa.ArrowException:
+        return [f"a {column.type} that cannot be shown"] * len(column)
+    return texts
 
 
 class _Scan:

@@ -25,7 +25,7 @@ class SkipReason(StrEnum):
     AUTO_OFF = "auto_off"
     """The configuration keeps automatic optimisation away from it."""
     INTERRUPTED = "interrupted"
-    """The run was asked to stop before anything of the table was committed."""
+    """The run was asked to stop before the table was done; where something of it was committed, the rest is left."""
     FROZEN = "frozen"
     """Somebody keeps a cut of it, for a backup perhaps; until that ends nothing of it is written."""
 

@@ -83,7 +83,7 @@ def parts_of(results: RunResults) -> tuple[TableParts, ...]:
             planned_forks=tuple(planned_forks.get(key, ())),
             done=tuple(done.get(key, ())),
             failures=tuple(failures.get(key, ())),
-            interrupted=key in interrupted,
+            interrupted=key in interrupted or _was_left(_first(optimized, key)),
             decisions=results.decisions,
         )
         for key in sorted({key for found in everything for key in found})
@@ -101,6 +101,11 @@ def _by_key(rows: Iterable[K]) -> dict[str, list[K]]:
 
 def _first(found: dict[str, list[K]], key: str) -> K | None:
     return next(iter(found.get(key, ())), None)
+
+
+def _was_left(stats: TableStats | None) -> bool:
+    """Whether an optimize stopped with a part of the table done. Pure."""
+    return stats is not None and stats.committed and stats.skipped is SkipReason.INTERRUPTED
 
 
 _NO_WORK = "no work"

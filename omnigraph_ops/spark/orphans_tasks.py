@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from omnigraph_ops import serde
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.errors import OpsError
-from omnigraph_ops.graph import open_graph
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.references import Reference, read_branches, stream_references
 from omnigraph_ops.lance.gateway import BranchRef
 from omnigraph_ops.models.orphans import PlaceTotal, PlanPart, UnknownFile
@@ -140,18 +140,27 @@ def read_references_of(
     """Read the references of the datasets with these numbers into parts. Reads, and writes parts."""
     graph = open_graph(target, settings)
     for number in _numbers(batches):
-        path, attempt, parts = paths[number], uuid4().hex, list[str]()
+        yield _found(_put_references(graph, folder, number, paths[number]))
+
+
+def _put_references(graph: Graph, folder: str, number: int, path: str) -> ReferencesRead:
+    """Read the references of a dataset into parts; one that cannot be written fails the task. Reads, and writes."""
+    attempt, parts = uuid4().hex, list[str]()
+    try:
+        branches = read_branches(graph, path)
+        rows = ((way, name) for way, names in stream_references(graph, path, branches) for name in names)
+        piece = list(islice(rows, MOST_IN_PART))
+    except OpsError as error:
+        return ReferencesRead(path=path, problem=str(error))
+    while piece:
+        name = f"references-{number:06d}-{len(parts):06d}.{attempt}.parquet"
+        graph.storage.write(f"{folder}/{name}", to_parquet(_REFERENCES, piece))
+        parts.append(name)
         try:
-            branches = read_branches(graph, path)
-            rows = ((way, name) for way, names in stream_references(graph, path, branches) for name in names)
-            while piece := list(islice(rows, MOST_IN_PART)):
-                name = f"references-{number:06d}-{len(parts):06d}.{attempt}.parquet"
-                graph.storage.write(f"{folder}/{name}", to_parquet(_REFERENCES, piece))
-                parts.append(name)
-            done = ReferencesRead(path=path, branches=branches, parts=tuple(parts))
+            piece = list(islice(rows, MOST_IN_PART))
         except OpsError as error:
-            done = ReferencesRead(path=path, problem=str(error))
-        yield _found(done)
+            return ReferencesRead(path=path, problem=str(error))
+    return ReferencesRead(path=path, branches=branches, parts=tuple(parts))
 
 
 def rows_of_sources(

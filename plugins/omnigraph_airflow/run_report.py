@@ -303,10 +303,11 @@ def _optimize(facts: RunFacts) -> list[str]:
 def _optimize_cells(stats: TableStats) -> tuple[str, ...]:
     if stats.error:
         outcome = f"FAILED: {stats.error}"
-    elif stats.skipped:
+    elif stats.skipped and not stats.committed:
         outcome = f"skipped: {stats.skipped}"
     else:
-        outcome = f"published version {stats.published_version}"
+        left = f", then {stats.skipped}" if stats.skipped else ""
+        outcome = f"published version {stats.published_version}{left}"
     fragments = f"-{stats.fragments_removed} +{stats.fragments_added}" if stats.committed else ""
     indexes = ", ".join((*stats.indexes_folded, *stats.indexes_built))
     times = "" if not stats.committed else "unknown"

@@ -20,7 +20,9 @@ from omnigraph_ops.lance.tables import table_facts
 from omnigraph_ops.models.optimize import OptimizeDecision, OptimizeReport, SkipReason
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.optimize.run import optimize_all, optimize_table, plan_optimize
+from omnigraph_ops.stages.optimize.stage import report_view
 from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.views.terminal import shown
 from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_converged, assert_no_leftovers, assert_pins_are_heads
@@ -132,6 +134,29 @@ def test_a_siblings_window_is_no_crash_but_one_that_its_run_left_is(demo_graph: 
         optimize_table(graph.with_run(run), "node:Person")
     assert graph.open_head(before).version == before.version
     assert run.pauses == [], "nothing but a recovery ends it"
+
+
+class StopsOncePublished(Run):
+    """Is asked to stop as soon as something of the table is published."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.before = graph, entry_of(graph, "node:Person")
+
+    @property
+    def stopping(self) -> bool:
+        return entry_of(self.graph, "node:Person") != self.before
+
+
+def test_a_table_of_which_a_part_is_left_is_called_interrupted(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **PEOPLE, settings=Settings(small_table_bytes=0, concurrency=1))
+    stopped = graph.with_run(StopsOncePublished(graph))
+    stats = next(t for t in optimize_all(stopped, tables=["node:Person"]).tables if t.table_key == "node:Person")
+    assert (stats.committed, stats.fragments_removed, stats.skipped) == (True, 0, SkipReason.INTERRUPTED)
+    assert stats.indexes_folded
+    told = shown(report_view(OptimizeReport.of(graph.uri, [stats])))
+    assert "the rest is left (the run was stopped first" in told
+    done = next(t for t in optimize_all(graph).tables if t.table_key == "node:Person")
+    assert (done.skipped, done.fragments_added) == (None, 1)
 
 
 @pytest.mark.slow

@@ -232,8 +232,7 @@ def _isolated(graph: Graph, unit: Unit, work: _Work, executor: TaskExecutor, pro
     try:
         stats = _optimize(graph, executor, work, progress)
     except Stopped:
-        done = _done(graph, unit, work, executor)
-        stats = done if done.committed else replace(done, skipped=SkipReason.INTERRUPTED)
+        stats = replace(_done(graph, unit, work, executor), skipped=SkipReason.INTERRUPTED)
     except OpsError as error:
         stats = replace(_done(graph, unit, work, executor), error=str(error))
     graph.run.ended(unit, stats)

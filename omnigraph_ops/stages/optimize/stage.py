@@ -200,12 +200,13 @@ def report_view(report: OptimizeReport) -> View:
 def _done(table: TableStats) -> str:
     if table.error is not None:
         return f"failed: {table.error}"
-    if table.skipped is not None:
+    if table.skipped is not None and not table.committed:
         return f"skipped ({_SKIP_TEXT[table.skipped]})"
     if table.committed:
         wrote = f", wrote {human_bytes(table.bytes_rewritten)}" if table.bytes_rewritten else ""
         times = f" ({table.write_amplification:g}x)" if table.write_amplification is not None else ""
         waits = ", rewrite waits for the next budget" if table.rewrite_deferred else ""
+        waits += f"; the rest is left ({_SKIP_TEXT[table.skipped]})" if table.skipped is not None else ""
         return f"frags {table.fragments_removed} → {table.fragments_added} ✓{wrote}{times}{waits}"
     return "no-op"
 

@@ -275,7 +275,6 @@ class TableRun:
     def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> None:
         """Unit R in rounds whose results are journalled, until nothing is left to plan. Writes."""
         for _ in range(_REWRITE_ROUNDS):
-            self.graph.run.check()
             entry, done = self._rewrite_round(entry, windows, keeper)
             if done:
                 return
@@ -334,13 +333,17 @@ class TableRun:
         pinned = self.graph.open_pinned(entry)
         for rewrite_id in open_journals(self.graph.storage, entry.path):
             if rewrite_id not in self.stuck:
+                self.graph.run.check()
                 try:
                     return adopt(self.graph, entry, pinned, rewrite_id, self.progress)
                 except OpsError as error:
                     self.progress(f"rewrite {rewrite_id} cannot be resumed, its files stay: {error}")
                     self.stuck.add(rewrite_id)
         tasks = plan_tasks(pinned, self.target_rows, self.exclude, self.cut)
-        return begin(self.graph, entry, tasks) if tasks else None
+        if not tasks:
+            return None
+        self.graph.run.check()
+        return begin(self.graph, entry, tasks)
 
     def _execute(self, entry: TableEntry, turn: Round) -> list[str]:
         """Execute what is left of the round; what failed, in words. Writes data files and the journal."""

@@ -27,7 +27,24 @@ VALUES = {
     "list": pa.array([["a"], [], None, ["a"]]),
     "struct": pa.array([{"a": 1}, {"a": None}, None, {"a": 1}]),
     "dictionary": pa.array(["a", "b", None, "a"]).dictionary_encode(),
+    "order": pa.array([[1, 2], [2, 1], None, [1, 2]]),
+    "large list": pa.array([["a", "b"], ["ab"], None, ["a", "b"]], pa.large_list(pa.string())),
+    "lists": pa.array([[[1], [2]], [[1, 2]], None, [[1], [2]]]),
+    "pairs": pa.array([[("a", 1)], [("a", 2)], None, [("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    "vector of words": pa.array([["a", "b"], ["b", "a"], None, ["a", "b"]], pa.list_(pa.string(), 2)),
+    "nanoseconds": pa.array([[1000], [1001], None, [1000]], pa.list_(pa.timestamp("ns"))),
+    "far dates": pa.array([{"a": 2**58}, {"a": -(2**58)}, None, {"a": 2**58}], pa.struct({"a": pa.date64()})),
 }
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.list_(pa.float32(), 2))], ids=str)
+def test_values_in_lists_are_told_apart_by_their_bits(kind: pa.DataType) -> None:
+    one, other = (np.array([bits, 0], np.uint32).view(np.float32) for bits in (0x7FC00000, 0x7FC00001))
+    zeros = np.array([0.0, 0.0], np.float32), np.array([-0.0, 0.0], np.float32)
+    arrays = [pa.FixedSizeListArray.from_arrays(pa.array(vector), 2) for vector in (one, other, *zeros)]
+    whole = pa.concat_arrays(arrays)
+    lists = whole.cast(kind) if kind.value_type == pa.float32() else pa.ListArray.from_arrays(range(5), whole)
+    assert len(set(hash_values(lists).tolist())) == 4
 
 
 def test_a_hole_in_one_vector_changes_no_other_hash() -> None:

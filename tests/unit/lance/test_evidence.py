@@ -1,0 +1,27 @@
+"""Rows in full, as a person is shown them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+from omnigraph_ops.lance.evidence import rows_by_id
+
+
+def test_values_that_python_has_no_type_for_are_shown_as_text(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "n": [1, 2],
+            "fine": pa.array([1_000_000_001, None], pa.timestamp("ns")),
+            "far": pa.array([2**58 // 86_400_000 * 86_400_000, 0], pa.date64()),
+            "both": pa.array([[1_000_000_001], []], pa.list_(pa.timestamp("ns"))),
+        }
+    )
+    dataset = lance.write_dataset(table, str(tmp_path / "d"))
+    first, second = rows_by_id(dataset, [0], [0, 1]).rows.values()
+    assert (first["n"], first["fine"]) == (1, "1970-01-01 00:00:01.000000001")
+    assert (second["n"], second["fine"]) == (2, None)
+    assert isinstance(first["far"], str)
+    assert "cannot be shown" in str(first["both"]) or "000000001" in str(first["both"])
