@@ -346,9 +346,12 @@ def rolled_back(graph: Graph, writer_kind: str) -> tuple[RolledBackWrite, ...]:
     """The writes of a kind that were rolled back, by the engine or by this tool. Reads.
 
     Raises:
-        LanceFailure: the audit cannot be read; `DatasetMissing`: nothing was ever recovered.
+        LanceFailure: the audit cannot be read.
     """
-    dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
+    try:
+        dataset = graph.lance.open(graph.context.location.uri(RECOVERIES_DIR))
+    except DatasetMissing:
+        return ()  # nothing was ever recovered
     columns = ["operation_id", "recovery_kind", "sidecar_writer_kind", "created_at"]
     with lance_errors("read the recovery audit"):
         rows = dataset.to_table(columns=columns).to_pylist()

@@ -177,8 +177,14 @@ class StampFormat:
     paths_by_name = False
     """Whether the path of a table follows from its name. The engine then tells by the dataset of a dropped table that
     the name was used, and refuses it for a new one before it writes anything."""
-    inline_deletes_by: str | None = None
-    """Writer of the manifests of an engine that deletes rows before it arms, as it begins; None where none does."""
+    engines_lance = ""
+    """Writer of the manifests of the engine, as it begins; empty where no engine writes."""
+    deletes_inline = False
+    """Whether the engine deletes rows before it arms."""
+
+    def is_of_engine(self, writer: str | None) -> bool:
+        """Whether a manifest with this writer is one of the engine. Pure."""
+        return bool(self.engines_lance) and (writer or "").startswith(self.engines_lance)
 
     def read_catalog(self, storage: Storage) -> Catalog:
         """The accepted catalog; raises `ContractError`. Reads."""

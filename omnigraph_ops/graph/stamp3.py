@@ -116,7 +116,8 @@ class Stamp3(StampFormat):
     leaves_stale_entries = True
     sidecar_version = 2
     paths_by_name = True
-    inline_deletes_by = "lance 7."
+    engines_lance = "lance 7."
+    deletes_inline = True
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return read_catalog(storage, format_version=1, ir_version=1, spec=_spec)

@@ -37,7 +37,7 @@ def deletes(column: str = "id") -> Change:
 @pytest.fixture
 def graph(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     """A graph of stamp 3 whose engine writes with the Lance of these tests."""
-    monkeypatch.setattr(Stamp3, "inline_deletes_by", "lance 13.")
+    monkeypatch.setattr(Stamp3, "engines_lance", "lance 13.")
     monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
     return demo_graph(stamp=3, node_types=1)
 
@@ -59,7 +59,7 @@ def test_the_published_rows_are_in_place_again(graph: Graph) -> None:
 
 @pytest.mark.slow
 def test_what_was_deleted_on_a_branch_is_in_place_again(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stamp3, "inline_deletes_by", "lance 13.")
+    monkeypatch.setattr(Stamp3, "engines_lance", "lance 13.")
     monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
     graph = demo_graph(stamp=3, loads=2, rows=8, written_branches=1)
     (branch,) = graph.branches()

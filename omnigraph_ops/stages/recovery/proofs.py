@@ -20,6 +20,8 @@ rolled back, and the graph is as without it:
   with "no durable rollback audit outcomes".
 - Loads and mutations of several processes that crossed: each committed to tables of the other. The engine sees in the
   sidecar of each the commits of the other, and refuses "a restore that could discard another writer".
+- A write to Lance branches of its own that another process removed, as it rolled the write back, while a merge had the
+  branch of the graph publish other versions. Every later open looks for these branches, and fails.
 - A write that an optimize of another process took along: that publishes the newest version of a table, with whatever is
   in it, and so does an open that finishes it. The write itself is refused then, and so is every open, because the
   published version is not the one that it began from. Its rows go, those that were published before it are put on top.
@@ -90,7 +92,7 @@ def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | No
         now = graph.state(sidecar.branch)
         visible = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
         seen = _SeenWrite(graph=graph, file=file, sidecar=sidecar, write=write, now=now, visible=visible)
-        return _taken_back(seen) or _refused(seen) or _entangled(seen, beside)
+        return _taken_back(seen) or _refused(seen) or _swept_away(seen) or _entangled(seen, beside)
     except OpsError:
         return None
 
@@ -224,6 +226,25 @@ def _is_its_own(graph: Graph, table: Overlaid, pin: SidecarPin, write: ExactWrit
     commits = commits_after(graph.storage, table.chain, pin.expected_version, table.head)
     taken_along = _published_of(graph, table, pin, commits, write.transactions)
     return not taken_along and _is_known(graph, table, pin, commits, write.transactions)
+
+
+def _swept_away(seen: _SeenWrite) -> Unpublishable | None:
+    """A write to Lance branches from which nothing is published, and of which one is gone. Reads."""
+    graph, write = seen.graph, seen.write
+    was_there = write.rollback_audit_outcomes is not None or not write.is_unconfirmed
+    if not was_there or _is_rolled_back(seen) or write.lineage.graph_commit_id in seen.visible:
+        return None
+    is_gone = False
+    for pin in seen.sidecar.tables:
+        entry = seen.now.get(pin.table_key)
+        if entry is None or entry.identity != pin.identity or pin.table_branch in {None, entry.branch}:
+            return None
+        known = graph.lance.branches(graph.open_pinned(entry))
+        is_gone |= pin.table_branch not in {branch.name for branch in known}
+    if not is_gone:
+        return None
+    why = "nothing of it is published, and another process of the engine removed what it had committed"
+    return Unpublishable(tables=(), files=(seen.file,), why=why)
 
 
 def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpublishable | None:

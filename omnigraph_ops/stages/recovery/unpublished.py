@@ -18,7 +18,10 @@ A merge of engine 0.9.0 that another of its processes took for dead and rolled b
 publish is refused, and its sidecar is gone. A repair by force would publish half of the merge. The transactions of a
 merge have ids of its time, and the audit tells which merges were rolled back: these commits are rolled back, too.
 
-An optimize of 0.9.0 that was rolled back goes on in the same way. The engine does not take an index build for
+A load or mutation that was rolled back goes on in the same way, and is refused at the end: nobody was told that it is
+done. Its transactions do not tell whose they are, but which Lance wrote them, and when.
+
+An optimize of 0.9.0 that was rolled back goes on, too. The engine does not take an index build for
 maintenance, so neither its repair nor ours publishes that without force. What it committed holds no row that is not
 published, and the audit tells of it, so that the published version can be put on top.
 """
@@ -117,7 +120,7 @@ def overlaid(graph: Graph, entry: TableEntry) -> Overlaid | None:
     try:
         table = Overlaid.at(graph, entry)
         commits = commits_after(graph.storage, table.chain, entry.version, table.head)
-        late = _of_dead_merges(graph, commits) | _of_dead_optimizes(graph, commits)
+        late = frozenset[int]().union(*(of(graph, commits) for of in _LATE))
         if not commits or not all(c.version in late or _is_undone(graph, c) for c in commits):
             return None
         graph.open_pinned(entry)  # what is damaged cannot be put on top
@@ -128,8 +131,9 @@ def overlaid(graph: Graph, entry: TableEntry) -> Overlaid | None:
 
 _MERGE = "omnigraph-merge-"
 """How the id of each transaction of a merge begins; a ULID follows."""
-_ONE_MERGE_US = 60_000_000
-"""From the plan of a merge, with the ids of its transactions, to its sidecar, with its operation id."""
+_ONE_WRITE_US = 60_000_000
+"""From the plan of a merge, with the ids of its transactions, to its sidecar, with its operation id; and from the
+rollback of a load to the last of its commits."""
 
 
 def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
@@ -138,7 +142,7 @@ def _of_dead_merges(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset
     if not ids:
         return frozenset()
     dead = [merge.armed_at_us for merge in rolled_back(graph, "BranchMerge")]
-    if not all(any(0 <= at - made_at_us(one) <= _ONE_MERGE_US for at in dead) for one in ids.values()):
+    if not all(any(0 <= at - made_at_us(one) <= _ONE_WRITE_US for at in dead) for one in ids.values()):
         return frozenset()
     return frozenset(
         c.version for c in commits if c.version in ids or (c.version > min(ids) and c.operation in CONTENT_PRESERVING)
@@ -152,19 +156,36 @@ def _is_of_merge(commit: VersionRecord) -> bool:
 
 _ONE_OPTIMIZE_US = 86_400_000_000
 """How long an optimize may go on after it was rolled back: it builds the indexes of its last tables."""
+_WRITES = frozenset({"Append", "Update", "Delete", "Overwrite"})
 
 
 def _of_dead_optimizes(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
     """The versions that changed no row and may be of an optimize that was rolled back. Reads."""
-    made_at = {c.version: c.committed_at_us for c in commits if c.operation in CONTENT_PRESERVING}
-    if not made_at:
-        return frozenset()
-    dead = rolled_back(graph, "Optimize")
+    kept = [c for c in commits if c.operation in CONTENT_PRESERVING]
+    return _made_while(graph, kept, ("Optimize",), _ONE_OPTIMIZE_US)
+
+
+def _of_dead_loads(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
+    """The engine's versions that changed rows while a load or mutation that was rolled back may have gone on. Reads."""
+    written = [c for c in commits if c.operation in _WRITES and graph.format.is_of_engine(c.writer)]
+    return _made_while(graph, written, ("Load", "Mutation"), _ONE_WRITE_US)
+
+
+def _made_while(
+    graph: Graph, commits: Sequence[VersionRecord], kinds: Sequence[str], at_most_us: int
+) -> frozenset[int]:
+    """The versions from between the begin of a write that was rolled back and so long after its end. Reads."""
+    dead = [write for kind in kinds for write in rolled_back(graph, kind)] if commits else []
     return frozenset(
-        version
-        for version, at in made_at.items()
-        if at is not None and any(o.armed_at_us <= at <= o.judged_at_us + _ONE_OPTIMIZE_US for o in dead)
+        c.version
+        for c in commits
+        if c.committed_at_us is not None
+        and any(w.armed_at_us <= c.committed_at_us <= w.judged_at_us + at_most_us for w in dead)
     )
+
+
+_LATE = (_of_dead_merges, _of_dead_optimizes, _of_dead_loads)
+"""What goes on after another process rolled it back, without a sidecar."""
 
 
 def roll_back(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -276,5 +297,4 @@ def _is_undone(graph: Graph, commit: VersionRecord) -> bool:
         return True
     if OPERATION_PROPERTY in dict(commit.properties):
         return False
-    engine = graph.format.inline_deletes_by
-    return commit.operation == "Delete" and engine is not None and (commit.writer or "").startswith(engine)
+    return graph.format.deletes_inline and commit.operation == "Delete" and graph.format.is_of_engine(commit.writer)

@@ -1,0 +1,67 @@
+"""A load or mutation that another process of the engine rolled back, and that went on with its next table."""
+
+from __future__ import annotations
+
+import pytest
+
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.sidecars import ROLLED_BACK, ROLLED_FORWARD
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.recovery import unpublished
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from tests.conftest import DemoGraph
+from tests.crash.harness_state import QUICK, check_lineage
+from tests.support.rows import rows_everywhere
+from tests.support.sidecars import TABLE, judge
+from tests.support.writers import copies, delete_first, drift, entry_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=[3, 6])
+def graph(request: pytest.FixtureRequest, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    """One whose engine has the Lance of this process."""
+    monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
+    made = demo_graph(stamp=request.param, loads=3, rows=8, settings=QUICK)
+    monkeypatch.setattr(type(made.format), "engines_lance", "lance 13.")
+    monkeypatch.setattr(type(made.format), "deletes_inline", False)
+    return made
+
+
+def _drift(graph: Graph) -> list[tuple[str, bool]]:
+    return [(d.table_key, d.recoverable) for d in check(graph).drift]
+
+
+@pytest.mark.parametrize("writer", ["Load", "Mutation"])
+def test_what_it_committed_afterwards_is_rolled_back(graph: Graph, writer: str) -> None:
+    rows = rows_everywhere(graph)
+    judge(graph, writer=writer)
+    drift(graph, TABLE, copies("late-"))
+    drift(graph, TABLE, delete_first())
+    assert (check(graph).status, _drift(graph)) == (CheckStatus.PENDING, [(TABLE, True)])
+    assert [(o.table_key, o.action) for o in recover(graph).outcomes] == [(TABLE, "rolled_back")]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+    assert graph.open_head(entry_of(graph, TABLE)).version == entry_of(graph, TABLE).version
+    check_lineage(graph, None)
+
+
+@pytest.mark.parametrize(("kind", "writer"), [(ROLLED_FORWARD, "Load"), (ROLLED_BACK, "Optimize")])
+def test_any_other_recovery_says_nothing_about_it(graph: Graph, kind: str, writer: str) -> None:
+    judge(graph, kind=kind, writer=writer)
+    drift(graph, TABLE, copies("late-"))
+    assert _drift(graph) == [(TABLE, False)]
+
+
+def test_neither_does_one_of_another_time(graph: Graph) -> None:
+    judge(graph, writer="Load", hours_ago=0.1)
+    drift(graph, TABLE, copies("late-"))
+    judge(graph, writer="Load", hours_ago=-1)
+    assert _drift(graph) == [(TABLE, False)]
+
+
+def test_rows_of_another_writer_are_for_a_person(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge(graph, writer="Load")
+    drift(graph, TABLE, copies("late-"))
+    monkeypatch.setattr(type(graph.format), "engines_lance", "lance 9.")
+    assert _drift(graph) == [(TABLE, False)]
