@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow.compute as pc
 
@@ -98,6 +101,30 @@ def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int)
     """Tag a version of the main chain or of a branch; `DatasetMissing` when that version is gone. Writes."""
     with lance_errors(f"tag version {version} of {dataset.uri}"):
         dataset.tags.create(name, (branch, version) if branch is not None else version)
+
+
+_AS_THEY_ARE = "/ !$&'()+,-.:;=@_"
+
+
+@contextlib.contextmanager
+def without_twins(uris: Sequence[str]) -> Iterator[None]:
+    """Remove the empty folders that Lance 13 makes at percent-encoded paths, beside those for new tags. Destroys these.
+
+    Args:
+        uris: the datasets that are tagged in the block.
+    """
+    made = set[str]()
+    for uri in uris:
+        twin = quote(uri, safe=_AS_THEY_ARE)
+        if "://" not in uri and twin != uri:
+            folders = (f"{twin}/_refs/tags", f"{twin}/_refs", twin, *map(str, Path(twin).parents))
+            made |= {folder for folder in folders if not os.path.lexists(folder)}
+    try:
+        yield
+    finally:
+        for folder in sorted(made, key=len, reverse=True):
+            with contextlib.suppress(OSError):  # what is not empty is not of Lance
+                os.rmdir(folder)
 
 
 def delete_tag(dataset: Dataset, name: str) -> bool:

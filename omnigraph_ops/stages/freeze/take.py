@@ -39,7 +39,7 @@ from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, PublishConflict, unknown_table
 from omnigraph_ops.graph.graph import Graph, select_entries
 from omnigraph_ops.lance.gateway import DatasetMissing
-from omnigraph_ops.lance.versions import create_tag
+from omnigraph_ops.lance.versions import create_tag, without_twins
 from omnigraph_ops.models.freeze import (
     DEFAULT_TTL_SECONDS,
     CutProblem,
@@ -187,7 +187,8 @@ def _tag_all(graph: Graph, cut: FrozenCut) -> None:
                 problem = CutProblem(path=path, branch=pin.branch, version=pin.version, reason=_GONE)
                 raise _gone(graph, problem) from None
 
-    in_parallel(one, cut.datasets, workers=graph.settings.concurrency)
+    with without_twins([graph.context.location.uri(path) for path in cut.datasets]):
+        in_parallel(one, cut.datasets, workers=graph.settings.concurrency)
 
 
 def _gone(graph: Graph, problem: CutProblem) -> OpsError:
