@@ -342,8 +342,8 @@ class RolledBackWrite:
     """By the clock of the process that rolled it back."""
 
 
-def rolled_back(graph: Graph, writer_kind: str) -> tuple[RolledBackWrite, ...]:
-    """The writes of a kind that were rolled back, by the engine or by this tool. Reads.
+def rolled_back(graph: Graph, *kinds: str) -> tuple[RolledBackWrite, ...]:
+    """The writes of these kinds that were rolled back, by the engine or by this tool. Reads.
 
     Raises:
         LanceFailure: the audit cannot be read.
@@ -361,8 +361,7 @@ def rolled_back(graph: Graph, writer_kind: str) -> tuple[RolledBackWrite, ...]:
             judged_at_us=round(row["created_at"].replace(tzinfo=UTC).timestamp() * 1_000_000),
         )
         for row in rows
-        if (row["recovery_kind"], row["sidecar_writer_kind"]) == (ROLLED_BACK, writer_kind)
-        and is_ulid(row["operation_id"])
+        if row["recovery_kind"] == ROLLED_BACK and row["sidecar_writer_kind"] in kinds and is_ulid(row["operation_id"])
     )
 
 

@@ -175,7 +175,7 @@ def _made_while(
     graph: Graph, commits: Sequence[VersionRecord], kinds: Sequence[str], at_most_us: int
 ) -> frozenset[int]:
     """The versions from between the begin of a write that was rolled back and so long after its end. Reads."""
-    dead = [write for kind in kinds for write in rolled_back(graph, kind)] if commits else []
+    dead = rolled_back(graph, *kinds) if commits else ()
     return frozenset(
         c.version
         for c in commits
