@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +23,12 @@ from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import Engine, engine, people
+from tests.interop.watched import Seen, Write, put, watched
 from tests.support.sidecars import arm
 from tests.support.writers import entry_of
 
 pytestmark = pytest.mark.interop
 LOCKED = "manifest delta differs"
-Write = Callable[[Engine, Path], None]
 
 
 def _load(oracle: Engine, root: Path) -> None:
@@ -50,64 +47,9 @@ def _load_on_branch(oracle: Engine, root: Path) -> None:
     oracle.load(root, people(20, 2), mode="merge", branch="side")
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The sidecars of a write, by name."""
-
-    armed: dict[str, bytes] = field(default_factory=dict)
-    confirmed: dict[str, bytes] = field(default_factory=dict)
-
-    def look(self, root: Path) -> None:
-        for file in root.joinpath(RECOVERY_DIR).glob("*.json"):
-            with suppress(FileNotFoundError):
-                content = file.read_bytes()
-                for phase, found in ((b'"Armed"', self.armed), (b'"EffectsConfirmed"', self.confirmed)):
-                    if phase in content:
-                        found.setdefault(file.name, content)
-
-
-def _put(root: Path, sidecars: dict[str, bytes]) -> None:
-    assert sidecars, "no sidecar was seen"
-    for name, content in sidecars.items():
-        root.joinpath(RECOVERY_DIR, name).write_bytes(content)
-
-
-@contextmanager
-def _sidecars(root: Path) -> Iterator[Seen]:
-    """What the block's writer announced."""
-    seen, done = Seen(), threading.Event()
-
-    def watch() -> None:
-        while not done.is_set():
-            seen.look(root)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        thread.join()
-
-
-def _watched(oracle: Engine, root: Path, write: Write) -> Seen:
-    """Write, and what it announced; again on the graph as it was where a busy machine missed that. Writes."""
-    aside = root.with_suffix(".aside")
-    for _ in range(10):
-        shutil.copytree(root, aside)
-        with _sidecars(root) as seen:
-            write(oracle, root)
-        if seen.armed and seen.confirmed:
-            break
-        shutil.rmtree(root)
-        aside.rename(root)
-    shutil.rmtree(aside, ignore_errors=True)
-    return seen
-
-
 def _take_back(root: Path, seen: Seen) -> None:
     """What the process does that takes the writer for dead: its sidecar again, and the tables restored. Writes."""
-    _put(root, seen.armed)
+    put(root, seen.armed)
     for content in seen.armed.values():
         document: dict[str, Any] = json.loads(content)
         for pin in document["tables"]:
@@ -125,7 +67,7 @@ def _locked(tmp_path: Path, write: Write, branch: str) -> tuple[Engine, Path, li
     oracle.load(root, people(0, 6))
     oracle.run("branch", "create", "--uri", str(root), "side")
     oracle.load(root, people(10, 4), mode="merge", branch="side")
-    seen = _watched(oracle, root, write)
+    seen = watched(oracle, root, write)
     rows = oracle.export(root, branch)
     _take_back(root, seen)
     refused = oracle.run("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root), check=False)
@@ -161,14 +103,14 @@ def test_a_write_that_confirms_what_was_rolled_back_is_rolled_back_for_good(tmp_
     oracle.load(root, people(10, 4), mode="merge", branch="side")
     rows = oracle.export(root, branch)
     shutil.copytree(root / MANIFEST_DIR, tmp_path / "before")
-    seen = _watched(oracle, root, write)
+    seen = watched(oracle, root, write)
     shutil.rmtree(root / MANIFEST_DIR)
     shutil.move(tmp_path / "before", root / MANIFEST_DIR)  # its publish is yet to come
-    _put(root, seen.armed)
+    put(root, seen.armed)
     oracle.load(root, people(30, 2), mode="merge", branch=branch)
     others = oracle.export(root, branch)
     assert set(rows) < set(others)
-    _put(root, seen.confirmed)
+    put(root, seen.confirmed)
     refused = oracle.run("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root), check=False)
     assert "no durable rollback audit outcomes" in " ".join(refused.stderr.split())
     graph = open_graph(str(root), QUICK)
@@ -189,12 +131,12 @@ def test_a_write_that_an_open_takes_along_with_an_optimize_is_rolled_back(tmp_pa
     oracle.load(root, people(10, 4), mode="merge", branch="side")
     rows = oracle.export(root)
     shutil.copytree(root / MANIFEST_DIR, tmp_path / "before")
-    seen = _watched(oracle, root, write)
+    seen = watched(oracle, root, write)
     shutil.rmtree(root / MANIFEST_DIR)
     shutil.move(tmp_path / "before", root / MANIFEST_DIR)  # its publish is yet to come
     graph = open_graph(str(root), QUICK)
     arm(graph, "node:Person")  # an optimize that was planned before these commits, older than they are
-    _put(root, seen.armed)
+    put(root, seen.armed)
     load = ("load", "--data", str(tmp_path / "graph.jsonl"), "--mode", "merge", str(root))
     assert all(oracle.run(*load, check=False).returncode != 0 for _ in range(2))
     assert len(sidecar_names(graph.storage)) == 1
