@@ -177,6 +177,9 @@ class StampFormat:
     paths_by_name = False
     """Whether the path of a table follows from its name. The engine then tells by the dataset of a dropped table that
     the name was used, and refuses it for a new one before it writes anything."""
+    compares_heads = False
+    """Whether any two publishes to a branch conflict. Else those of two versions of a table do not, and the higher one
+    wins: whoever publishes over versions that somebody may yet publish has to name these, too."""
     engines_lance = ""
     """Writer of the manifests of the engine, as it begins; empty where no engine writes."""
     deletes_inline = False

@@ -59,6 +59,7 @@ class Stamp6(StampFormat):
     )
     sidecar_version = 9
     compares_sidecar_paths = True
+    compares_heads = True
     engines_lance = "lance 9."
 
     def read_catalog(self, storage: Storage) -> Catalog:

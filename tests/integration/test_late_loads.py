@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph_ops.errors import PublishConflict, StalePlan
 from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.publish import publish, read_ahead, table_update
 from omnigraph_ops.graph.sidecars import ROLLED_BACK, ROLLED_FORWARD
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.stages.recovery import unpublished
@@ -58,6 +60,25 @@ def test_neither_does_one_of_another_time(graph: Graph) -> None:
     drift(graph, TABLE, copies("late-"))
     judge(graph, writer="Load", hours_ago=-1)
     assert _drift(graph) == [(TABLE, False)]
+
+
+def test_what_came_long_before_somebody_judged_is_no_late_commit(graph: Graph) -> None:
+    """A load that died on Friday is judged on Monday: what others committed on Sunday is theirs."""
+    drift(graph, TABLE, copies("sunday-"))
+    judge(graph, writer="Load", hours_ago=-0.1, lay_seconds=7200)
+    assert _drift(graph) == [(TABLE, False)]
+
+
+def test_a_writer_that_is_alive_all_the_same_is_told_that_it_failed(graph: Graph) -> None:
+    """It looked at what is published before, and publishes after."""
+    rows, entry = rows_everywhere(graph), entry_of(graph, TABLE)
+    judge(graph, writer="Load")
+    drift(graph, TABLE, copies("late-"))
+    seen, update = read_ahead(graph, [TABLE]), table_update(graph, entry, graph.open_head(entry))
+    recover(graph)
+    with pytest.raises((StalePlan, PublishConflict)):
+        publish(graph, (update,), actor=None, ready=seen)
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
 
 
 def test_rows_of_another_writer_are_for_a_person(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

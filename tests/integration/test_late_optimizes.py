@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(params=[3, 6])
 def graph(request: pytest.FixtureRequest, demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> Graph:
     monkeypatch.setattr(unpublished, "_SETTLE_SECONDS", 0.01)
-    return demo_graph(stamp=request.param, loads=3, rows=8, settings=QUICK)
+    made = demo_graph(stamp=request.param, loads=3, rows=8, settings=QUICK)
+    monkeypatch.setattr(type(made.format), "engines_lance", "lance 13.")
+    return made
 
 
 def _goes_on(graph: Graph) -> None:
@@ -54,7 +56,7 @@ def test_any_other_recovery_says_nothing_about_it(graph: Graph, kind: str, write
 
 
 def test_neither_does_an_optimize_of_another_time(graph: Graph) -> None:
-    judge(graph, writer="Optimize", hours_ago=25)
+    judge(graph, writer="Optimize", hours_ago=1.1)
     _goes_on(graph)
     judge(graph, writer="Optimize", hours_ago=-1)
     assert _drift(graph) == [(TABLE, False)]
@@ -64,4 +66,11 @@ def test_rows_of_somebody_else_are_never_taken_along(graph: Graph) -> None:
     judge(graph, writer="Optimize")
     _goes_on(graph)
     append_foreign_row(graph)
+    assert _drift(graph) == [(TABLE, False)]
+
+
+def test_a_compaction_by_another_program_is_for_a_person(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge(graph, writer="Optimize")
+    _goes_on(graph)
+    monkeypatch.setattr(type(graph.format), "engines_lance", "lance 9.")
     assert _drift(graph) == [(TABLE, False)]

@@ -18,7 +18,7 @@ from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
 from tests.support.sidecars import EDGE, OTHER, TABLE, Document, arm, pin_of
-from tests.support.writers import copies, entry_of
+from tests.support.writers import copies, entry_of, write
 
 pytestmark = pytest.mark.slow
 SIDE = "side"
@@ -70,6 +70,19 @@ def test_its_sidecar_goes(graph: Graph, change: Change) -> None:
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
     check_lineage(graph, None)
+
+
+def test_what_the_branch_publishes_since_is_on_another_chain(graph: Graph) -> None:
+    """Its version may be higher than that of a Lance branch which is still there."""
+    _write(graph)
+    graph.lance.delete_branch(graph.open_pinned(entry_of(graph, TABLE)), SIDE)
+    for _ in range(4):
+        write(graph, EDGE, copies("merged-"))
+    entry = entry_of(graph, EDGE, SIDE)
+    publish(graph, (table_update(graph, entry, graph.open_head(entry)),), actor=None, branch=SIDE)
+    rows = rows_everywhere(graph)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
 
 
 def _nothing_is_gone(graph: Graph) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
-from omnigraph_ops.graph.layout import new_ulid
+from omnigraph_ops.graph.layout import RECOVERY_DIR, new_ulid, version_path
 from omnigraph_ops.graph.publish import publish, table_update
+from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.stages.recovery import recover as module
 from omnigraph_ops.stages.recovery.check import check
@@ -19,11 +21,11 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK, check_lineage
 from tests.support.rows import rows_everywhere
-from tests.support.sidecars import EDGE, TABLE, append_foreign_row, arm, audit_rows, pin_of, publish_head
+from tests.support.sidecars import EDGE, TABLE, append_foreign_row, arm, audit_rows, move, pin_of, publish_head
 from tests.support.writers import copies, delete_first, drift, entry_of, write
 
 pytestmark = pytest.mark.slow
-_KINDS = {"protocol_v3": "Load", "protocol_v4": "BranchMerge"}
+_KINDS = {"protocol_v3": "Load", "protocol_v4": "BranchMerge", "protocol_v8": "EnsureIndices"}
 
 
 @pytest.fixture
@@ -101,6 +103,45 @@ def test_on_a_branch_too(demo_graph: DemoGraph) -> None:
     _take_along(graph, branch)
     assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
     assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+
+
+@pytest.mark.parametrize("protocol", _KINDS)
+def test_after_a_kill_before_its_sidecar_was_removed_the_next_run_does_that(graph: Graph, protocol: str) -> None:
+    _begin(graph, TABLE, protocol=protocol)
+    _take_along(graph)
+    (name,) = sidecar_names(graph.storage)
+    sidecar = graph.storage.read(f"{RECOVERY_DIR}/{name}")
+    recover(graph, grace_seconds=0)
+    rows = rows_everywhere(graph)
+    graph.storage.write(f"{RECOVERY_DIR}/{name}", sidecar)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+
+
+@pytest.mark.parametrize("protocol", _KINDS)
+def test_one_below_a_compaction_that_nobody_published_is_rolled_back(graph: Graph, protocol: str) -> None:
+    rows = rows_everywhere(graph)
+    _begin(graph, TABLE, protocol=protocol)
+    move(graph)
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+
+
+@pytest.mark.parametrize("what", ["_versions", "data"])
+def test_where_the_rows_before_it_are_gone_readers_keep_what_they_have(graph: Graph, what: str) -> None:
+    entry = entry_of(graph, TABLE)
+    _begin(graph, TABLE)
+    move(graph)
+    _take_along(graph)
+    used = {file.path for f in graph.open_head(entry).get_fragments() for file in f.data_files()}
+    for file in Path(graph.uri, entry.path, what).iterdir():
+        if what == "data" and file.name not in used:
+            file.unlink()
+    if what == "_versions":
+        graph.storage.delete(version_path(entry.path, entry.version, None))
+    rows = rows_everywhere(graph)
+    assert {outcome.action for outcome in recover(graph, grace_seconds=0).outcomes} == {"left_to_engine"}
+    assert rows_everywhere(graph) == rows
 
 
 def test_several_that_were_taken_along_are_all_rolled_back(graph: Graph) -> None:

@@ -122,9 +122,14 @@ def pin_of(graph: Graph, table_key: str, branch: str | None = None) -> Document:
     return pin | {"table_branch": branch}
 
 
-def judge(graph: Graph, *, writer: str, kind: str = ROLLED_BACK, hours_ago: float = 0) -> int:
-    """The audit of what another process made of a write, whose sidecar it removed; when that was armed. Writes."""
-    operation_id = arm(graph, age_seconds=60 + hours_ago * 3600, change=lambda d: d.update(writer_kind=writer))
+def judge(graph: Graph, *, writer: str, kind: str = ROLLED_BACK, hours_ago: float = 0, lay_seconds: float = 60) -> int:
+    """The audit of what another process made of a write, whose sidecar it removed; when that was armed. Writes.
+
+    Args:
+        lay_seconds: for how long the sidecar was there.
+    """
+    age = lay_seconds + hours_ago * 3600
+    operation_id = arm(graph, age_seconds=age, change=lambda document: document.update(writer_kind=writer))
     (file,) = list_sidecars(graph.storage, graph.format.sidecar_version)
     assert file.sidecar is not None
     at = now_us() - int(hours_ago * 3_600_000_000)

@@ -40,7 +40,7 @@ from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
 from omnigraph_ops.lance.commits import OPERATION_PROPERTY
-from omnigraph_ops.lance.evidence import fragment_prints
+from omnigraph_ops.lance.evidence import fragment_prints, unreadable
 from omnigraph_ops.stages.recovery.put_back import Overlaid
 
 
@@ -264,18 +264,30 @@ def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpubl
         taken_along = _published_of(graph, table, pin, commits, planned)
         if taken_along:
             table = replace(table, base=min(taken_along) - 1)
+            if unreadable(None, table.open_base(graph)) is not None:
+                return None  # readers have what is published
         if not _is_known(graph, table, pin, commits, planned):
             return None
         is_taken_along |= bool(taken_along)
-        is_covered |= any(c.version < table.head for c in commits if c.transaction_id in write.transactions)
+        is_covered |= _is_covered(sidecar, write, commits)
         tables += [table] if table.is_ahead else []
     if is_taken_along:
         why = "an optimize published its commits before it could, and so it was refused"
-    elif is_covered and sidecar.protocol_v3 is not None:
+    elif is_covered:
         why = "nothing of it is published, and its commits crossed with those of another write"
     else:
         return None
     return Unpublishable(tables=tuple(tables), files=files, why=why)
+
+
+def _is_covered(sidecar: Sidecar, write: ExactWrite, commits: Sequence[VersionRecord]) -> bool:
+    """Whether on top of what a write committed to a table lies what it would not commit itself. Pure."""
+    first = min((c.version for c in commits if c.transaction_id in write.transactions), default=None)
+    above = [c for c in commits if first is not None and c.version > first]
+    if sidecar.protocol_v3 is not None:
+        return bool(above)
+    # It goes on by itself, with index builds for instance.
+    return any(_is_put_back(c) or c.operation in {"ReserveFragments", "Rewrite"} for c in above)
 
 
 def _transactions(file: SidecarFile) -> frozenset[str]:

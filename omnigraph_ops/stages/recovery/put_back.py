@@ -6,7 +6,8 @@ these commits is known: whoever calls this says by which.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,7 +20,7 @@ from omnigraph_ops.graph.sidecars import SidecarPin
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import drafted, restored
 from omnigraph_ops.lance.evidence import other_rows
-from omnigraph_ops.lance.gateway import Dataset, live_rows
+from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +68,26 @@ def put_back(
     A repetition after a kill begins anew: what is there already has the same rows.
 
     Returns:
-        What the caller publishes.
+        What the caller publishes: what is put on top first, one for each table.
     """
-    updates = list[TableUpdate]()
+    updates, below = list[TableUpdate](), list[TableUpdate]()
     for table in tables:
         version = restore_published(graph, table, operation, keeper)
         if version is None:
             return None
         rows = live_rows(table.open_base(graph))
         updates.append(version_update(graph, table.entry, version, rows=rows))
+        below += () if graph.format.compares_heads else _below(graph, table, version)
     keeper.assert_held()
-    return tuple(updates)
+    return (*updates, *below)
+
+
+def _below(graph: Graph, table: Overlaid, version: int) -> Iterator[TableUpdate]:
+    """What publishes the versions between: a writer that is alive all the same cannot do it then. Reads."""
+    for number in range(table.entry.version + 1, version):
+        with contextlib.suppress(DatasetMissing):  # after a cleanup
+            dataset = graph.lance.open(graph.table_uri(table.entry), branch=table.entry.branch, version=number)
+            yield version_update(graph, table.entry, number, rows=live_rows(dataset))
 
 
 def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: LeaseKeeper) -> int | None:

@@ -154,14 +154,14 @@ def _is_of_merge(commit: VersionRecord) -> bool:
     return name.startswith(_MERGE) and is_ulid(name.removeprefix(_MERGE))
 
 
-_ONE_OPTIMIZE_US = 86_400_000_000
+_ONE_OPTIMIZE_US = 3_600_000_000
 """How long an optimize may go on after it was rolled back: it builds the indexes of its last tables."""
 _WRITES = frozenset({"Append", "Update", "Delete", "Overwrite"})
 
 
 def _of_dead_optimizes(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
-    """The versions that changed no row and may be of an optimize that was rolled back. Reads."""
-    kept = [c for c in commits if c.operation in CONTENT_PRESERVING]
+    """The engine's versions that changed no row and may be of an optimize that was rolled back. Reads."""
+    kept = [c for c in commits if c.operation in CONTENT_PRESERVING and graph.format.is_of_engine(c.writer)]
     return _made_while(graph, kept, ("Optimize",), _ONE_OPTIMIZE_US)
 
 
@@ -174,13 +174,13 @@ def _of_dead_loads(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[
 def _made_while(
     graph: Graph, commits: Sequence[VersionRecord], kinds: Sequence[str], at_most_us: int
 ) -> frozenset[int]:
-    """The versions from between the begin of a write that was rolled back and so long after its end. Reads."""
+    """The versions from the time when a write was rolled back, while it was at work, to so long after that. Reads."""
     dead = rolled_back(graph, *kinds) if commits else ()
+    spans = [(max(one.armed_at_us, one.judged_at_us - _ONE_WRITE_US), one.judged_at_us + at_most_us) for one in dead]
     return frozenset(
         c.version
         for c in commits
-        if c.committed_at_us is not None
-        and any(w.armed_at_us <= c.committed_at_us <= w.judged_at_us + at_most_us for w in dead)
+        if c.committed_at_us is not None and any(begin <= c.committed_at_us <= end for begin, end in spans)
     )
 
 

@@ -75,10 +75,10 @@ def classify(
         return _engine_decides(sidecar)  # tables that it makes are not published yet
     if lost:
         return _review("a table it names cannot be read; an open by the engine would fail")
-    if any((p.lance_head_version or 0) < (p.pinned_version or 0) for p in pins):
-        return _review("a table's HEAD is behind its pin; an open by the engine would refuse")
     if proven is not None:
         return proven
+    if any((p.lance_head_version or 0) < (p.pinned_version or 0) for p in pins):
+        return _review("a table's HEAD is behind its pin; an open by the engine would refuse")
     if sidecar.writer_kind not in _LOOSE.get(newest_version, frozenset()):
         return _engine_decides(sidecar)
     return _classify_loose(sidecar, pins)
