@@ -281,7 +281,7 @@ def _shown(column: Any) -> list[object]:
         if not is_of_nanoseconds:
             values: list[object] = column.to_pylist()
             return values
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, KeyError):  # a time zone that is not known is a KeyError
         pass
     try:
         texts: list[object] = column.cast(pa.string()).to_pylist()

@@ -46,8 +46,8 @@ class IndexFacts:
     segments: int
     covered: frozenset[int]
     size_bytes: int = 0
-    kind: str = ""
-    """The type as Lance names it, e.g. `IVF_PQ`."""
+    trained_on: int = 0
+    """How many vectors a vector index is trained on at least."""
 
     @property
     def is_of_fragments(self) -> bool:
@@ -247,11 +247,13 @@ def vectors_to_train(index: IndexFacts, fragments: Sequence[FragmentFacts]) -> i
     """How many vectors an index takes that covers nothing; 0 where it is trained or is no vector index. Pure."""
     if index.details != VECTOR_DETAILS or any(f.fragment_id in index.covered for f in fragments):
         return 0
-    return _PQ_VECTORS if index.kind.endswith("PQ") else 1
+    return index.trained_on
 
 
-_PQ_VECTORS = 256
-"""With fewer, Lance leaves an index with a product quantizer empty, and does so again with every fold."""
+def _trained_on(details: Mapping[str, Any] | None) -> int:
+    """As `IndexFacts`: with fewer, Lance leaves an index with a product quantizer empty, at every fold anew. Pure."""
+    compression = (details or {}).get("compression") or {}
+    return int(2 ** int(compression.get("num_bits", 8))) if compression.get("type") == "pq" else 1
 
 
 def defers_index_remap(dataset: Dataset) -> bool:
@@ -300,7 +302,7 @@ def _indexes(dataset: Dataset) -> list[IndexFacts]:
             segments=len(index.segments),
             covered=frozenset(int(f) for s in index.segments for f in s.fragment_ids),
             size_bytes=int(index.total_size_bytes or 0),
-            kind=str(index.index_type),
+            trained_on=_trained_on(index.details),
         )
         for index in described(dataset)
     ]

@@ -115,7 +115,7 @@ def without_twins(uris: Sequence[str]) -> Iterator[None]:
     """
     made = set[str]()
     for uri in uris:
-        twin = quote(uri, safe=_AS_THEY_ARE)
+        twin = quote(uri, safe=_AS_THEY_ARE).replace("~", "%7E")
         if "://" not in uri and twin != uri:
             folders = (f"{twin}/_refs/tags", f"{twin}/_refs", twin, *map(str, Path(twin).parents))
             made |= {folder for folder in folders if not os.path.lexists(folder)}

@@ -13,7 +13,7 @@ import pytest
 from omnigraph_ops import serde
 from omnigraph_ops.demo import DemoSpec
 from omnigraph_ops.errors import CorruptGraph, StorageError
-from omnigraph_ops.models.optimize import Executor, OptimizeDecision, OptimizePlan, TablePlan
+from omnigraph_ops.models.optimize import Executor, OptimizeDecision, OptimizePlan, TablePlan, TableStats
 from omnigraph_ops.parallel import SHARED_LOTS
 from tests.dags.test_maintenance_dag import run_night
 from tests.support.runs import Instance, context_of
@@ -125,6 +125,18 @@ def test_small_tables_for_spark_share_one_submit(monkeypatch: pytest.MonkeyPatch
     select = SelectTablesOperator(task_id="heavy_tables", plan=serde.to_json(plan), runs_on=Executor.SPARK, graph="/g")
     lots = sorted(select.execute({"ti": Instance("heavy_tables")}), key=len)  # type: ignore[typeddict-item]
     assert [sorted(lot) for lot in lots] == [["node:0"], sorted(f"node:{n}" for n in range(1, 1000))]
+
+
+def test_a_table_that_committed_and_then_failed_is_a_failure() -> None:
+    from omnigraph_airflow.operators.optimize import summarize
+
+    plan = plan_of(2)
+    first, second = (table.table_key for table in plan.tables)
+    noted = [TableStats(table_key=key, committed=True) for key in (first, second)]
+    assert [row.error for row in summarize(plan, noted, {first: "an index was not folded"})] == [
+        "an index was not folded",
+        None,
+    ]
 
 
 def test_a_plan_that_cannot_be_split_is_not_split_again() -> None:

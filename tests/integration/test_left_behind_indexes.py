@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.coordination.rewrite_journal import open_journals
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.optimize import OptimizeDecision
 from omnigraph_ops.stages.optimize import index_work
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
+from omnigraph_ops.stages.optimize.table_run import TableRun
 from tests.conftest import DemoGraph
 from tests.support import plain
 from tests.support.writers import entry_of, write
@@ -46,6 +48,48 @@ def test_after_a_deferred_rewrite_the_next_one_empties_no_index(tmp_path: Path, 
     assert all(found)
 
 
+BATCHES = {"small_table_bytes": 0, "target_rows_per_fragment": 20, "commit_batch_tasks": 1}
+
+
+def _eight_fragments(path: Path, kind: str) -> Any:
+    for load in range(8):
+        lance.write_dataset(plain.rows(10 * load, 10), str(path), mode="append" if load else "create")
+    dataset: Any = lance.dataset(str(path))
+    dataset.create_scalar_index("id", kind)
+    return dataset
+
+
+@pytest.mark.parametrize("kind", ["ZONEMAP", "BLOOMFILTER", "BTREE"])
+def test_several_commits_of_one_rewrite_do_not_make_each_other_unfit(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "items.lance"
+    _eight_fragments(path, kind)
+    (stats,) = optimize_all(plain.opened(path, **BATCHES)).tables
+    assert (stats.error, stats.fragments_removed, len(plain.fragment_ids(path))) == (None, 8, 4)
+    assert plain.index_coverage(path) == {"id_idx": [plain.fragment_ids(path)]}
+    (planned,) = plan_optimize(plain.opened(path, **BATCHES)).tables
+    assert planned.decision is OptimizeDecision.NO_OP
+
+
+@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+def test_results_of_a_killed_run_that_an_index_made_unfit_are_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = tmp_path / "items.lance"
+    _eight_fragments(path, kind)
+
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(TableRun, "_commit", killed)
+        optimize_all(plain.opened(path, **BATCHES))
+    plain.append(path, 500, 10)
+    (stats,) = optimize_all(plain.opened(path, **BATCHES)).tables
+    assert (stats.error, len(plain.fragment_ids(path))) == (None, 4)
+    assert plain.index_coverage(path) == {"id_idx": [plain.fragment_ids(path)]}
+    assert not open_journals(plain.opened(path).storage, "items.lance")
+
+
 @BOTH
 @STABLE
 @pytest.mark.parametrize("kind", ["ZONEMAP", "BLOOMFILTER"])
@@ -62,6 +106,29 @@ def test_an_index_of_parts_of_fragments_covers_what_was_rewritten(
         assert len(plain.fragment_ids(path)) == 1
     (planned,) = plan_optimize(plain.opened(path)).tables
     assert planned.decision is OptimizeDecision.NO_OP
+
+
+def test_a_quantizer_of_four_bits_needs_sixteen(tmp_path: Path) -> None:
+    path = tmp_path / "items.lance"
+    dataset = lance.write_dataset(plain.rows(0, 300), str(path))
+    dataset.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=4, num_bits=4)
+    dataset.delete("true")
+    plain.append(path, 300, 20)
+    (stats,) = optimize_all(plain.opened(path)).tables
+    assert (stats.error, stats.pending_indexes) == (None, ())
+    assert plain.index_coverage(path) == {"vector_idx": [plain.fragment_ids(path)]}
+
+
+def test_an_index_that_waits_for_vectors_is_no_reason_for_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "items.lance"
+    dataset = lance.write_dataset(plain.rows(0, 100), str(path))
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=2)
+    plain.append(path, 100, 2)
+    for settings in ({"auto": True}, {"policy": "tiered"}):
+        (planned,) = plan_optimize(plain.opened(path, **settings)).tables
+        assert planned.decision in {OptimizeDecision.DEFERRED, OptimizeDecision.NO_OP}
+        assert [p.column for p in planned.pending_indexes] == ["vector"]
 
 
 @BOTH
@@ -82,7 +149,8 @@ def test_too_few_vectors_to_train_an_index_are_no_failure(tmp_path: Path, bytes_
 
 
 @BOTH
-def test_an_index_that_lance_cannot_fold_keeps_no_fragment_apart(tmp_path: Path, bytes_: int) -> None:
+@pytest.mark.parametrize("deferred", [True, False], ids=["deferred", "at_once"])
+def test_an_index_that_lance_cannot_fold_keeps_no_fragment_apart(tmp_path: Path, bytes_: int, deferred: bool) -> None:
     """Lance finds the column of an index on a field in a struct no more once it covers nothing."""
     path = tmp_path / "items.lance"
 
@@ -95,10 +163,13 @@ def test_an_index_that_lance_cannot_fold_keeps_no_fragment_apart(tmp_path: Path,
     dataset.delete("true")
     for load in (1, 2):
         lance.write_dataset(rows(10 * load), str(path), mode="append")
-    (stats,) = optimize_all(plain.opened(path, small_table_bytes=bytes_)).tables
+    lance.dataset(str(path)).create_scalar_index("id", "BTREE", name="zz")
+    (stats,) = optimize_all(plain.opened(path, small_table_bytes=bytes_, defer_index_remap=deferred)).tables
     assert "index streets" in str(stats.error)
     assert "drop the index" in str(stats.error)
-    assert len(plain.fragment_ids(path)) == 1
+    assert (stats.fragments_removed, stats.fragments_added, len(plain.fragment_ids(path))) == (2, 1, 1)
+    assert "rewrite" in [window.unit for window in stats.windows]
+    assert plain.index_coverage(path)["zz"] == [plain.fragment_ids(path)], "the others are folded all the same"
 
 
 @pytest.mark.parametrize("stamp", [3, 6])

@@ -41,7 +41,7 @@ from omnigraph_ops.lance.text_indexer import COMMAND, begin, home_of, is_install
 from omnigraph_ops.lance.vector_indexes import retrain
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, TablePlan
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.optimize.units import Effort, Guard
+from omnigraph_ops.stages.optimize.units import Effort, Guard, noted
 from omnigraph_ops.storage.inventory import below_folder, move_files
 
 
@@ -175,7 +175,7 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
 ) -> None:
     """Unit F: one commit of the dataset that is open per index name, then missing indexes. Writes."""
     # Text last: their process is on its way up meanwhile.
-    failures: list[LanceFailure] = []
+    failures: list[OpsError] = []
     for index in sorted(plan.folds, key=lambda f: f.release is not None):
         progress(f"folding index {index.name}")
         guard()
@@ -192,25 +192,6 @@ def fold(  # noqa: PLR0917 - what a unit of one table works with
             effort.built.append(build.name)
     if failures:
         raise failures[0]
-
-
-@contextlib.contextmanager
-def noted(failures: list[LanceFailure]) -> Iterator[None]:
-    """Note a failure: the other indexes are none the worse for it. What another writer causes is raised."""
-    try:
-        yield
-    except (CommitConflict, CommitContention, IncompatibleCommit):
-        raise
-    except DistanceOverflow as error:
-        failures.append(
-            LanceFailure(
-                "some vectors are so large that their distances overflow, and this release of Lance puts them into no "
-                "partition; no row was changed, and queries find what they did; correct these vectors, or let the "
-                f"engine's own optimize write the index ({error})"
-            )
-        )
-    except LanceFailure as error:
-        failures.append(error)
 
 
 def _build(writer: IndexWriter, dataset: Dataset, build: IndexBuild, progress: Progress) -> None:

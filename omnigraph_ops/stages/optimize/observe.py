@@ -26,7 +26,7 @@ from omnigraph_ops.lance.tables import (
 )
 from omnigraph_ops.lance.text_indexer import RELEASES, home_of, is_installed
 from omnigraph_ops.lance.vector_indexes import vector_facts
-from omnigraph_ops.models.optimize import BranchTable, IndexBuild
+from omnigraph_ops.models.optimize import BranchTable, IndexBuild, PendingIndex
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.stages.optimize.index_plan import INVERTED, TextState, foreign_texts, index_folds
 from omnigraph_ops.stages.optimize.plan import NO_VECTORS, OptimizePolicy, TableObservation
@@ -135,9 +135,9 @@ def columns_without_values(head: Dataset, missing: Iterable[IndexBuild]) -> froz
     return frozenset(b.column for b in missing if b.index_type == "IVF_FLAT" and not values_in(head, b.column))
 
 
-def untrained(head: Dataset, facts: TableFacts) -> dict[str, str]:
+def untrained(head: Dataset, facts: TableFacts) -> dict[str, PendingIndex]:
     """Vector indexes that cover nothing and that no fold can train yet, by name, with the reason. Reads."""
-    found = dict[str, str]()
+    found = dict[str, PendingIndex]()
     for index in facts.indexes:
         wanted = vectors_to_train(index, facts.fragments)
         if not wanted or not facts.fragments:
@@ -145,7 +145,8 @@ def untrained(head: Dataset, facts: TableFacts) -> dict[str, str]:
         with contextlib.suppress(LanceFailure):  # of a column that a filter cannot name: then a fold tells
             vectors = values_in(head, index.columns[0])
             if vectors < wanted:
-                found[index.name] = NO_VECTORS if not vectors else f"{wanted} vectors train it, it has {vectors}"
+                why = f"{wanted} vectors train it, it has {vectors}" if vectors else NO_VECTORS
+                found[index.name] = PendingIndex(column=index.columns[0], reason=why)
     return found
 
 

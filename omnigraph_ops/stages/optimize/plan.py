@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from omnigraph_ops.graph.schema import TableSpec
@@ -60,8 +60,8 @@ class TableObservation:
     """Whether a rewrite would lose indexes that are another dataset's."""
     columns_without_values: frozenset[str] = frozenset()
     """Vector columns with a declared, missing index and no non-null value yet."""
-    untrained: Mapping[str, str] = field(default_factory=dict)
-    """Vector indexes that no fold can train yet, by name, with the reason."""
+    untrained: Mapping[str, PendingIndex] = field(default_factory=dict)
+    """Vector indexes that no fold can train yet, by name: as good as not there."""
     column_bytes: Mapping[str, int] = field(default_factory=dict)
     """Data bytes of the columns with a declared, missing index."""
     texts: TextState | None = None
@@ -130,7 +130,8 @@ def plan_table(seen: TableObservation, policy: OptimizePolicy) -> TablePlan:
             lance_head_version=seen.lance_head_version,
             reason=_SKIP_SENTENCES.get(skipped, "") if skipped else "",
         )
-    return _plan_facts(seen, seen.facts, policy)
+    trained = tuple(i for i in seen.facts.indexes if i.name not in seen.untrained)
+    return _plan_facts(seen, replace(seen.facts, indexes=trained), policy)
 
 
 def _plan_facts(seen: TableObservation, facts: TableFacts, policy: OptimizePolicy) -> TablePlan:
@@ -187,9 +188,6 @@ def _index_work(
     waiting = None if pressing else waiting_indexes(seen.spec, facts, policy)
     folds = with_rebuilds(() if waiting else index_folds(facts.indexes, facts.fragments), facts.indexes, seen.stale)
     folds = with_purges(folds, facts.indexes, shown, unhidden)
-    waits = [f for f in folds if f.name in seen.untrained]
-    pending += tuple(PendingIndex(column=f.columns[0], reason=seen.untrained[f.name]) for f in waits)
-    folds = tuple(f for f in folds if f not in waits)
     work = IndexWork(folds=with_retrains(folds, seen.vectors), builds=builds, pending=pending)
     return with_texts(work, facts, seen.texts), waiting
 
@@ -227,11 +225,10 @@ def waiting_indexes(spec: TableSpec, facts: TableFacts, policy: OptimizePolicy) 
 
 def index_builds(seen: TableObservation, facts: TableFacts) -> tuple[tuple[IndexBuild, ...], tuple[PendingIndex, ...]]:
     """Declared indexes that are missing: those to build, and those that cannot be built yet. Pure."""
-    missing = missing_indexes(seen.spec, facts)
-    pending = tuple(
-        PendingIndex(column=b.column, reason=NO_VECTORS) for b in missing if b.column in seen.columns_without_values
-    )
-    return tuple(b for b in missing if b.column not in seen.columns_without_values), pending
+    waiting = {column: PendingIndex(column=column, reason=NO_VECTORS) for column in seen.columns_without_values}
+    waiting |= {index.column: index for index in seen.untrained.values()}
+    builds = tuple(b for b in missing_indexes(seen.spec, facts) if b.column not in waiting)
+    return builds, tuple(waiting.values())
 
 
 def _groups(facts: TableFacts, policy: OptimizePolicy, *, folding: bool) -> tuple[tuple[FragmentFacts, ...], ...]:

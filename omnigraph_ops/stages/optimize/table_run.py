@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 from omnigraph_ops.coordination.holds import HeldVersion, Hold, plan_hold
@@ -23,10 +24,17 @@ from omnigraph_ops.lance.commits import Change, ConfigRemoval, RewriteChange
 from omnigraph_ops.lance.gateway import CommitConflict, Dataset, LanceFailure, auto_cleanup_keys
 from omnigraph_ops.lance.index_entries import deleted_since, limited_kinds
 from omnigraph_ops.lance.rewrites import current, metrics_of, rebased
-from omnigraph_ops.lance.tables import Exclude, FragmentFacts, IndexFacts, execute_task, fragment_facts, plan_tasks
+from omnigraph_ops.lance.tables import (
+    Exclude,
+    FragmentFacts,
+    IndexFacts,
+    execute_task,
+    fragment_facts,
+    plan_tasks,
+)
 from omnigraph_ops.models.optimize import Executor, TablePlan, UnitWindow
 from omnigraph_ops.progress import Progress
-from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, noted, prepare_indexes
+from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold, prepare_indexes
 from omnigraph_ops.stages.optimize.plan import OptimizePolicy
 from omnigraph_ops.stages.optimize.units import (
     Effects,
@@ -34,6 +42,9 @@ from omnigraph_ops.stages.optimize.units import (
     Guard,
     Room,
     commit_rewrites,
+    emptied,
+    fold_emptied,
+    noted,
     run_plain_unit,
     written_indexes,
 )
@@ -99,9 +110,20 @@ class TableRun:
         """Deleted rows by fragment as they were planned with; None where no writer can come between."""
         self.stuck: set[str] = set()
         """Journals that could not be ended in this run."""
+        self.failures: list[OpsError] = []
+        """Of indexes: a rewrite does not wait for them."""
 
     def go(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         """All units of the table; every window that committed is added to `windows`. Writes."""
+        try:
+            self._all_units(entry, windows)
+        except Stopped:
+            if not self.failures:
+                raise
+        if self.failures:
+            raise self.failures[0]
+
+    def _all_units(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
         settings = self.graph.settings
         # Nothing waits for its admission where no journal says what was done.
         at_once = isinstance(self.executor, InProcessExecutor) and not ceilings_of(settings).bound
@@ -113,11 +135,10 @@ class TableRun:
             self._remember(entry)
             with rewrite_lease(self.graph, entry.path) as keeper:
                 with self._hold(entry) as hold:
-                    entry, error = self._fold(entry, windows, hold)
+                    entry = self._fold(entry, windows, hold)
                 if self._has_room(entry):
-                    self._in_rounds(entry, windows, keeper)
-            if error is not None:
-                raise error
+                    entry = self._in_rounds(entry, windows, keeper)
+                self._fold_emptied(entry, windows)
 
     def _remember(self, entry: TableEntry) -> None:
         """Note which rows are deleted at the version that was planned with. Reads."""
@@ -219,31 +240,33 @@ class TableRun:
             raise
         return RewriteChange(results=tuple(results))
 
-    def _fold(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> tuple[TableEntry, OpsError | None]:
-        """Unit F by itself; the table as published afterwards, and what the rewrite need not wait for. Writes."""
+    def _fold(self, entry: TableEntry, windows: list[UnitWindow], hold: Hold) -> TableEntry:
+        """Unit F by itself; the table as published afterwards. Writes."""
         done = Effort()
         if self._plain:
-            entry, error = self._plain_fold(entry, windows, done)
+            entry = self._plain_fold(entry, windows, done)
         else:
             changes, error = self._index_changes(entry, done, hold)
+            self.failures += [error] if error is not None else []
             entry = self._land(entry, changes, "fold", windows) if changes else entry
         self.effort.add_indexes(done)
-        if error is not None and self._purges:
-            raise error
-        return entry, error
+        if self.failures and self._purges:
+            raise self.failures[0]
+        return entry
 
-    def _plain_fold(
-        self, entry: TableEntry, windows: list[UnitWindow], done: Effort
-    ) -> tuple[TableEntry, OpsError | None]:
-        failures = list[LanceFailure]()
-
+    def _plain_fold(self, entry: TableEntry, windows: list[UnitWindow], done: Effort) -> TableEntry:
         def effects(dataset: Dataset, guard: Guard) -> None:
-            with noted(failures):
+            with noted(self.failures):
                 fold(IndexWriter.of(self.graph), dataset, self.plan, guard, done, self.progress)
 
-        if self.plan.folds or self.plan.builds:
-            entry = self._plain_unit(entry, "fold", effects, windows)
-        return entry, next(iter(failures), None)
+        wanted = self.plan.folds or self.plan.builds
+        return self._plain_unit(entry, "fold", effects, windows) if wanted else entry
+
+    def _fold_emptied(self, entry: TableEntry, windows: list[UnitWindow]) -> None:
+        """Fold what Lance leaves without any fragment in a rewrite, once: it makes other results unfit. Writes."""
+        due = self._plain and self.effort.fragments_removed and not self.failures
+        if due and emptied(self.graph.open_pinned(entry)):
+            self._plain_unit(entry, "fold", partial(fold_emptied, failures=self.failures), windows)
 
     @property
     def _purges(self) -> bool:
@@ -262,22 +285,22 @@ class TableRun:
         """Both units of a small plain dataset. Writes."""
         self._remember(entry)
         with self._hold(entry) as hold:
-            entry, error = self._fold(entry, windows, hold)
+            entry = self._fold(entry, windows, hold)
         pinned = self.graph.open_pinned(entry)
         tasks = plan_tasks(pinned, self.target_rows, self.exclude)
         if tasks:
             self.progress(f"rewriting {sum(len(t.fragment_ids) for t in tasks)} fragments")
             with self._hold(entry):
-                self._plain_commit(entry, [execute_task(pinned, task.payload) for task in tasks], windows)
-        if error is not None:
-            raise error
+                results = [execute_task(pinned, task.payload) for task in tasks]
+                entry = self._plain_commit(entry, results, windows)
+        self._fold_emptied(entry, windows)
 
-    def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> None:
-        """Unit R in rounds whose results are journalled, until nothing is left to plan. Writes."""
+    def _in_rounds(self, entry: TableEntry, windows: list[UnitWindow], keeper: LeaseKeeper) -> TableEntry:
+        """Unit R in rounds whose results are journalled, until nothing is left; the table as published then. Writes."""
         for _ in range(_REWRITE_ROUNDS):
             entry, done = self._rewrite_round(entry, windows, keeper)
             if done:
-                return
+                return entry
         raise PublishConflict(
             f"the rewrite of {self.plan.table_key} was preempted {_REWRITE_ROUNDS} times by other writers; "
             "what was published stays good; run again when it is quieter"
@@ -298,7 +321,8 @@ class TableRun:
             change.refuse_stale(dataset)
             guard()
             leave = older_texts(self.graph.storage, entry.path, entry.version)
-            self.effort.add(commit_rewrites(dataset, results, defer_index_remap=defer, leave=leave))
+            done = commit_rewrites(dataset, results, defer_index_remap=defer, failures=self.failures, leave=leave)
+            self.effort.add(done)
 
         return self._plain_unit(entry, "rewrite", effects, windows)
 
@@ -309,17 +333,21 @@ class TableRun:
         turn = self._next_round(entry)
         if turn is None:
             return entry, True
+        unfit: CommitConflict | None = None
         # Without the manifest of the version that the tasks read they cannot go on.
         with self._hold(entry):
             failures = self._execute(entry, turn)
-            for names in batches(turn.finished, self.graph.settings.commit_batch_tasks):
-                (entry,) = select_entries(self.graph, self.graph.state_of(entry.table_key), (entry.table_key,))
-                batch = ready(self.graph, entry, turn.rewrite_id, names)
-                if batch.results:
-                    entry = self._commit(entry, batch, windows, keeper)
-                    turn.kept.update(batch.names)
+            try:
+                entry = self._commit_batches(entry, turn, windows, keeper)
+            except CommitConflict as error:
+                if not self._plain:
+                    raise
+                # Where row ids are not stable, an index that came since makes results unfit for good.
+                unfit = error
         if not end(self.graph, entry.path, turn.rewrite_id, keeper, kept=turn.kept, progress=self.progress):
             self.stuck.add(turn.rewrite_id)
+        if unfit is not None:
+            raise unfit
         if failures:
             raise LanceFailure(
                 f"{len(failures)} of {turn.groups} fragment groups of {entry.table_key} could not be rewritten, "
@@ -327,6 +355,18 @@ class TableRun:
             )
         # An adopted journal knows nothing of what was written since it was planned.
         return entry, not turn.adopted and len(turn.kept) == turn.groups
+
+    def _commit_batches(
+        self, entry: TableEntry, turn: Round, windows: list[UnitWindow], keeper: LeaseKeeper
+    ) -> TableEntry:
+        """Commit what is finished and still current; the table as published afterwards. Writes."""
+        for names in batches(turn.finished, self.graph.settings.commit_batch_tasks):
+            (entry,) = select_entries(self.graph, self.graph.state_of(entry.table_key), (entry.table_key,))
+            batch = ready(self.graph, entry, turn.rewrite_id, names)
+            if batch.results:
+                entry = self._commit(entry, batch, windows, keeper)
+                turn.kept.update(batch.names)
+        return entry
 
     def _next_round(self, entry: TableEntry) -> Round | None:
         """A journal that a dead run left, else a fresh plan, else None: nothing is left to rewrite. Writes."""

@@ -13,21 +13,36 @@ so that follows at once.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.landing import LandedUnit
 from omnigraph_ops.coordination.lease import committer_turn
-from omnigraph_ops.errors import CorruptGraph, InvalidInput, StalePlan
+from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
-from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.gateway import (
+    CommitConflict,
+    CommitContention,
+    Dataset,
+    DistanceOverflow,
+    IncompatibleCommit,
+    LanceFailure,
+)
 from omnigraph_ops.lance.rewrites import RewriteMetrics
-from omnigraph_ops.lance.tables import commit_results, defers_index_remap, fold_index, index_facts
+from omnigraph_ops.lance.tables import (
+    IndexFacts,
+    commit_results,
+    defers_index_remap,
+    fold_index,
+    fragment_facts,
+    index_facts,
+)
 from omnigraph_ops.models.optimize import UnitWindow
 
 Guard = Callable[[], None]
@@ -76,22 +91,62 @@ def _check_content(graph: Graph, entry: TableEntry, after: Dataset) -> None:
         )
 
 
+@contextlib.contextmanager
+def noted(failures: list[OpsError]) -> Iterator[None]:
+    """Note a failure: the other indexes are none the worse for it. What another writer causes is raised."""
+    try:
+        yield
+    except (CommitConflict, CommitContention, IncompatibleCommit):
+        raise
+    except DistanceOverflow as error:
+        failures.append(
+            LanceFailure(
+                "some vectors are so large that their distances overflow, and this release of Lance puts them into no "
+                "partition; no row was changed, and queries find what they did; correct these vectors, or let the "
+                f"engine's own optimize write the index ({error})"
+            )
+        )
+    except LanceFailure as error:
+        failures.append(error)
+
+
 def commit_rewrites(
-    dataset: Dataset, results: Sequence[str], *, defer_index_remap: bool, leave: Collection[str] = ()
+    dataset: Dataset,
+    results: Sequence[str],
+    *,
+    defer_index_remap: bool,
+    failures: list[OpsError],
+    leave: Collection[str] = (),
 ) -> RewriteMetrics:
-    """Commit finished rewrites, and fold the indexes that this leaves behind: deferred, all of them. Writes.
+    """Commit finished rewrites; deferred, fold every index afterwards. Writes.
 
     Args:
         defer_index_remap: whether to; after a rewrite that did it is deferred in any case, because Lance would move
             the entries of indexes twice and leave these empty.
+        failures: what kept an index from being folded is added to these.
         leave: indexes that stay unfolded: this pylance would add words to them that their readers do not find.
     """
     deferred = defer_index_remap or defers_index_remap(dataset)
     metrics = commit_results(dataset, results, defer_index_remap=deferred)
-    for index in index_facts(dataset):
-        if (deferred or index.is_of_fragments) and index.name not in leave:
-            fold_index(dataset, index.name, index.segments)
+    for index in index_facts(dataset) if deferred else ():
+        if index.name not in leave:
+            with noted(failures):
+                fold_index(dataset, index.name, index.segments)
     return metrics
+
+
+def emptied(dataset: Dataset) -> tuple[IndexFacts, ...]:
+    """The indexes that a rewrite left without its fragments. Reads."""
+    fragments = {f.fragment_id for f in fragment_facts(dataset)}
+    return tuple(i for i in index_facts(dataset) if i.is_of_fragments and not fragments <= i.covered)
+
+
+def fold_emptied(dataset: Dataset, guard: Guard, failures: list[OpsError]) -> None:
+    """Fold these, a commit each; what keeps one from it is added to `failures`. Writes."""
+    for index in emptied(dataset):
+        guard()
+        with noted(failures):
+            fold_index(dataset, index.name, index.segments)
 
 
 def refuse_deferral(dataset: Dataset, table_key: str) -> None:

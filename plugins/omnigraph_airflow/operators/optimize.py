@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -177,9 +178,11 @@ def summarize(plan: OptimizePlan, stats: Sequence[TableStats], errors: Mapping[s
     for table in plan.tables:
         key = table.table_key
         missing = "the task left no result, see its log" if key in work else None
+        noted = done.get(key)
         rows.append(
-            done.get(key)
-            or TableStats(
+            replace(noted, error=noted.error or errors.get(key))
+            if noted is not None
+            else TableStats(
                 table_key=key,
                 skipped=table.skipped,
                 manifest_version=table.read_version,

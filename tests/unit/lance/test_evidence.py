@@ -16,6 +16,7 @@ def test_values_that_python_has_no_type_for_are_shown_as_text(tmp_path: Path) ->
             "n": [1, 2],
             "fine": pa.array([1_000_000_001, None], pa.timestamp("ns")),
             "far": pa.array([2**58 // 86_400_000 * 86_400_000, 0], pa.date64()),
+            "nowhere": pa.array([1, 2], pa.timestamp("us", tz="Foo/Bar")),
             "both": pa.array([[1_000_000_001], []], pa.list_(pa.timestamp("ns"))),
         }
     )
@@ -24,4 +25,5 @@ def test_values_that_python_has_no_type_for_are_shown_as_text(tmp_path: Path) ->
     assert (first["n"], first["fine"]) == (1, "1970-01-01 00:00:01.000000001")
     assert (second["n"], second["fine"]) == (2, None)
     assert isinstance(first["far"], str)
+    assert isinstance(first["nowhere"], str)
     assert "cannot be shown" in str(first["both"]) or "000000001" in str(first["both"])
