@@ -35,8 +35,10 @@ def _published(root: Path, place: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("what", ["load", "delete", "optimize"])
-@pytest.mark.parametrize("stamp", [3, 6])
+# A load of 0.7 may be alive, and is left to a person.
+@pytest.mark.parametrize(
+    ("stamp", "what"), [(3, "delete"), (3, "optimize"), (6, "load"), (6, "delete"), (6, "optimize")]
+)
 def test_what_it_committed_late_is_rolled_back(tmp_path: Path, stamp: int, what: str) -> None:
     oracle, root = engine(stamp), tmp_path / "graph"
     oracle.init(root)

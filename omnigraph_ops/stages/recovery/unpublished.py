@@ -167,6 +167,8 @@ def _of_dead_optimizes(graph: Graph, commits: Sequence[VersionRecord]) -> frozen
 
 def _of_dead_loads(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
     """The engine's versions that changed rows while a load or mutation that was rolled back may have gone on. Reads."""
+    if not graph.format.compares_heads:
+        return frozenset()  # it may be alive, and on stamp 3 a person has to know that it is not
     written = [c for c in commits if c.operation in _WRITES and graph.format.is_of_engine(c.writer)]
     return _made_while(graph, written, ("Load", "Mutation"), _ONE_WRITE_US)
 
