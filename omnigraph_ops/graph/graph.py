@@ -234,7 +234,11 @@ class Graph:
 
     def open_pinned(self, entry: TableEntry) -> Dataset:
         """The table at exactly its published version and Lance branch. Reads."""
-        return self.lance.open(self.table_uri(entry), branch=entry.branch, version=entry.version)
+        return self.open_version(entry, entry.version)
+
+    def open_version(self, entry: TableEntry, version: int) -> Dataset:
+        """A version of the Lance branch that a table is published from. Reads."""
+        return self.lance.open(self.table_uri(entry), branch=entry.branch, version=version)
 
     def maintained(self, state: BranchState) -> tuple[TableEntry, ...]:
         """Live tables of main that the accepted catalog also declares, by key. Reads where the two disagree.

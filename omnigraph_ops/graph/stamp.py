@@ -178,8 +178,9 @@ class StampFormat:
     """Whether the path of a table follows from its name. The engine then tells by the dataset of a dropped table that
     the name was used, and refuses it for a new one before it writes anything."""
     compares_heads = False
-    """Whether any two publishes to a branch conflict. Else those of two versions of a table do not, and the higher one
-    wins: whoever publishes over versions that somebody may yet publish has to name these, too."""
+    """Whether any two publishes to a branch conflict. Where they do not, those of two versions of a table do not
+    either, and readers see the higher one: who puts a version over those that somebody may yet publish has to publish
+    these as well."""
     engines_lance = ""
     """Writer of the manifests of the engine, as it begins; empty where no engine writes."""
     deletes_inline = False

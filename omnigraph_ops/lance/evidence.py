@@ -56,17 +56,16 @@ def _hash_nested(array: Any) -> Hashes:
         return _hash_structs(array)
     if pa.types.is_map(kind):
         pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-        starts, missing = np.array(array.offsets), pc.is_null(array)
-        array = pa.ListArray.from_arrays(pa.array(starts), pairs, mask=missing)
-        kind = array.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        starts = np.asarray(array.offsets).astype(np.int64)
-        lengths = np.where(np.asarray(pc.is_valid(array)), np.diff(starts), 0)
-        return _hash_lists(hash_values(array.flatten()), lengths)
+        # With a mask pyarrow takes no slice of offsets.
+        starts = pa.array(np.array(array.offsets))
+        return _hash_nested(pa.ListArray.from_arrays(starts, pairs, mask=pc.is_null(array)))
     if pa.types.is_fixed_size_list(kind):
-        lengths = np.where(np.asarray(pc.is_valid(array)), kind.list_size, 0)
-        return _hash_lists(hash_values(array.flatten()), lengths)
-    return np.fromiter((_digest(repr(value).encode("utf-8", "replace")) for value in array.to_pylist()), np.uint64)
+        sizes: Any = kind.list_size
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        sizes = np.diff(np.asarray(array.offsets).astype(np.int64))
+    else:
+        return np.fromiter((_digest(repr(value).encode("utf-8", "replace")) for value in array.to_pylist()), np.uint64)
+    return _hash_lists(hash_values(array.flatten()), np.where(np.asarray(pc.is_valid(array)), sizes, 0))
 
 
 def _hash_structs(array: Any) -> Hashes:

@@ -54,6 +54,9 @@ class IncompatibleCommit(LanceFailure):
     """An Overwrite or Restore landed in between; planning again from this read is pointless."""
 
 
+LOST_COMMITS = (CommitContention, CommitConflict, IncompatibleCommit)
+"""Of these another writer is the cause, and not what was to be committed."""
+
 _TEXTS: tuple[tuple[str, type[LanceFailure]], ...] = (
     ("Too many concurrent writers", CommitContention),
     ("Retryable commit conflict", CommitConflict),

@@ -104,6 +104,7 @@ def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int)
 
 
 _AS_THEY_ARE = "/ !$&'()+,-.:;=@_"
+"""Beside letters and digits, what Lance does not encode. It encodes `~`, which Python never does."""
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from omnigraph_ops.coordination.freezes import refuse_any_freeze
 from omnigraph_ops.coordination.lease import committer_turn
 from omnigraph_ops.errors import OpsError, PublishConflict
 from omnigraph_ops.graph.graph import Graph
-from omnigraph_ops.lance.gateway import CommitConflict, CommitContention, Dataset, IncompatibleCommit
+from omnigraph_ops.lance.gateway import LOST_COMMITS, Dataset
 from omnigraph_ops.lance.rows import Clock, delete_below
 from omnigraph_ops.models.cleanup import RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.stages.expire_rows.plan import Aged
@@ -47,7 +47,7 @@ def expire_plain(graph: Graph, plan: RowRetentionPlan, table: TableRowPlan, dele
         StalePlan: more rows are below the cut than the plan allows.
         PublishConflict: other writers were faster each time; nothing was deleted.
     """
-    again = again_after(CommitConflict, CommitContention, IncompatibleCommit, graph=graph, pause=_PAUSE_SECONDS)
+    again = again_after(*LOST_COMMITS, graph=graph, pause=_PAUSE_SECONDS)
     try:
         removed = again(_delete_expired, graph, plan, table, delete)
     except RetryError:

@@ -260,7 +260,7 @@ def hold_version(
             raise unknown_table(f"branch {branch!r} of {graph.target}", table_key, known, "nothing was held")
         number = entry.version if version is None else version
         try:
-            graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=number)
+            graph.open_version(entry, number)
         except DatasetMissing:
             raise InvalidInput(
                 f"{table_key} has no version {number}, or not any more; nothing was held; it is published at version "

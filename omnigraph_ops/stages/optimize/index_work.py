@@ -20,11 +20,9 @@ from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.commits import IndexChange, index_change
 from omnigraph_ops.lance.gateway import (
-    CommitConflict,
-    CommitContention,
+    LOST_COMMITS,
     Dataset,
     DistanceOverflow,
-    IncompatibleCommit,
     LanceFailure,
     LanceGateway,
     lance_errors,
@@ -239,7 +237,7 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     try:
         if folds:
             _fold(writer, dataset, index, progress)
-    except (CommitConflict, CommitContention, IncompatibleCommit, DistanceOverflow):
+    except (*LOST_COMMITS, DistanceOverflow):
         raise
     except LanceFailure as error:
         progress(f"folding index {index.name} failed, building it anew: {error}")

@@ -138,9 +138,9 @@ def columns_without_values(head: Dataset, missing: Iterable[IndexBuild]) -> froz
 def untrained(head: Dataset, facts: TableFacts) -> dict[str, PendingIndex]:
     """Vector indexes that cover nothing and that no fold can train yet, by name, with the reason. Reads."""
     found = dict[str, PendingIndex]()
-    for index in facts.indexes:
+    for index in facts.indexes if facts.fragments else ():
         wanted = vectors_to_train(index, facts.fragments)
-        if not wanted or not facts.fragments:
+        if not wanted:
             continue
         with contextlib.suppress(LanceFailure):  # of a column that a filter cannot name: then a fold tells
             vectors = values_in(head, index.columns[0])

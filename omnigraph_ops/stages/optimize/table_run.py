@@ -28,6 +28,7 @@ from omnigraph_ops.lance.tables import (
     Exclude,
     FragmentFacts,
     IndexFacts,
+    defers_index_remap,
     execute_task,
     fragment_facts,
     plan_tasks,
@@ -118,7 +119,7 @@ class TableRun:
         try:
             self._all_units(entry, windows)
         except Stopped:
-            if not self.failures:
+            if not self.failures:  # nobody else tells of them
                 raise
         if self.failures:
             raise self.failures[0]
@@ -319,9 +320,11 @@ class TableRun:
             refuse_missing(self.graph, entry, change)
             # The version was opened by its number, which a table that was made anew has too.
             change.refuse_stale(dataset)
+            # After a rewrite that was deferred Lance would move the entries of indexes twice, and leave these empty.
+            deferred = defer or defers_index_remap(dataset)
+            leave = older_texts(self.graph.storage, entry.path, entry.version) if deferred else ()
             guard()
-            leave = older_texts(self.graph.storage, entry.path, entry.version)
-            done = commit_rewrites(dataset, results, defer_index_remap=defer, failures=self.failures, leave=leave)
+            done = commit_rewrites(dataset, results, defer_index_remap=deferred, failures=self.failures, leave=leave)
             self.effort.add(done)
 
         return self._plain_unit(entry, "rewrite", effects, windows)

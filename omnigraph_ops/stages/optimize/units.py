@@ -27,18 +27,15 @@ from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import (
-    CommitConflict,
-    CommitContention,
+    LOST_COMMITS,
     Dataset,
     DistanceOverflow,
-    IncompatibleCommit,
     LanceFailure,
 )
 from omnigraph_ops.lance.rewrites import RewriteMetrics
 from omnigraph_ops.lance.tables import (
     IndexFacts,
     commit_results,
-    defers_index_remap,
     fold_index,
     fragment_facts,
     index_facts,
@@ -96,7 +93,7 @@ def noted(failures: list[OpsError]) -> Iterator[None]:
     """Note a failure: the other indexes are none the worse for it. What another writer causes is raised."""
     try:
         yield
-    except (CommitConflict, CommitContention, IncompatibleCommit):
+    except LOST_COMMITS:
         raise
     except DistanceOverflow as error:
         failures.append(
@@ -121,14 +118,11 @@ def commit_rewrites(
     """Commit finished rewrites; deferred, fold every index afterwards. Writes.
 
     Args:
-        defer_index_remap: whether to; after a rewrite that did it is deferred in any case, because Lance would move
-            the entries of indexes twice and leave these empty.
         failures: what kept an index from being folded is added to these.
         leave: indexes that stay unfolded: this pylance would add words to them that their readers do not find.
     """
-    deferred = defer_index_remap or defers_index_remap(dataset)
-    metrics = commit_results(dataset, results, defer_index_remap=deferred)
-    for index in index_facts(dataset) if deferred else ():
+    metrics = commit_results(dataset, results, defer_index_remap=defer_index_remap)
+    for index in index_facts(dataset) if defer_index_remap else ():
         if index.name not in leave:
             with noted(failures):
                 fold_index(dataset, index.name, index.segments)

@@ -165,7 +165,7 @@ def _brings_back(graph: Graph, entry: TableEntry, record: VersionRecord, version
     """Whether a commit is a restore of one of these versions. Reads."""
 
     def prints(version: int) -> object:
-        return fragment_prints(graph.lance.open(graph.table_uri(entry), branch=entry.branch, version=version))
+        return fragment_prints(graph.open_version(entry, version))
 
     if record.operation != "Restore":
         return False
@@ -254,7 +254,7 @@ def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpubl
     files = _unpublished(seen, listed)
     if sidecar not in [file.sidecar for file in files]:
         return None
-    planned = write.transactions.union(*(_transactions(file) for file in files))
+    planned = frozenset[str]().union(*map(_transactions, files))
     tables, is_covered, is_taken_along = list[Overlaid](), False, False
     for pin in sidecar.tables:
         table = Overlaid.of_pin(graph, seen.now, pin)
@@ -264,7 +264,7 @@ def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpubl
         taken_along = _published_of(graph, table, pin, commits, planned)
         if taken_along:
             table = replace(table, base=min(taken_along) - 1)
-            if unreadable(None, table.open_base(graph)) is not None:
+            if unreadable(None, graph.open_version(table.entry, table.base)) is not None:
                 return None  # readers have what is published
         if not _is_known(graph, table, pin, commits, planned):
             return None

@@ -20,7 +20,7 @@ from omnigraph_ops.graph.sidecars import SidecarPin
 from omnigraph_ops.graph.state import BranchState, TableEntry, TableUpdate
 from omnigraph_ops.lance.commits import drafted, restored
 from omnigraph_ops.lance.evidence import other_rows
-from omnigraph_ops.lance.gateway import Dataset, DatasetMissing, live_rows
+from omnigraph_ops.lance.gateway import DatasetMissing, live_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +55,6 @@ class Overlaid:
         """Whether there is a version after that one."""
         return self.head > self.base
 
-    def open_base(self, graph: Graph) -> Dataset:
-        """The rows that are put on top. Reads."""
-        return graph.lance.open(graph.table_uri(self.entry), branch=self.entry.branch, version=self.base)
-
 
 def put_back(
     graph: Graph, tables: Sequence[Overlaid], *, operation: str, keeper: LeaseKeeper
@@ -75,7 +71,7 @@ def put_back(
         version = restore_published(graph, table, operation, keeper)
         if version is None:
             return None
-        rows = live_rows(table.open_base(graph))
+        rows = live_rows(graph.open_version(table.entry, table.base))
         updates.append(version_update(graph, table.entry, version, rows=rows))
         below += () if graph.format.compares_heads else _below(graph, table, version)
     keeper.assert_held()
@@ -83,11 +79,11 @@ def put_back(
 
 
 def _below(graph: Graph, table: Overlaid, version: int) -> Iterator[TableUpdate]:
-    """What publishes the versions between: a writer that is alive all the same cannot do it then. Reads."""
+    """The updates that publish the versions between, so that a writer that is alive cannot publish them. Reads."""
     for number in range(table.entry.version + 1, version):
         with contextlib.suppress(DatasetMissing):  # after a cleanup
-            dataset = graph.lance.open(graph.table_uri(table.entry), branch=table.entry.branch, version=number)
-            yield version_update(graph, table.entry, number, rows=live_rows(dataset))
+            rows = live_rows(graph.open_version(table.entry, number))
+            yield version_update(graph, table.entry, number, rows=rows)
 
 
 def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: LeaseKeeper) -> int | None:
@@ -95,7 +91,7 @@ def restore_published(graph: Graph, table: Overlaid, operation: str, keeper: Lea
     chain = table.chain
     last, base = (read_manifest(graph.storage, chain, version) for version in (table.head, table.base))
     with drafted(last, name_after(last), restored(table.base), mark=operation, beside=(base,)) as draft:
-        if other_rows(table.open_base(graph), draft.dataset) is not None:
+        if other_rows(graph.open_version(table.entry, table.base), draft.dataset) is not None:
             return None
         graph.storage.write(f"{chain}/_transactions/{draft.transaction_name}", draft.transaction)
         keeper.assert_held()

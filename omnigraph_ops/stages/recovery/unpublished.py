@@ -18,12 +18,12 @@ A merge of engine 0.9.0 that another of its processes took for dead and rolled b
 publish is refused, and its sidecar is gone. A repair by force would publish half of the merge. The transactions of a
 merge have ids of its time, and the audit tells which merges were rolled back: these commits are rolled back, too.
 
-A load or mutation that was rolled back goes on in the same way, and is refused at the end: nobody was told that it is
-done. Its transactions do not tell whose they are, but which Lance wrote them, and when.
+A load or mutation of 0.9.0 that was rolled back goes on in the same way, and is refused at the end: nobody was told
+that it is done. Its transactions do not tell whose they are, but which Lance wrote them, and when. One of stamp 3 is
+left to a person: its publish may be no conflict with ours.
 
-An optimize of 0.9.0 that was rolled back goes on, too. The engine does not take an index build for
-maintenance, so neither its repair nor ours publishes that without force. What it committed holds no row that is not
-published, and the audit tells of it, so that the published version can be put on top.
+An optimize of any release that was rolled back goes on, too. The engine does not take an index build for maintenance,
+so neither its repair nor ours publishes that without force. Every row of it is published already, so it is rolled back.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _of_dead_optimizes(graph: Graph, commits: Sequence[VersionRecord]) -> frozen
 def _of_dead_loads(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[int]:
     """The engine's versions that changed rows while a load or mutation that was rolled back may have gone on. Reads."""
     if not graph.format.compares_heads:
-        return frozenset()  # it may be alive, and on stamp 3 a person has to know that it is not
+        return frozenset()  # it may be alive, and be acknowledged all the same
     written = [c for c in commits if c.operation in _WRITES and graph.format.is_of_engine(c.writer)]
     return _made_while(graph, written, ("Load", "Mutation"), _ONE_WRITE_US)
 
@@ -176,7 +176,7 @@ def _of_dead_loads(graph: Graph, commits: Sequence[VersionRecord]) -> frozenset[
 def _made_while(
     graph: Graph, commits: Sequence[VersionRecord], kinds: Sequence[str], at_most_us: int
 ) -> frozenset[int]:
-    """The versions from the time when a write was rolled back, while it was at work, to so long after that. Reads."""
+    """Those of the versions that were made within a minute before a write was rolled back, or so long after. Reads."""
     dead = rolled_back(graph, *kinds) if commits else ()
     spans = [(max(one.armed_at_us, one.judged_at_us - _ONE_WRITE_US), one.judged_at_us + at_most_us) for one in dead]
     return frozenset(
@@ -286,8 +286,7 @@ def _roll_back(graph: Graph, branch: str | None, table_key: str) -> RecoveryOutc
             action="rolled_back",
             from_version=entry.version,
             to_version=updates[0].version,
-            detail=f"what the engine deleted, restored, merged or compacted{where} was never published; the published "
-            "rows are in place again",
+            detail=f"what the engine committed{where} was never published; the published rows are in place again",
         )
         graph.run.ended(unit, outcome)
     return outcome
