@@ -11,8 +11,8 @@ import pytest
 from omnigraph_ops.errors import StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
-from omnigraph_ops.graph.layout import version_path
-from omnigraph_ops.graph.sidecars import sidecar_names
+from omnigraph_ops.graph.layout import new_ulid, version_path
+from omnigraph_ops.graph.sidecars import sidecar_names, sidecar_path
 from omnigraph_ops.models.health import CheckStatus, SidecarClass
 from omnigraph_ops.stages.recovery import recover as module
 from omnigraph_ops.stages.recovery.check import check
@@ -45,6 +45,22 @@ def test_both_are_rolled_back_and_the_tables_can_be_written(graph: Graph) -> Non
     assert all(graph.open_head(entry_of(graph, key)).version == entry_of(graph, key).version for key in (TABLE, EDGE))
     assert [row["recovery_kind"] for row in audit_rows(graph)] == ["RolledBack"] * 2
     check_lineage(graph, None)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["lower first", "upper first"])
+def test_both_are_settled_in_one_run_whichever_sidecar_comes_first(graph: Graph, order: int) -> None:
+    rows = rows_everywhere(graph)
+    cross(graph, tables=(TABLE,))
+    newest = version_record(graph.storage, entry_of(graph, TABLE).path, graph.open_head(entry_of(graph, TABLE)).version)
+    by_height = sorted(_sidecars(graph), key=lambda path: str(newest.transaction_id) in str(graph.storage.read(path)))
+    for age, path in enumerate(by_height[::order]):
+        document = json.loads(graph.storage.read(path)) | {
+            "operation_id": new_ulid(1_700_000_000_000_000 + 5_000 * age)
+        }
+        graph.storage.delete(path)
+        graph.storage.write(sidecar_path(document["operation_id"]), json.dumps(document).encode())
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"] * 2
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
 
 
 def test_on_a_branch_too(demo_graph: DemoGraph) -> None:

@@ -255,7 +255,7 @@ def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpubl
     if sidecar not in [file.sidecar for file in files]:
         return None
     planned = frozenset[str]().union(*map(_transactions, files))
-    tables, is_covered, is_taken_along = list[Overlaid](), False, False
+    tables, is_crossed, is_taken_along = list[Overlaid](), False, False
     for pin in sidecar.tables:
         table = Overlaid.of_pin(graph, seen.now, pin)
         if table is None:
@@ -269,23 +269,25 @@ def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpubl
         if not _is_known(graph, table, pin, commits, planned):
             return None
         is_taken_along |= bool(taken_along)
-        is_covered |= _is_covered(sidecar, write, commits)
+        is_crossed |= _is_crossed(sidecar, write, commits, planned)
         tables += [table] if table.is_ahead else []
     if is_taken_along:
         why = "an optimize published its commits before it could, and so it was refused"
-    elif is_covered:
+    elif is_crossed:
         why = "nothing of it is published, and its commits crossed with those of another write"
     else:
         return None
     return Unpublishable(tables=tuple(tables), files=files, why=why)
 
 
-def _is_covered(sidecar: Sidecar, write: ExactWrite, commits: Sequence[VersionRecord]) -> bool:
-    """Whether on top of what a write committed to a table lies what it would not commit itself. Pure."""
+def _is_crossed(sidecar: Sidecar, write: ExactWrite, commits: Sequence[VersionRecord], planned: Set[str]) -> bool:
+    """Whether with what a write committed to a table lies what it would not commit itself. Pure."""
     first = min((c.version for c in commits if c.transaction_id in write.transactions), default=None)
     above = [c for c in commits if first is not None and c.version > first]
     if sidecar.protocol_v3 is not None:
-        return bool(above)
+        # Below it, too: otherwise it would depend on the names of the sidecars which of them are settled in one run.
+        others = any(c.transaction_id in planned - write.transactions for c in commits)
+        return bool(above) or (first is not None and others)
     # It goes on by itself, with index builds for instance.
     return any(_is_put_back(c) or c.operation in {"ReserveFragments", "Rewrite"} for c in above)
 
