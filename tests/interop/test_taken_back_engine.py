@@ -47,6 +47,26 @@ def _load_on_branch(oracle: Engine, root: Path) -> None:
     oracle.load(root, people(20, 2), mode="merge", branch="side")
 
 
+def _with_branch(tmp_path: Path) -> tuple[Engine, Path]:
+    """A graph with rows on main, and others on `side`. Writes."""
+    oracle, root = engine(6), tmp_path / "graph"
+    oracle.init(root)
+    oracle.load(root, people(0, 6))
+    oracle.run("branch", "create", "--uri", str(root), "side")
+    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    return oracle, root
+
+
+def _unpublished(oracle: Engine, root: Path, write: Write) -> Seen:
+    """A write whose publish is yet to come, and what it announced. Writes."""
+    before = root.with_suffix(".before")
+    shutil.copytree(root / MANIFEST_DIR, before)
+    seen = watched(oracle, root, write)
+    shutil.rmtree(root / MANIFEST_DIR)
+    shutil.move(before, root / MANIFEST_DIR)
+    return seen
+
+
 def _take_back(root: Path, seen: Seen) -> None:
     """What the process does that takes the writer for dead: its sidecar again, and the tables restored. Writes."""
     put(root, seen.armed)
@@ -62,11 +82,7 @@ def _take_back(root: Path, seen: Seen) -> None:
 
 def _locked(tmp_path: Path, write: Write, branch: str) -> tuple[Engine, Path, list[str]]:
     """A graph that no engine writes any more after an acknowledged write, and its rows."""
-    oracle, root = engine(6), tmp_path / "graph"
-    oracle.init(root)
-    oracle.load(root, people(0, 6))
-    oracle.run("branch", "create", "--uri", str(root), "side")
-    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    oracle, root = _with_branch(tmp_path)
     seen = watched(oracle, root, write)
     rows = oracle.export(root, branch)
     _take_back(root, seen)
@@ -96,16 +112,9 @@ def test_what_was_published_is_there_and_the_engine_writes_again(tmp_path: Path,
 @pytest.mark.parametrize("write", [_load, _delete, _merge, _load_on_branch], ids=lambda write: write.__name__[1:])
 def test_a_write_that_confirms_what_was_rolled_back_is_rolled_back_for_good(tmp_path: Path, write: Write) -> None:
     branch = "side" if write is _load_on_branch else "main"
-    oracle, root = engine(6), tmp_path / "graph"
-    oracle.init(root)
-    oracle.load(root, people(0, 6))
-    oracle.run("branch", "create", "--uri", str(root), "side")
-    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    oracle, root = _with_branch(tmp_path)
     rows = oracle.export(root, branch)
-    shutil.copytree(root / MANIFEST_DIR, tmp_path / "before")
-    seen = watched(oracle, root, write)
-    shutil.rmtree(root / MANIFEST_DIR)
-    shutil.move(tmp_path / "before", root / MANIFEST_DIR)  # its publish is yet to come
+    seen = _unpublished(oracle, root, write)
     put(root, seen.armed)
     oracle.load(root, people(30, 2), mode="merge", branch=branch)
     others = oracle.export(root, branch)
@@ -124,16 +133,9 @@ def test_a_write_that_confirms_what_was_rolled_back_is_rolled_back_for_good(tmp_
 
 @pytest.mark.parametrize("write", [_load, _delete, _merge], ids=lambda write: write.__name__[1:])
 def test_a_write_that_an_open_takes_along_with_an_optimize_is_rolled_back(tmp_path: Path, write: Write) -> None:
-    oracle, root = engine(6), tmp_path / "graph"
-    oracle.init(root)
-    oracle.load(root, people(0, 6))
-    oracle.run("branch", "create", "--uri", str(root), "side")
-    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    oracle, root = _with_branch(tmp_path)
     rows = oracle.export(root)
-    shutil.copytree(root / MANIFEST_DIR, tmp_path / "before")
-    seen = watched(oracle, root, write)
-    shutil.rmtree(root / MANIFEST_DIR)
-    shutil.move(tmp_path / "before", root / MANIFEST_DIR)  # its publish is yet to come
+    seen = _unpublished(oracle, root, write)
     graph = open_graph(str(root), QUICK)
     arm(graph, "node:Person")  # an optimize that was planned before these commits, older than they are
     put(root, seen.armed)
@@ -167,11 +169,7 @@ def test_a_restore_on_top_of_what_was_published_is_rolled_back(tmp_path: Path, w
 
 
 def test_what_a_merge_committed_after_it_was_rolled_back_is_rolled_back_too(tmp_path: Path) -> None:
-    oracle, root = engine(6), tmp_path / "graph"
-    oracle.init(root)
-    oracle.load(root, people(0, 6))
-    oracle.run("branch", "create", "--uri", str(root), "side")
-    oracle.load(root, people(10, 4), mode="merge", branch="side")
+    oracle, root = _with_branch(tmp_path)
     rows = oracle.export(root)
     shutil.copytree(root / MANIFEST_DIR, tmp_path / "before")
     oracle.run("branch", "merge", "--uri", str(root), "side")
