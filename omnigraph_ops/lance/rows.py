@@ -120,16 +120,21 @@ def keys_below(dataset: Dataset, clock: Clock, cut: int, column: str) -> Keys:
         return dataset.to_table(columns=[column], filter=clock.below(cut)).column(0).combine_chunks()
 
 
-def how_many_left(dataset: Dataset, column: str, keys: Keys) -> int:
-    """How many of those keys the open version still has. Reads one column."""
+def keys_left(dataset: Dataset, column: str, keys: Keys) -> Keys:
+    """Those of the keys that the open version still has. Reads one column."""
     with lance_errors(f"look for removed rows in {dataset.uri}"):
-        batches = dataset.scanner(columns=[column]).to_batches()
-        return sum(int(pc.sum(pc.is_in(b.column(0), value_set=keys)).as_py() or 0) for b in batches)
+        found = [among(batch.column(0), keys) for batch in dataset.scanner(columns=[column]).to_batches()]
+    return pa.chunked_array(found, keys.type).combine_chunks()
 
 
-def how_many_of(keys: Keys, among: Keys) -> int:
-    """How many of these keys are among others. Pure."""
-    return int(pc.sum(pc.is_in(keys, value_set=among)).as_py() or 0)
+def among(keys: Keys, others: Keys) -> Keys:
+    """Those of the keys that are among others. Pure."""
+    return keys.filter(pc.is_in(keys, value_set=others))
+
+
+def besides(keys: Keys, others: Keys) -> Keys:
+    """Those of the keys that are not among others. Pure."""
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=others)))
 
 
 def touching(dataset: Dataset, columns: Sequence[str], keys: Keys) -> Keys:

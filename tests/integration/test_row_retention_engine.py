@@ -35,7 +35,7 @@ from omnigraph_ops.stages.optimize.run import optimize_all
 from omnigraph_ops.watch import Stopped
 from tests.conftest import DemoGraph
 from tests.support.sidecars import arm, on_branch
-from tests.support.writers import copies, write
+from tests.support.writers import copies, entry_of, write
 
 DAY = 86_400
 PERSON = "node:Person"
@@ -181,6 +181,24 @@ class TestThroughTheEngine:
         (stats,) = expire_rows(graph, plan, engine=Stub(graph, {})).tables
         assert (stats.rows_removed, stats.rows_left) == (0, plan.total_rows)
         assert "no row was deleted" in (stats.refused or "")
+
+    @pytest.mark.parametrize("renewed", [True, False], ids=["renewed", "as-it-was"])
+    def test_a_renewed_row_that_went_is_named(self, demo_graph: DemoGraph, stamp: int, renewed: bool) -> None:
+        """A merge of 0.7.2 deletes on top of a version that it did not plan on."""
+        graph, plan = self.planned(demo_graph, stamp)
+        before = planning.Aged.of(graph, graph.state(), plan.tables[0])
+        gone = before.keys("id").slice(0, 1)
+        only = f"id = '{gone[0].as_py()}'"
+        value = "now()" if renewed else "joined"
+        write(graph, PERSON, lambda dataset: dataset.update({"joined": f"cast({value} as date)"}, where=only))
+        version = entry_of(graph, PERSON).version
+        write(graph, PERSON, lambda dataset: dataset.delete(only))
+        now = planning.Aged.of(graph, graph.state(), plan.tables[0])
+        said = delete.lost_renewals(graph, before.entry, now, gone)
+        if renewed:
+            assert f"are gone ('{gone[0].as_py()}'); version {version} of the table" in (said or "")
+        else:
+            assert said is None
 
     def test_an_attempt_after_a_conflict_goes_on(self, demo_graph: DemoGraph) -> None:
         graph, plan = self.planned(demo_graph, 6)

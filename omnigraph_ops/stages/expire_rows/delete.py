@@ -24,8 +24,9 @@ from omnigraph_ops.graph.graph import Graph, spec_of
 from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, new_ulid
 from omnigraph_ops.graph.schema import read_type_facts
 from omnigraph_ops.graph.sidecars import engine_root
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import DatasetMissing
-from omnigraph_ops.lance.rows import Keys, how_many_left, how_many_of
+from omnigraph_ops.lance.rows import Keys, among, besides, keys_left
 from omnigraph_ops.models.cleanup import EdgeRows, RowRetentionPlan, TableRowPlan, TableRowStats
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.stages.expire_rows.plain import ATTEMPTS, again_after
@@ -52,12 +53,19 @@ _DANGLING = (
     "edges of deleted nodes are left ({edges}): another engine process undid a part of the merge; delete them with the "
     "engine, by `from` and `to`, while nobody else writes"
 )
+_RENEWED = (
+    "{rows:,} rows that another process renewed while the engine merged are gone ({ids}); version {version} of the "
+    "table has their new values until a cleanup: load them again"
+)
+_NAMED = 5
+"""Ids in an error; more of them are counted only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
     """What expires on a fresh branch, before anything was deleted there."""
 
+    entry: TableEntry
     rows: dict[str, int]
     """Of every table."""
     ids: Keys
@@ -176,6 +184,7 @@ class ExpiringTable:
         aged.refuse_over_bounds(self.plan, self.table)
         ids = aged.keys("id")
         return _Base(
+            entry=aged.entry,
             rows=rows_in(self.graph, aged.state),
             ids=ids,
             keys=aged.keys(self.deletion.key) if self.deletion.way is not Way.CUT else ids,
@@ -216,18 +225,21 @@ class ExpiringTable:
             EngineConflict: expired rows are still there.
         """
         aged = self._aged(self.plan.branch)
-        if how_many_of(aged.keys("id"), base.ids):
+        if len(among(aged.keys("id"), base.ids)):
             raise EngineConflict(f"the merge of {self.table.table_key} is not in effect")
         edges, dangling = {}, []
         for key, ids in base.edges.items():
-            left = how_many_left(dataset_in(self.graph, aged.state, key), "id", ids)
+            left = len(keys_left(dataset_in(self.graph, aged.state, key), "id", ids))
             edges[key] = len(ids) - left
             dangling += [f"{left:,} of {key}"] if left else []
+        gone = besides(base.ids, keys_left(aged.dataset, "id", base.ids))
+        problems = [lost_renewals(self.graph, base.entry, aged, gone)]
+        problems += [_DANGLING.format(edges=", ".join(dangling))] if dangling else []
         return TableRowStats(
             table_key=self.table.table_key,
-            rows_removed=len(base.ids) - how_many_left(aged.dataset, "id", base.ids),
+            rows_removed=len(gone),
             edges=tuple(EdgeRows(table_key=key, rows=rows) for key, rows in sorted(edges.items())),
-            error=_DANGLING.format(edges=", ".join(dangling)) if dangling else None,
+            error="; ".join(filter(None, problems)) or None,
         )
 
     def _final(self, stats: TableRowStats) -> TableRowStats:
@@ -250,6 +262,29 @@ class ExpiringTable:
                     raise
             recover(self.graph)
             self.graph.run.pause(_POLL_SECONDS)
+
+
+def lost_renewals(graph: Graph, since: TableEntry, now: Aged, gone: Keys) -> str | None:
+    """What to say of rows that are gone although somebody had renewed them, None when there are none. Reads.
+
+    Before 0.9.0 the engine plans a merge on one version of a table and deletes by id on top of another one. Versions
+    that no others committed since are not looked at, so this costs nothing where nobody else writes.
+
+    Args:
+        since: the table as the plan of the merge saw it.
+        gone: ids of rows that were below the cut there and are not in the table any more.
+    """
+    if (now.entry.path, now.entry.branch) != (since.path, since.branch):
+        return None
+    for version in range(now.entry.version - 1, since.version, -1):
+        try:
+            then = replace(now, dataset=graph.open_pinned(replace(now.entry, version=version)))
+        except DatasetMissing:
+            continue
+        if lost := besides(keys_left(then.dataset, "id", gone), then.keys("id")).to_pylist():
+            ids = ", ".join(map(repr, lost[:_NAMED])) + (" …" if len(lost) > _NAMED else "")
+            return _RENEWED.format(rows=len(lost), ids=ids, version=version)
+    return None
 
 
 def expiring_table(
