@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.05
 _POLL_OWN_SECONDS = 0.5
 """Where the holder is a thread of this process, which wakes the next one."""
 _READ_ATTEMPTS = 5
-_BEYOND_TTL_SECONDS = 5.0
+_TTL_SECONDS, _BEYOND_TTL_SECONDS = 60.0, 5.0
 _CLOCK_BOUND_SECONDS = 300.0
 """How far the clocks of two machines may differ before a holder that works is overlooked by `working_holder`."""
 
@@ -286,15 +286,16 @@ def working_holder(storage: Storage, path: str = LEASE_PATH) -> Lease | None:
 
 
 def patient_lease(
-    storage: Storage, place: LeasePlace, *, purpose: str, ttl_seconds: float = 60.0
+    storage: Storage, place: LeasePlace, *, purpose: str
 ) -> contextlib.AbstractContextManager[LeaseKeeper]:
     """A lease for which one waits so as to tell a dead holder from one at work; on its own machine that is known.
 
     Writes a small file at that place.
     """
     holder = read_lease(storage, place.path)
-    wait = 0.0 if holder is not None and holder.machine == this_machine() else ttl_seconds + _BEYOND_TTL_SECONDS
-    return committer_lease(storage, purpose=purpose, ttl_seconds=ttl_seconds, wait_seconds=wait, place=place)
+    ours = holder is not None and holder.machine == this_machine()
+    wait = 0.0 if ours else _TTL_SECONDS + _BEYOND_TTL_SECONDS
+    return committer_lease(storage, purpose=purpose, ttl_seconds=_TTL_SECONDS, wait_seconds=wait, place=place)
 
 
 def _may_be_held(lease: Lease) -> bool:

@@ -32,7 +32,6 @@ from omnigraph_ops.lance.rewrites import TaskLimits, limited, result_files, with
 from omnigraph_ops.lance.tables import execute_task
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.storage.inventory import files_in, folders_in
-from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 
 
@@ -323,7 +322,7 @@ def perform(
         pause: how to wait for admission; whatever it raises ends the waiting, before the task has begun.
     """
     payload = limited(order.payload, limits)
-    storage = storage or Storage(order.graph_uri, s3fs_options(order.graph_uri))
+    storage = storage or Storage(order.graph_uri)
     with admitted(storage, order.ceilings, order.source_bytes, pause):
         result = with_sizes(
             execute_task(dataset, payload), lambda name: storage.stat(f"{order.table_path}/{name}").size

@@ -76,7 +76,7 @@ class PlainCatalog(Catalog):
     @classmethod
     def empty(cls) -> PlainCatalog:
         """Nothing seen yet. Pure."""
-        return cls(tables=(), schema_ir_hash="", specs={})
+        return cls(tables=(), specs={})
 
     def note(self, spec: TableSpec) -> None:
         """Remember a dataset as it was just seen."""

@@ -40,11 +40,11 @@ class DatasetReferences:
 
     path: str
     branches: tuple[BranchRef, ...]
-    exact: frozenset[str]
+    exact: frozenset[str] = frozenset()
     """Graph-relative paths."""
-    loose: frozenset[str]
+    loose: frozenset[str] = frozenset()
     """Paths below a root that is spelled differently: protected below every root."""
-    indexes: frozenset[str]
+    indexes: frozenset[str] = frozenset()
     """Index uuids that any version of any chain refers to."""
 
     @property
@@ -58,9 +58,9 @@ class References:
 
     datasets: dict[str, DatasetReferences]
     skipped: tuple[SkippedDataset, ...]
-    exact: frozenset[str]
-    loose: frozenset[str]
-    indexes: frozenset[str]
+    exact: frozenset[str] = frozenset()
+    loose: frozenset[str] = frozenset()
+    indexes: frozenset[str] = frozenset()
 
     def needs(self, file: LanceFile) -> bool:
         """Whether any version of any dataset refers to this file. Pure."""

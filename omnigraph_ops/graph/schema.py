@@ -89,7 +89,6 @@ class Catalog:
     """All tables of the accepted schema, sorted by key as strings (`edge:*` first)."""
 
     tables: tuple[TableSpec, ...]
-    schema_ir_hash: str
 
     @property
     def identities(self) -> frozenset[tuple[str, TableIdentity | None]]:
@@ -129,8 +128,8 @@ def staging_files(storage: Storage) -> tuple[str, ...]:
     return tuple(name + STAGING_SUFFIX for name in SCHEMA_FILES if name + STAGING_SUFFIX in names)
 
 
-def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> tuple[Any, str]:
-    """Check and parse the contract files: the schema IR, and its hash. Reads, and waits.
+def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Any:
+    """Check and parse the contract files: the schema IR. Reads, and waits.
 
     A schema apply puts them in place one after the other: what disagrees is read again at once, and for three seconds
     while staging files say that some are still to come.
@@ -163,7 +162,7 @@ def read_contract(storage: Storage, *, format_version: int, ir_version: int) -> 
         ) from None
 
 
-def _read_contract(storage: Storage, *, format_version: int, ir_version: int) -> tuple[Any, str]:
+def _read_contract(storage: Storage, *, format_version: int, ir_version: int) -> Any:
     ir_text = _read_text(storage, SCHEMA_IR_FILE)
     state = _object(storage, SCHEMA_STATE_FILE, _read_text(storage, SCHEMA_STATE_FILE))
     ir = _object(storage, SCHEMA_IR_FILE, ir_text)
@@ -176,19 +175,19 @@ def _read_contract(storage: Storage, *, format_version: int, ir_version: int) ->
             f"{storage.root}/{SCHEMA_IR_FILE} does not match the hash in {SCHEMA_STATE_FILE}; nothing was "
             "written; restore both files from the same backup, or open the graph with omnigraph for its diagnosis"
         )
-    return ir, ir_hash
+    return ir
 
 
 def read_catalog(
     storage: Storage, *, format_version: int, ir_version: int, spec: Callable[[str, Any], TableSpec]
 ) -> Catalog:
     """The accepted catalog, each IR node and edge read by `spec`; raises `ContractError`. Reads."""
-    ir, ir_hash = read_contract(storage, format_version=format_version, ir_version=ir_version)
+    ir = read_contract(storage, format_version=format_version, ir_version=ir_version)
     try:
         specs = [spec(kind, raw) for kind in ("node", "edge") for raw in ir[f"{kind}s"]]
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise ContractError(f"{storage.root}/{SCHEMA_IR_FILE} is malformed ({error})") from None
-    return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)), schema_ir_hash=ir_hash)
+    return Catalog(tables=tuple(sorted(specs, key=lambda s: s.table_key)))
 
 
 def parse_properties(table_key: str, raw: Any) -> tuple[Property, ...]:

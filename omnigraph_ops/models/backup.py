@@ -267,12 +267,12 @@ class ListedBackup:
     backup_id: str
     backup: str
     state: BackupState
-    uri: str
-    started_at: float | None
-    age_seconds: int | None
+    uri: str = ""
+    started_at: float | None = None
+    age_seconds: int | None = None
     """Since the cut of a finished one, since the start of another."""
-    total: Tally | None
-    incremental_from: str | None
+    total: Tally | None = None
+    incremental_from: str | None = None
     verified_at: float | None = None
     """When the last `verify` that recorded its outcome began, in seconds since 1970."""
     sound: bool | None = None

@@ -175,9 +175,9 @@ class ListedHold:
     reason: str
     what: str
     versions: int
-    created_at: float | None
-    expires_at: float | None
-    age_seconds: int | None
+    created_at: float | None = None
+    expires_at: float | None = None
+    age_seconds: int | None = None
     problems: tuple[CutProblem, ...] = ()
 
 

@@ -22,7 +22,7 @@ from omnigraph_ops.spark.evidence_job import EVIDENCE
 from omnigraph_ops.spark.expire_job import EXPIRE
 from omnigraph_ops.spark.orphans_job import ORPHANS
 from omnigraph_ops.spark.rewrite_job import REWRITE
-from omnigraph_ops.storage.location import locate, s3fs_options
+from omnigraph_ops.storage.location import locate
 from omnigraph_ops.storage.store import Storage
 
 JOBS = (REWRITE, COPY, VERIFY, RESTORE, EVIDENCE, ORPHANS, EXPIRE)
@@ -56,7 +56,7 @@ def write_outcome(uri: str | None, outcome: SubmitOutcome[object]) -> None:
         print(text, flush=True)
         return
     root, _, name = locate(uri).root.rpartition("/")
-    Storage(root, s3fs_options(root)).write(name, text.encode())
+    Storage(root).write(name, text.encode())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.errors import CorruptGraph, OpsError, StorageError, TransientError
@@ -30,14 +30,13 @@ from omnigraph_ops.models.backup import (
 from omnigraph_ops.models.runs import SubmitOutcome
 from omnigraph_ops.outcomes.backups import backup_of, place_of, read_record
 from omnigraph_ops.progress import SILENT, Meter
-from omnigraph_ops.spark.job import Job, in_tasks, shared_rate
+from omnigraph_ops.spark.job import Job, attempt, in_tasks, shared_rate, tries_of
 from omnigraph_ops.stages.backup.parts import THREADS, bounded, copy_part, failed_part, joined, read_order, said
 from omnigraph_ops.stages.backup.restore import FileRestorer, restore_backup
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.backup.verify import FileLook, FileReader, verify_backup
 from omnigraph_ops.storage.half_written import half_written_of, stem_of
 from omnigraph_ops.storage.inventory import OpsFault, below_folder, look_again, remove_files
-from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 
 
@@ -46,8 +45,7 @@ def _copy(spark: SparkSession, arguments: Namespace) -> CopyDone:
     storage, backup_id = backup_of(arguments.backup)
     order, context = read_order(storage, backup_id), spark.sparkContext
     tasks, rate = shared_rate(context, order.parts, order.bytes_per_second)
-    tries = int(context.getConf().get("spark.task.maxFailures", "4"))
-    work = in_tasks(partial(copy_on_worker, storage.root, order, rate, tries))
+    work = in_tasks(partial(copy_on_worker, storage.root, order, rate, tries_of(context)))
     done = context.parallelize(range(1, order.parts + 1), tasks).map(work).reduce(joined)
     if done.error is not None:
         raise StorageError(done.error) if done.retryable else OpsError(done.error)
@@ -61,13 +59,11 @@ def copy_on_worker(root: str, order: CopyOrder, rate: int | None, tries: int, nu
     A part that fails for the last time, or for good, returns its error instead of raising: otherwise Spark would end
     the other parts, and their work would wait for the next submit.
     """
-    context = TaskContext.get()
-    attempt = context.attemptNumber() if context is not None else 0
     try:
-        return copy_part(root, order, number, rate, again=attempt > 0)
+        return copy_part(root, order, number, rate, again=attempt() > 0)
     except OpsError as error:
         failed = failed_part(error)
-        if failed.retryable and attempt + 1 < tries:
+        if failed.retryable and attempt() + 1 < tries:
             raise
         return failed
 
@@ -105,7 +101,7 @@ class SparkReader:
 def read_on_worker(root: str, where: str, rate: int | None, looks: Sequence[FileLook]) -> list[FileProblem]:
     """Read some files in this worker. Reads."""
     reader = FileReader(CopyPace(rate), Meter(SILENT, "verifying", 0, "bytes"))
-    return reader(Storage(root, s3fs_options(root)), looks, where)
+    return reader(Storage(root), looks, where)
 
 
 def _verify(spark: SparkSession, arguments: Namespace) -> VerifyReport:
@@ -158,7 +154,7 @@ class SparkMover:
 
     def _sweep(self, stems: set[str]) -> None:
         """Remove what lost workers had begun of these files. Destroys half-written files."""
-        destination = Storage(self._restoring.destination, s3fs_options(self._restoring.destination))
+        destination = Storage(self._restoring.destination)
         begun = [s.path for s in below_folder(destination, "") if half_written_of(s.path) in stems]
         for fault in remove_files(destination, begun)[:1]:
             raise StorageError(f"cannot remove {fault.path} of a lost worker: {fault.reason}")
@@ -169,14 +165,12 @@ def restore_on_worker(
 ) -> SubmitOutcome[None] | None:
     """Restore some files in this worker; None when all are there. Writes."""
     files, present = part
-    context = TaskContext.get()
-    attempt = context.attemptNumber() if context is not None else 0
-    destination = Storage(restoring.destination, s3fs_options(restoring.destination))
+    destination = Storage(restoring.destination)
     try:
-        _restorer(restoring, destination, rate)(files, _found(destination, files) if attempt else present)
+        _restorer(restoring, destination, rate)(files, _found(destination, files) if attempt() else present)
     except OpsError as error:
         final = not isinstance(error, (StorageError, TransientError))
-        if not final and attempt + 1 < restoring.tries:
+        if not final and attempt() + 1 < restoring.tries:
             raise
         return SubmitOutcome(error=str(error), retryable=not final)
     return None
@@ -184,7 +178,7 @@ def restore_on_worker(
 
 def _restorer(restoring: Restoring, destination: Storage, rate: int | None) -> FileRestorer:
     return FileRestorer(
-        backup=Storage(restoring.backup.root, s3fs_options(restoring.backup.root)),
+        backup=Storage(restoring.backup.root),
         backup_id=restoring.backup.backup_id,
         destination=destination,
         roots=restoring.roots,
@@ -207,7 +201,7 @@ def _restore(spark: SparkSession, arguments: Namespace) -> RestoreReport:
         backup=PlaceOfBackup(root=storage.root, backup_id=backup_id),
         destination=place_of(arguments.place).root,
         roots=record.roots,
-        tries=int(spark.sparkContext.getConf().get("spark.task.maxFailures", "4")),
+        tries=tries_of(spark.sparkContext),
     )
     mover = SparkMover(spark.sparkContext, restoring, arguments.max_bytes_per_second)
     return restore_backup(arguments.backup, arguments.place, mover=mover)

@@ -13,7 +13,7 @@ from omnigraph_ops.lance.gateway import LanceGateway
 from omnigraph_ops.lance.rows import delete_in_fragment, fragment_ids
 from omnigraph_ops.spark.job import Job, in_tasks
 from omnigraph_ops.stages.expire_rows.apply import NOTES, DeletesDone, TaskDone, note_path
-from omnigraph_ops.storage.location import lance_options, s3fs_options
+from omnigraph_ops.storage.location import lance_options
 from omnigraph_ops.storage.store import Storage
 
 _FRAGMENTS_OF_TASK = 16
@@ -32,7 +32,7 @@ def delete_on_worker(arguments: Namespace, fragments: Sequence[int]) -> TaskDone
     """Delete in some fragments, and note what came of each. Writes deletion files and notes, commits nothing."""
     attempt, rows = uuid4().hex, 0
     dataset = LanceGateway(lance_options(arguments.dataset)).open(arguments.dataset, version=arguments.version)
-    storage = Storage(arguments.graph, s3fs_options(arguments.graph))
+    storage = Storage(arguments.graph)
     for fragment_id in fragments:
         delete = delete_in_fragment(dataset, fragment_id, arguments.predicate)
         if delete is not None:

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -59,6 +59,17 @@ def _settled(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 _leave_imports_alone = cache(gc.freeze)
+
+
+def tries_of(context: SparkContext) -> int:
+    """How often Spark tries a task before it gives up the job. Pure."""
+    return int(context.getConf().get("spark.task.maxFailures", "4"))
+
+
+def attempt() -> int:
+    """Which attempt of its task this is, from 0 on; 0 outside of a task, too. Pure."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
 
 
 def shared_rate(context: SparkContext, parts: int, bytes_per_second: int | None) -> tuple[int, int | None]:

@@ -101,22 +101,13 @@ class SparkSearch:
         done = [serde.from_json(ReferencesRead, row.found) for row in tasks.collect()]
         known = {d.path: d for d in done if d.problem is None}
         sources += [Source(references=part) for path in sorted(known) for part in known[path].parts]
-        nothing = frozenset[str]()
         return References(
-            datasets={
-                path: DatasetReferences(
-                    path=path, branches=known[path].branches, exact=nothing, loose=nothing, indexes=nothing
-                )
-                for path in sorted(known)
-            },
+            datasets={path: DatasetReferences(path=path, branches=known[path].branches) for path in sorted(known)},
             skipped=tuple(
                 SkippedDataset(path=d.path, reason=d.problem)
                 for d in sorted(done, key=lambda d: d.path)
                 if d.problem is not None
             ),
-            exact=nothing,
-            loose=nothing,
-            indexes=nothing,
         )
 
     def _sweep(self, graph: Graph, kept: set[str]) -> None:

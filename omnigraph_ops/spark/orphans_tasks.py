@@ -23,7 +23,6 @@ from omnigraph_ops.stages.orphans.parts import MOST_IN_PART, put_part
 from omnigraph_ops.stages.orphans.sorting import Candidate, Folders, Group, Sorted, Totals
 from omnigraph_ops.stages.orphans.survey import Judge
 from omnigraph_ops.storage.inventory import Stored, below_folder
-from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.parquet import from_parquet, to_parquet
 from omnigraph_ops.storage.store import Storage
 
@@ -97,7 +96,7 @@ class Judging:
 
     def storage(self) -> Storage:
         """The graph's. Pure."""
-        return Storage(self.root, s3fs_options(self.root))
+        return Storage(self.root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

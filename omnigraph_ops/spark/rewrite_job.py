@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from omnigraph_ops.config.settings import MIB, Settings
@@ -25,7 +25,7 @@ from omnigraph_ops.models.optimize import Executor, OptimizeReport, TablePlan, T
 from omnigraph_ops.parallel import Lot, deal, in_parallel
 from omnigraph_ops.progress import SILENT, About, Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job, in_tasks, spark_errors
+from omnigraph_ops.spark.job import Job, attempt, in_tasks, spark_errors, tries_of
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
@@ -132,7 +132,7 @@ class SparkExecutor:
             batch_size=_BATCH_ROWS,
             io_buffer_size=_IO_BUFFER_BYTES,
         )
-        tries = int(conf.get("spark.task.maxFailures", "4"))
+        tries = tries_of(self._context)
         work = in_tasks(partial(execute_on_worker, str(dataset.uri), int(dataset.version), limits, tries))
         yield from self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
 
@@ -155,12 +155,11 @@ def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, or
     Credentials come from the worker's own environment, never with the task. A task that fails for the last
     time says so instead of raising: else Spark would give up the other tasks with it.
     """
-    context = TaskContext.get()
     try:
         dataset = LanceGateway(lance_options(uri)).open(uri, version=version)
         return perform(order, dataset, limits)
     except OpsError as error:
-        if context is not None and context.attemptNumber() + 1 < tries:
+        if attempt() + 1 < tries:
             raise
         return TaskOutcome(index=order.index, attempt=None, error=str(error))
 

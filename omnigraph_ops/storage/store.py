@@ -22,6 +22,7 @@ import fsspec
 
 from omnigraph_ops.errors import NotInstalled, StorageError
 from omnigraph_ops.storage.half_written import temporary_beside
+from omnigraph_ops.storage.location import s3fs_options
 
 _SOURCE = re.compile(r"[,;]?\s*(?:at )?(?:/|\b)[\w./+-]+\.rs:\d+(?::\d+)?")
 """Where Lance's own source raised an error: its text ends with one or more of these."""
@@ -120,11 +121,11 @@ def translated(action: str, path: str) -> Iterator[None]:
 
 
 class Storage:
-    """Small-object access below one root. Relative paths in, never a leading slash."""
+    """Small-object access below one root, by default as the environment says. Relative paths in, no leading slash."""
 
     def __init__(self, root: str, options: Mapping[str, Any] | None = None) -> None:
         self.root = root
-        self._options = dict(options or {})
+        self._options = dict(s3fs_options(root) if options is None else options)
         self.is_local = not root.startswith("s3://")
         protocol = "file" if self.is_local else "s3"
         try:

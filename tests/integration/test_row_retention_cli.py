@@ -179,9 +179,10 @@ class TestEngineBinary:
 
     def test_the_setting_names_the_engine(self, demo_graph: DemoGraph, tmp_path: Path) -> None:
         graph = demo_graph(stamp=6, settings=Settings(engine=fake(tmp_path)), **SMALL)
-        engine = engine_of(graph, None)
+        engine = engine_of(graph)
         assert engine is not None
         assert engine.release.version == (0, 9, 0)
+        (tmp_path / "old").mkdir()
+        old = Settings(engine=fake(tmp_path / "old", version="0.7.2"))
         with pytest.raises(UnsupportedStamp):
-            (tmp_path / "old").mkdir()
-            engine_of(graph, fake(tmp_path / "old", version="0.7.2"))
+            engine_of(graph.with_settings(old))

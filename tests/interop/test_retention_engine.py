@@ -54,8 +54,8 @@ def opened(subject: Engine, root: Path) -> Graph:
 
 
 def expire(graph: Graph, *policies: RowPolicy, **bounds: Any) -> Any:
-    plan = plan_row_retention(graph, policies, bounds=RowBounds(**bounds), engine=engine_of(graph, None))
-    return plan, expire_rows(graph, plan, engine=engine_of(graph, None))
+    plan = plan_row_retention(graph, policies, bounds=RowBounds(**bounds), engine=engine_of(graph))
+    return plan, expire_rows(graph, plan, engine=engine_of(graph))
 
 
 def names(graph: Graph, branch: str | None = None) -> set[str]:
@@ -118,7 +118,7 @@ def test_other_rows_that_got_the_names_of_a_plan_stay(tmp_path: Path, stamp: int
 def assert_kept(subject: Engine, root: Path, plan: RowRetentionPlan) -> None:
     graph = opened(subject, root)
     before = names(graph)
-    (stats,) = expire_rows(graph, plan, engine=engine_of(graph, None)).tables
+    (stats,) = expire_rows(graph, plan, engine=engine_of(graph)).tables
     assert "nothing was deleted; plan again" in (stats.error or ""), stats
     assert (names(opened(subject, root)), graph.branches()) == (before, ())
 
@@ -138,7 +138,7 @@ def test_the_boundary_is_exact(tmp_path: Path, stamp: int, policy: RowPolicy) ->
     midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
     cut = int(midnight.timestamp()) // DAY if policy is BY_DAY else int(at.timestamp() * 1000)
     exact: RowRetentionPlan = sealed.seal(replace(plan, tables=(replace(plan.tables[0], cut=cut),)))
-    report = expire_rows(graph, exact, engine=engine_of(graph, None))
+    report = expire_rows(graph, exact, engine=engine_of(graph))
     assert (report.rows_removed, names(graph)) == (1, {"e1", "e2"})
 
 
@@ -171,7 +171,7 @@ def test_rows_of_a_branch_expire_there_alone(tmp_path: Path) -> None:
     subject.run("branch", "create", "--uri", str(root), "team")
     graph, main = opened(subject, root), subject.export(root)
     plan = plan_row_retention(graph, [BY_TIME], branch="team")
-    assert expire_rows(graph, plan, engine=engine_of(graph, None)).rows_removed == 6
+    assert expire_rows(graph, plan, engine=engine_of(graph)).rows_removed == 6
     assert len(names(graph, "team")) == 11
     assert subject.export(root) == main
     team = subject.export(root, "team")
@@ -197,7 +197,7 @@ def test_rows_of_a_branch_that_inherited_indexes_are_refused(tmp_path: Path, pol
     # A plan from before the branch was what it is now.
     planned = sealed.seal(replace(plan, tables=(replace(plan.tables[0], refused=None),)))
     for approved in (plan, planned):
-        (stats,) = expire_rows(graph, approved, engine=engine_of(graph, None)).tables
+        (stats,) = expire_rows(graph, approved, engine=engine_of(graph)).tables
         assert (stats.rows_removed, "that it inherited" in f"{stats.refused} {stats.error}") == (0, True)
     assert graph.branches() == ("team",)
     assert subject.export(root, "team") == team

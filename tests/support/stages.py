@@ -163,16 +163,16 @@ def _freeze(_run: Run) -> dict[str, Any]:
 
 
 def _copy(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.backup import BackupOperator
+    from omnigraph_airflow.operators.backup import SubmitBackupOperator
 
     request = {"destination": f"{run.graph.uri}-backups", "freeze_id": run.of("freeze"), "incremental": True}
-    return _made(BackupOperator, request=request)
+    return _made(SubmitBackupOperator, request=request)
 
 
 def _verify(run: Run) -> dict[str, Any]:
-    from omnigraph_airflow.operators.backup import VerifyBackupOperator
+    from omnigraph_airflow.operators.backup import SubmitVerifyOperator
 
-    return _made(VerifyBackupOperator, backup=run.of("copy"))
+    return _made(SubmitVerifyOperator, backup=run.of("copy"))
 
 
 def _unfreeze(run: Run) -> dict[str, Any]:

@@ -117,17 +117,7 @@ def _listed(destination: Storage, backup_id: str) -> ListedBackup:
     try:
         record = read_record(destination, backup_id)
     except OpsError as error:
-        return ListedBackup(
-            backup_id=backup_id,
-            backup=where,
-            state=BackupState.DAMAGED,
-            uri="",
-            started_at=None,
-            age_seconds=None,
-            total=None,
-            incremental_from=None,
-            detail=str(error),
-        )
+        return ListedBackup(backup_id=backup_id, backup=where, state=BackupState.DAMAGED, detail=str(error))
     finished = ListedBackup(
         backup_id=backup_id,
         backup=where,
@@ -155,17 +145,11 @@ def _verified(destination: Storage, listed: ListedBackup) -> ListedBackup:
 
 
 def _listed_unfinished(destination: Storage, backup_id: str, where: str) -> ListedBackup:
+    listed = ListedBackup(backup_id=backup_id, backup=where, state=BackupState.UNFINISHED)
     start = read_start(destination, backup_id)
-    return ListedBackup(
-        backup_id=backup_id,
-        backup=where,
-        state=BackupState.UNFINISHED,
-        uri=start.uri if start is not None else "",
-        started_at=start.started_at if start is not None else None,
-        age_seconds=_age(start.started_at) if start is not None else None,
-        total=None,
-        incremental_from=None,
-    )
+    if start is None:
+        return listed
+    return replace(listed, uri=start.uri, started_at=start.started_at, age_seconds=_age(start.started_at))
 
 
 def _age(since: float) -> int:

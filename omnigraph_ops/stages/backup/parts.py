@@ -44,7 +44,6 @@ from omnigraph_ops.stages.backup.transfer import (
 from omnigraph_ops.stages.stage import Submit
 from omnigraph_ops.storage.half_written import is_half_written
 from omnigraph_ops.storage.inventory import OpsFault, look_again, remove_files
-from omnigraph_ops.storage.location import s3fs_options
 from omnigraph_ops.storage.store import Storage
 
 T = TypeVar("T")
@@ -178,7 +177,7 @@ def copy_part(destination_root: str, order: CopyOrder, number: int, rate: int | 
         StorageError: a store failed.
         OpsError: the attempt that this part belongs to has ended.
     """
-    destination = Storage(destination_root, s3fs_options(destination_root))
+    destination = Storage(destination_root)
     part = _PARTS.read(destination, f"{order.backup_id}/{ORDERS}/part-{number:06d}.json")
     current = _Current(destination, order)
     current.check(at_once=True)
@@ -204,10 +203,10 @@ def copy_part(destination_root: str, order: CopyOrder, number: int, rate: int | 
 def _transfer(destination: Storage, order: CopyOrder, current: _Current, rate: int | None) -> Transfer:
     earlier = order.earlier
     return Transfer(
-        source=Storage(order.source, s3fs_options(order.source)),
+        source=Storage(order.source),
         destination=destination,
         backup_id=order.backup_id,
-        earlier=None if earlier is None else (Storage(earlier.root, s3fs_options(earlier.root)), earlier.backup_id),
+        earlier=None if earlier is None else (Storage(earlier.root), earlier.backup_id),
         need_checksums=order.need_checksums,
         workers=THREADS,
         pace=CopyPace(rate, current.check),

@@ -110,14 +110,12 @@ def by_reasons(protected: Iterable[ProtectedVersion]) -> list[tuple[tuple[str, .
 
 def report_view(report: CleanupReport) -> View:
     """What was removed, and what failed. Pure."""
-    policy = RetentionPolicy(
-        keep_versions=report.keep_versions, older_than_secs=report.older_than_secs, expiry=report.expiry
-    )
     done = [t for t in report.tables if t.error is None]
     removed, failed = report.orphaned_forks_removed, report.orphaned_forks_failed
+    versions, size = sum(t.old_versions_removed for t in done), sum(t.bytes_removed for t in done)
     return View(
-        title=f"cleanup {report.uri} ({engine_policy(policy)}) — removed {sum(t.old_versions_removed for t in done)} "
-        f"versions ({sum(t.bytes_removed for t in done)} bytes) across {len(done)} tables",
+        title=f"cleanup {report.uri} ({engine_policy(report.policy)}) — removed {versions} versions ({size} bytes) "
+        f"across {len(done)} tables",
         sections=filled(
             [
                 Section(

@@ -34,8 +34,8 @@ _STOPPED = "the run was asked to stop; no row was deleted"
 _PLACE = LeasePlace(path=EXPIRE_ROWS_LEASE_PATH, name="the row retention lease")
 
 
-def engine_of(graph: Graph, path: str | None) -> EngineCli | None:
-    """The engine that deletes on this graph: the one named, else the setting's; None on plain Lance. Runs it once.
+def engine_of(graph: Graph) -> EngineCli | None:
+    """The engine that deletes on this graph, which the settings name; None on plain Lance. Runs it once.
 
     Raises:
         InvalidInput: no engine is named, or it is none.
@@ -43,7 +43,7 @@ def engine_of(graph: Graph, path: str | None) -> EngineCli | None:
     """
     if not graph.format.publishes:
         return None
-    path = path or graph.settings.engine
+    path = graph.settings.engine
     if not path:
         raise InvalidInput(
             f"{graph.uri} is a graph: its rows are deleted by the engine, so that the edges of deleted nodes go too; "

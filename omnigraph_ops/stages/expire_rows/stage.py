@@ -67,14 +67,14 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
             request.row_policies,
             bounds=RowBounds(max_share=request.max_share, max_rows=request.max_rows),
             branch=request.branch_name,
-            engine=engine_of(graph, None) if graph.settings.engine else None,
+            engine=engine_of(graph) if graph.settings.engine else None,
         )
 
     def apply(self, graph: Graph, plan: RowRetentionPlan, tell: Progress, *, force: bool = False) -> RowRetentionReport:
         """Delete the planned rows that are still below the cuts. Destroys rows."""
         from omnigraph_ops.stages.expire_rows.apply import engine_of, expire_rows
 
-        return expire_rows(graph, plan, engine=engine_of(graph, None), progress=tell)
+        return expire_rows(graph, plan, engine=engine_of(graph), progress=tell)
 
     def apply_on_spark(
         self, graph: Graph, plan: RowRetentionPlan, tell: Progress, submit: Submit, *, force: bool = False
@@ -83,12 +83,12 @@ class ExpireRows(PlannedStage[ExpireRowsRequest, RowRetentionPlan, RowRetentionR
         from omnigraph_ops.stages.expire_rows.apply import SubmittedDelete, engine_of, expire_rows
 
         delete = SubmittedDelete(submit=submit, graph=graph, from_rows=graph.settings.spark_from(self.name) or 0)
-        return expire_rows(graph, plan, engine=engine_of(graph, None), delete=delete, progress=tell)
+        return expire_rows(graph, plan, engine=engine_of(graph), delete=delete, progress=tell)
 
     def check_ready(self, graph: Graph) -> None:
         from omnigraph_ops.stages.expire_rows.apply import engine_of
 
-        engine_of(graph, None)
+        engine_of(graph)
 
     def nothing_to_do(self, plan: RowRetentionPlan) -> str | None:
         return None if plan.total_rows else "no rows that are older than the policies and inside the bounds"

@@ -358,7 +358,4 @@ def _unknown(hold_id: str, kind: str, what: str, reason: str, versions: int = 0)
         reason=reason,
         what=what,
         versions=versions,
-        created_at=None,
-        expires_at=None,
-        age_seconds=None,
     )

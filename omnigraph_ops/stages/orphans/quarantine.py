@@ -6,8 +6,9 @@ of its two places (on S3 perhaps in both, with the same bytes), and restoring go
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from omnigraph_ops.coordination.guards import refuse_lasting
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
@@ -44,7 +45,6 @@ from omnigraph_ops.storage.store import BULK
 _RECORD = "quarantine.json"
 _PARTS = f"{_RECORD}.parts"
 _RECORDS = Records(QuarantineRecord, unreadable=refuse)
-B = TypeVar("B")
 
 
 def begin(graph: Graph, plan: OrphansPlan, keeper: LeaseKeeper) -> str:
@@ -163,19 +163,10 @@ def restore(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) ->
         # Without its manifests a dataset is not there: it appears when all of it is.
         files.sort(key=lambda f: ("/_versions/" in f.path, f.path))
         unnamed = sorted(kept.keys() - {f.path for f in files})
-        failed = [SparedFile(path=path, reason=_UNNAMED) for path in unnamed]
-        done: list[Stored] = []
-        for batch in _batches(graph, files):
-            unit = _unit(record, f"restored files {batch[0].path} and on", [kept[f.path] for f in batch])
-            graph.run.begins(unit)
-            keeper.assert_held()
-            faults = _bring_back(graph, quarantine_id, [f.path for f in batch])
-            failed += faults
-            bad = {f.path for f in faults}
-            good = [kept[f.path] for f in batch if f.path not in bad]
-            graph.run.ended(unit, _files_done(good))
-            done += good
-            progress.at("restoring", len(done), len(files), "files")
+        work = _Batches(graph=graph, keeper=keeper, record=record, kept=kept, progress=progress)
+        bring_back = partial(_bring_back, graph, quarantine_id)
+        done, failed = work.each("restored", "restoring", [f.path for f in files], bring_back)
+        failed += [SparedFile(path=path, reason=_UNNAMED) for path in unnamed]
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "restored", done, tuple(failed))
 
@@ -192,44 +183,52 @@ def purge(graph: Graph, quarantine_id: str, *, progress: Progress = SILENT) -> Q
     refuse_wrong_clock(graph.storage, "nothing was deleted")
     with committer_turn(graph, f"purge {quarantine_id}") as keeper:
         kept = _kept(graph, quarantine_id)
-        paths = sorted(kept)
-        failed: list[SparedFile] = []
-        done: list[Stored] = []
-        for batch in _batches(graph, paths):
-            unit = _unit(record, f"purged files {batch[0]} and on", [kept[path] for path in batch])
-            graph.run.begins(unit)
-            keeper.assert_held()
-            faults = remove_files(graph.storage, [place_of(quarantine_id, path) for path in batch])
-            failed += [SparedFile(path=f.path, reason=f.reason) for f in faults]
-            bad = {f.path for f in faults}
-            good = [kept[path] for path in batch if place_of(quarantine_id, path) not in bad]
-            graph.run.ended(unit, _files_done(good))
-            done += good
-            progress.at("deleting", len(done), len(paths), "files")
+        work = _Batches(graph=graph, keeper=keeper, record=record, kept=kept, progress=progress)
+        done, failed = work.each("purged", "deleting", sorted(kept), partial(_delete, graph, quarantine_id))
         discard_if_empty(graph, quarantine_id)
     return _report(graph, record, "purged", done, tuple(failed))
 
 
-def _batches(graph: Graph, files: Sequence[B]) -> Iterator[Sequence[B]]:
-    """A bulk at a time, until the run is asked to stop. Pure."""
-    for start in range(0, len(files), BULK):
-        if graph.run.stopping:
-            return
-        yield files[start : start + BULK]
+def _delete(graph: Graph, quarantine_id: str, paths: Sequence[str]) -> list[SparedFile]:
+    faults = remove_files(graph.storage, [place_of(quarantine_id, path) for path in paths])
+    return [SparedFile(path=f.path, reason=f.reason) for f in faults]
 
 
-def _unit(record: QuarantineRecord, name: str, files: Sequence[Stored]) -> Unit:
-    return Unit(
-        name=name,
-        stage="quarantine",
-        digest=record.digest,
-        files=tuple(PlannedFile(path=f.path, size=f.size, kind="quarantined") for f in files),
-        quarantine_id=record.quarantine_id,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batches:
+    """The files of a quarantine, a bulk at a time."""
 
+    graph: Graph
+    keeper: LeaseKeeper
+    record: QuarantineRecord
+    kept: Mapping[str, Stored]
+    progress: Progress
 
-def _files_done(files: Sequence[Stored]) -> FilesDone:
-    return FilesDone(files=len(files), bytes=sum(f.size for f in files))
+    def each(
+        self, verb: str, doing: str, paths: Sequence[str], effect: Callable[[Sequence[str]], list[SparedFile]]
+    ) -> tuple[list[Stored], list[SparedFile]]:
+        """What was done and what was not, until the run is asked to stop; each bulk a unit. The effect of `effect`."""
+        done, failed = list[Stored](), list[SparedFile]()
+        for start in range(0, len(paths), BULK):
+            if self.graph.run.stopping:
+                break
+            batch = paths[start : start + BULK]
+            unit = self._unit(f"{verb} files {batch[0]} and on", batch)
+            self.graph.run.begins(unit)
+            self.keeper.assert_held()
+            faults = effect(batch)
+            bad = {fault.path for fault in faults}
+            good = [self.kept[p] for p in batch if not bad & {p, place_of(self.record.quarantine_id, p)}]
+            self.graph.run.ended(unit, FilesDone(files=len(good), bytes=sum(file.size for file in good)))
+            failed += faults
+            done += good
+            self.progress.at(doing, len(done), len(paths), "files")
+        return done, failed
+
+    def _unit(self, name: str, paths: Sequence[str]) -> Unit:
+        files = tuple(PlannedFile(path=self.kept[p].path, size=self.kept[p].size, kind="quarantined") for p in paths)
+        of = self.record
+        return Unit(name=name, stage="quarantine", digest=of.digest, files=files, quarantine_id=of.quarantine_id)
 
 
 def _record(graph: Graph, quarantine_id: str) -> QuarantineRecord:

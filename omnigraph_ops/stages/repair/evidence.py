@@ -38,6 +38,7 @@ from omnigraph_ops.stages.repair.compare import (
     shown_rows,
 )
 from omnigraph_ops.stages.repair.comparison import Comparison, Here
+from omnigraph_ops.views.markdown import count
 from omnigraph_ops.views.view import short
 
 
@@ -120,7 +121,7 @@ def _content(evidence: DriftEvidence) -> Iterator[str]:
     compared = any(column.digest_after is not None for column in evidence.columns)
     if evidence.rows_changed and not compared:
         verbs = (*verbs[:2], "see {} that were written again, their values not compared")
-    parts = [verb.format(rows_text(n)) for verb, n in zip(verbs, counts, strict=True) if n]
+    parts = [verb.format(count(n, "row")) for verb, n in zip(verbs, counts, strict=True) if n]
     if parts:
         yield f"Readers of main {', '.join(parts)}."
     else:
@@ -134,7 +135,7 @@ def _by_count(evidence: DriftEvidence) -> str:
         return (
             f"Readers of main see as many rows as before ({evidence.rows_after:,}); which and their values are unread."
         )
-    return f"Readers of main see {rows_text(evidence.rows_after)} instead of {evidence.rows_before:,}."
+    return f"Readers of main see {count(evidence.rows_after, 'row')} instead of {evidence.rows_before:,}."
 
 
 def _columns(evidence: DriftEvidence) -> Iterator[str]:
@@ -182,11 +183,6 @@ def _named(branches: list[str]) -> str:
     return (
         f"Branches {', '.join(branches[:MAX_NAMED])}{more}" if len(branches) > 1 else f"Readers of branch {branches[0]}"
     )
-
-
-def rows_text(count: int) -> str:
-    """`1 row`, `2,000 rows`. Pure."""
-    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 def index_evidence(sides: Sides) -> tuple[IndexEvidence, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -16,7 +16,6 @@ from omnigraph_ops.errors import CorruptGraph, InvalidInput, OpsError, StorageEr
 from omnigraph_ops.models.backup import VerifyReport
 from omnigraph_ops.progress import Lines
 from omnigraph_ops.stages.registry import UNASKED_BY_NAME
-from omnigraph_ops.stages.stage import AnyRun
 from omnigraph_ops.views import terminal
 
 if TYPE_CHECKING:
@@ -28,40 +27,28 @@ T = TypeVar("T")
 _MOST_NAMED = 5
 
 
-class RunStageOperator(OmnigraphOperator):
-    """Runs a stage that nobody has to approve.
+class FreezeOperator(OmnigraphOperator):
+    """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
 
-    :param request: what is asked of it, by the names of its request's fields (templated).
+    A retry ends what the attempt before it took and could not name any more.
+
+    :param request: what is asked of the freeze, by the names of its request's fields (templated).
     """
 
-    stage: ClassVar[AnyRun]
     template_fields: Sequence[str] = ("graph", "request")
 
     def __init__(self, *, request: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.request = dict(request or {})
 
-    def done(self, graph: Graph, **also: Any) -> Any:
-        """The report of the stage, after logging it; `also` is asked of it, too. The effect of the stage."""
-        report = self.stage.run(graph, request_in(self.stage, {**self.request, **also}), Lines(self.log.info))
-        self.log.info("%s", terminal.text(self.stage.view(report)))
-        return report
-
-
-class FreezeOperator(RunStageOperator):
-    """Freezes the graph; returns the id of the freeze. The setup of whatever copies it.
-
-    A retry ends what the attempt before it took and could not name any more.
-    """
-
-    stage = UNASKED_BY_NAME["freeze"]
-
     def run_stage(self, graph: Graph, context: Context) -> Any:
         from omnigraph_ops.coordination.freezes import unfreeze_all
 
-        owner = f"{run_id_of(context)}/{self.task_id}"
+        stage, owner = UNASKED_BY_NAME["freeze"], f"{run_id_of(context)}/{self.task_id}"
         unfreeze_all(graph, owner)
-        return self.done(graph, owner=owner).freeze_id
+        report = stage.run(graph, request_in(stage, {**self.request, "owner": owner}), Lines(self.log.info))
+        self.log.info("%s", terminal.text(stage.view(report)))
+        return report.freeze_id
 
 
 class UnfreezeOperator(OmnigraphOperator):
@@ -94,44 +81,6 @@ class UnfreezeOperator(OmnigraphOperator):
             return None
 
 
-class BackupOperator(RunStageOperator):
-    """Copies a frozen graph below a destination; a retry goes on where the attempt before it ended."""
-
-    stage = UNASKED_BY_NAME["backup"]
-
-    def run_stage(self, graph: Graph, context: Context) -> Any:
-        with_destination(self.request)
-        report = self.done(graph)
-        graph.run.notes(report)
-        return to_xcom(report)
-
-
-def with_destination(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The request, if it says where the backup goes; `InvalidInput` if not. Pure."""
-    if not request.get("destination"):
-        raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
-    return request
-
-
-class VerifyBackupOperator(OmnigraphOperator):
-    """Reads a backup again, all of it; fails with what is wrong.
-
-    :param backup: what `BackupOperator` returned (templated).
-    """
-
-    template_fields: Sequence[str] = ("graph", "backup")
-
-    def __init__(self, *, backup: Any, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.backup = backup
-
-    def run_stage(self, graph: Graph, context: Context) -> Any:
-        from omnigraph_ops.stages.backup.verify import verify_backup
-
-        report = verify_backup(self.backup["backup"], access=graph.context.access, progress=Lines(self.log.info))
-        return sound(self, graph, report)
-
-
 def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
     """The XCom of a backup that was read again; `CorruptGraph` names what is wrong with it. Writes the log."""
     from omnigraph_ops.stages.backup.view import verify_view
@@ -145,7 +94,7 @@ def sound(task: BaseOperator, graph: Graph, report: VerifyReport) -> Any:
 
 
 class SubmitBackupOperator(SubmitJobOperator):
-    """Copies a frozen graph below a destination as `BackupOperator` does, on Spark from a threshold on.
+    """Copies a frozen graph below a destination, on Spark from a threshold on; a retry goes on where it ended.
 
     The setting `OMNIGRAPH_OPS_SPARK_COPY_THRESHOLD_BYTES` is the threshold; where it is not set, the task copies
     everything itself and needs no Spark.
@@ -161,7 +110,9 @@ class SubmitBackupOperator(SubmitJobOperator):
 
     def run_stage(self, graph: Graph, context: Context) -> Any:
         stage, tell = UNASKED_BY_NAME["backup"], Lines(self.log.info)
-        request = request_in(stage, with_destination(self.request))
+        if not self.request.get("destination"):
+            raise InvalidInput("no destination named: set the param destination or the Variable omnigraph_backups")
+        request = request_in(stage, self.request)
 
         def submit(job: str, arguments: Sequence[str], value: type[T], check: Callable[[], None]) -> T:
             try:
@@ -181,7 +132,7 @@ class SubmitBackupOperator(SubmitJobOperator):
 
 
 class SubmitVerifyOperator(SubmitJobOperator):
-    """Reads a backup again as `VerifyBackupOperator` does, on Spark from the same threshold on.
+    """Reads a backup again, all of it, on Spark from the same threshold on; fails with what is wrong.
 
     :param backup: what `SubmitBackupOperator` returned (templated).
     """

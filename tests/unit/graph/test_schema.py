@@ -67,7 +67,7 @@ def folder(demo_graph: DemoGraph, tmp_path: Path) -> Path:
 
 
 def later(storage: Storage) -> bool:
-    return "later" in read_contract(storage, format_version=2, ir_version=2)[0]
+    return "later" in read_contract(storage, format_version=2, ir_version=2)
 
 
 def test_before_and_after_an_apply_they_agree(folder: Path) -> None:
