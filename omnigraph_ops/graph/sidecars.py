@@ -122,6 +122,10 @@ class MergeEffect:
     """What a merge is about to commit to one table."""
 
     planned_transactions: tuple[PlannedTransaction, ...] = ()
+    source_fork_version: int | None = None
+    """Where it makes the Lance branch of the target, if it does."""
+    source_version: int | None = None
+    """The same, where it commits nothing to that branch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,15 @@ class PlannedEffect:
     planned_transaction: PlannedTransaction | None = None
     kind: MergeEffect | None = None
     """Of a merge."""
+    identity: TableIdentity | None = None
+    source_fork_version: int | None = None
+    """Where an index build makes the Lance branch, if it does."""
+
+    @property
+    def fork_version(self) -> int | None:
+        """The version at which it makes a Lance branch, as far as it says."""
+        made_by_merge = self.kind and (self.kind.source_fork_version or self.kind.source_version)
+        return made_by_merge or self.source_fork_version
 
     @property
     def transactions(self) -> frozenset[str]:
@@ -189,6 +202,11 @@ class ExactWrite:
     def transactions(self) -> frozenset[str]:
         """The ids of all transactions that it announces."""
         return frozenset[str]().union(*(effect.transactions for effect in self.effects))
+
+    def forks_at(self, pin: SidecarPin) -> int:
+        """The version at which it makes the Lance branch of a table. Pure."""
+        said = (effect.fork_version for effect in self.effects if effect.identity == pin.identity)
+        return next(filter(None, said), pin.expected_version)
 
     @property
     def is_unconfirmed(self) -> bool:

@@ -42,12 +42,13 @@ def _fork(graph: Graph, table_key: str) -> lance.LanceDataset:
 
 def _write(graph: Graph, change: Change = lambda _write: None) -> None:
     """Its commits to two tables, of which another process removed one, and its sidecar. Writes."""
-    for table_key in (TABLE, EDGE):
-        _fork(graph, table_key)
+    forks = [_fork(graph, table_key) for table_key in (TABLE, EDGE)]
+    uuids = [fork.read_transaction(fork.latest_version).uuid for fork in forks]
     document: Document = {
         "lineage": {"graph_commit_id": new_ulid()},
         "rollback_graph_commit_id": new_ulid(),
         "effect_phase": "Armed",
+        "effects": [{"planned_transaction": {"read_version": 1, "uuid": uuid}} for uuid in uuids],
         "rollback_audit_outcomes": [{"table_key": TABLE, "from_version": 4, "to_version": 3}],
     }
     change(document)

@@ -24,6 +24,7 @@ from omnigraph_ops.stages.recovery.recover import recover
 from tests.crash.harness_state import QUICK
 from tests.interop.engine import Engine, engine, people
 from tests.interop.watched import Seen, Write, put, watched
+from tests.support.rows import rows_everywhere
 from tests.support.sidecars import arm
 from tests.support.writers import entry_of
 
@@ -129,6 +130,28 @@ def test_a_write_that_confirms_what_was_rolled_back_is_rolled_back_for_good(tmp_
     assert oracle.export(root, branch) == others
     oracle.load(root, people(40, 2), mode="merge", branch=branch)
     assert set(others) < set(oracle.export(root, branch))
+
+
+def test_a_write_that_was_killed_before_it_made_lance_branches_anew_is_withdrawn(tmp_path: Path) -> None:
+    """Those of an older write are there, and the graph branch publishes the versions of main."""
+    oracle, root = _with_branch(tmp_path)
+    oracle.run("branch", "merge", "--uri", str(root), "side", "--into", "main")
+    oracle.load(root, people(3, 5), mode="merge")
+    oracle.run("branch", "merge", "--uri", str(root), "main", "--into", "side")
+    before = root.with_suffix(".before")
+    shutil.copytree(root, before)
+    seen = watched(oracle, root, _load_on_branch)
+    shutil.rmtree(root)
+    shutil.move(before, root)
+    put(root, seen.armed)
+    graph = open_graph(str(root), QUICK)
+    rows = rows_everywhere(graph)
+    refused = oracle.delete_person(root, "p1", check=False)
+    assert "cannot discard unpublished fork" in refused.stderr
+    assert [outcome.action for outcome in recover(graph, grace_seconds=0).outcomes] == ["rolled_back"]
+    assert (check(graph).status, rows_everywhere(graph)) == (CheckStatus.CLEAN, rows)
+    oracle.load(root, people(20, 2), mode="merge", branch="side")
+    oracle.load(root, people(30, 2), mode="merge")
 
 
 @pytest.mark.parametrize("write", [_load, _delete, _merge], ids=lambda write: write.__name__[1:])

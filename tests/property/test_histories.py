@@ -1,7 +1,7 @@
 """Any history: after an accepted cleanup or orphans run everything that is read, tagged or held still scans,
 nothing outside of the approved plan is gone, and a second run deletes nothing.
 
-`make test` runs 20 histories of each stamp, always the same ones; `make test-property` runs 2,000, others every day.
+`make test` runs 60 histories of each stamp, always the same ones; `make test-property` runs 2,000, others every day.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 NIGHTLY = os.environ.get("OMNIGRAPH_PROPERTY_PROFILE") == "nightly"
 PROFILE = settings(
-    max_examples=1000 if NIGHTLY else 20,  # per stamp
+    max_examples=1000 if NIGHTLY else 60,  # per stamp
     database=None,
     deadline=None,
     suppress_health_check=list(HealthCheck),

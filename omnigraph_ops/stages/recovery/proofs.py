@@ -22,6 +22,9 @@ rolled back, and the graph is as without it:
   sidecar of each the commits of the other, and refuses "a restore that could discard another writer".
 - A write to Lance branches of its own that another process removed, as it rolled the write back, while a merge had the
   branch of the graph publish other versions. Every later open looks for these branches, and fails.
+- The first write of a graph branch to tables of which an older Lance branch of that name is left, as after a merge that
+  made the graph branch publish the versions of main. It announces itself, deletes these Lance branches and makes them
+  anew. When it is killed in between, every later open looks for branches that fork where the sidecar says, and fails.
 - A write that an optimize of another process took along: that publishes the newest version of a table, with whatever is
   in it, and so does an open that finishes it. The write itself is refused then, and so is every open, because the
   published version is not the one that it began from. Its rows go, those that were published before it are put on top.
@@ -35,7 +38,7 @@ from dataclasses import dataclass, replace
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import CONTENT_PRESERVING, VersionRecord, commits_after
-from omnigraph_ops.graph.layout import MANIFEST_DIR
+from omnigraph_ops.graph.layout import MANIFEST_DIR, chain_folder
 from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
@@ -92,7 +95,7 @@ def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | No
         now = graph.state(sidecar.branch)
         visible = {commit.commit_id: commit for commit in graph.format.commits(graph.context, sidecar.branch)}
         seen = _SeenWrite(graph=graph, file=file, sidecar=sidecar, write=write, now=now, visible=visible)
-        return _taken_back(seen) or _refused(seen) or _swept_away(seen) or _entangled(seen, beside)
+        return _taken_back(seen) or _refused(seen) or _swept_away(seen) or _not_forked(seen) or _entangled(seen, beside)
     except OpsError:
         return None
 
@@ -245,6 +248,42 @@ def _swept_away(seen: _SeenWrite) -> Unpublishable | None:
         return None
     why = "nothing of it is published, and another process of the engine removed what it had committed"
     return Unpublishable(tables=(), files=(seen.file,), why=why)
+
+
+def _not_forked(seen: _SeenWrite) -> Unpublishable | None:
+    """A write that was stopped before it made anew the Lance branches that an older write left. Reads."""
+    if not seen.write.is_unconfirmed or _is_rolled_back(seen) or seen.write.lineage.graph_commit_id in seen.visible:
+        return None
+    tables, is_left = list[Overlaid](), False
+    for pin in seen.sidecar.tables:
+        entry = seen.now.get(pin.table_key)
+        if entry is None or entry.identity != pin.identity:
+            return None
+        if pin.table_branch not in {None, entry.branch}:
+            # What it committed to a Lance branch that is not published goes with that, which the next write makes anew.
+            is_left |= _is_older_fork(seen, entry, pin)
+            continue
+        table = Overlaid.of_pin(seen.graph, seen.now, pin)
+        if table is None or not _is_its_own(seen.graph, table, pin, seen.write):
+            return None
+        tables += [table] if table.is_ahead else []
+    if not is_left:
+        return None
+    why = "nothing of it is published, and it was stopped before it made the Lance branches of its tables anew"
+    return Unpublishable(tables=tuple(tables), files=(seen.file,), why=why)
+
+
+def _is_older_fork(seen: _SeenWrite, entry: TableEntry, pin: SidecarPin) -> bool:
+    """Whether the Lance branch that a write is to make is one of an older write. Reads."""
+    graph, forks_at = seen.graph, seen.write.forks_at(pin)
+    known = graph.lance.branches(graph.open_pinned(entry))
+    fork = next((branch for branch in known if branch.name == pin.table_branch and not branch.is_bare), None)
+    if fork is None:
+        return False
+    head = int(graph.lance.open(graph.table_uri(entry), branch=pin.table_branch).version)
+    commits = commits_after(graph.storage, chain_folder(entry.path, fork.name), fork.parent_version, head)
+    is_untouched = fork.parent_version == head == forks_at
+    return not is_untouched and not any(commit.transaction_id in seen.write.transactions for commit in commits)
 
 
 def _entangled(seen: _SeenWrite, beside: Sequence[SidecarFile] | None) -> Unpublishable | None:
