@@ -332,7 +332,7 @@ def append_audit(
     created_at_us: int,
 ) -> None:
     """Append the audit row unless this operation already has one of that kind. Writes."""
-    dataset = _open_or_create(graph)
+    dataset = open_audit(graph)
     with lance_errors("read the recovery audit"):
         known = dataset.to_table(columns=["operation_id", "recovery_kind"]).to_pylist()
     if any(r["operation_id"] == sidecar.operation_id and r["recovery_kind"] == kind for r in known):
@@ -383,7 +383,8 @@ def rolled_back(graph: Graph, *kinds: str) -> tuple[RolledBackWrite, ...]:
     )
 
 
-def _open_or_create(graph: Graph) -> Dataset:
+def open_audit(graph: Graph) -> Dataset:
+    """The recovery audit, made where there is none; `LanceFailure` where it cannot be read. Writes then."""
     uri = graph.context.location.uri(RECOVERIES_DIR)
     try:
         return graph.lance.open(uri)

@@ -202,6 +202,9 @@ class CheckReport:
     """Tables that either the accepted schema or the graph manifest does not know."""
 
 
+FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOutcome:
     """What `recover` did with one sidecar, or with one table that is ahead of its pin without one."""
@@ -209,7 +212,8 @@ class RecoveryOutcome:
     operation_id: str
     table_key: str
     action: str
-    """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young), `left_to_engine`; `relinked` of a lineage."""
+    """`rolled_forward`, `rolled_back`, `stale`, `deferred` (too young), `left_to_engine`, `failed`; of a lineage
+    `relinked`."""
     from_version: int | None = None
     to_version: int | None = None
     detail: str = ""

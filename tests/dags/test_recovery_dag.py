@@ -25,7 +25,7 @@ from tests.support.leases import bury_runs
 from tests.support.operators import Run, disk_of
 from tests.support.rows import rows_everywhere
 from tests.support.runs import Finished
-from tests.support.sidecars import arm, audit_rows, take_back
+from tests.support.sidecars import arm, audit_rows, move, take_back
 from tests.support.stages import operator
 from tests.support.tables import PERSON
 from tests.support.writers import entry_of
@@ -162,3 +162,14 @@ def test_a_load_that_may_still_be_at_work_is_asked_about_again_and_an_old_one_is
     run = Run(graph)
     ended = run.execute(operator(run, "check_recovery"))
     assert (ended.state, "open the graph read-write once with omnigraph" in ended.sentence) == (state, True)
+
+
+def test_a_sidecar_that_a_person_has_to_look_at_keeps_recover_from_no_other(demo_graph: DemoGraph) -> None:
+    graph = demo_graph(loads=3, rows=12, node_types=2)
+    left = arm(graph, "node:Company", change=lambda document: document.update(writer_kind="Load"))
+    arm(graph, PERSON)
+    head = move(graph, PERSON)
+    run = Run(graph)
+    ended = run.execute(operator(run, "check_recovery"))
+    assert (ended.state, f"{left}.json" in ended.sentence) == ("failed", True)
+    assert (sidecar_names(graph.storage), pins(graph)[PERSON]) == ({f"{left}.json"}, head)

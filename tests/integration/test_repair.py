@@ -8,7 +8,7 @@ from dataclasses import replace
 import lance
 import pytest
 
-from omnigraph_ops.errors import CorruptGraph, RecoveryPending, StalePlan, UnknownTable
+from omnigraph_ops.errors import RecoveryPending, StalePlan, UnknownTable
 from omnigraph_ops.graph import Graph
 from omnigraph_ops.graph.sidecars import sidecar_path
 from omnigraph_ops.models.repair import Classification, EvidenceTier, RepairAction, RepairPreview, RepairRow
@@ -167,16 +167,6 @@ def test_nothing_is_decided_beside_a_recovery(demo_graph: DemoGraph) -> None:
     with pytest.raises(RecoveryPending):
         apply_repair(graph, preview)
     assert entry_of(graph, DRIFTED).version == row(preview).manifest_version
-
-
-def test_a_head_behind_its_pin_is_never_published(demo_graph: DemoGraph) -> None:
-    graph = demo_graph(**SMALL)
-    entry = entry_of(graph, DRIFTED)
-    folder = f"{entry.path}/_versions"
-    graph.storage.delete(f"{folder}/{2**64 - 1 - entry.version:020d}.manifest")
-    graph.storage.delete(f"{folder}/latest_version_hint.json")
-    with pytest.raises(CorruptGraph, match="behind manifest version"):
-        preview_repair(graph)
 
 
 def test_only_the_named_tables_are_repaired(demo_graph: DemoGraph) -> None:

@@ -150,6 +150,8 @@ def _drift(graph: Graph, covered: set[str]) -> tuple[DriftFinding, ...]:
         problem = None
         try:
             head = graph.open_head(entry).version
+            if head < entry.version:
+                problem = f"its newest version {head} is older than the published version {entry.version}"
         except OpsError as error:
             head, problem = 0, str(error)
         if head == entry.version:

@@ -88,7 +88,7 @@ def proof_of(graph: Graph, file: SidecarFile, beside: Sequence[SidecarFile] | No
     """
     sidecar = file.sidecar
     write = None if sidecar is None or sidecar.names_a_table_twice else sidecar.exact_write
-    if sidecar is None or write is None:
+    if sidecar is None or write is None or not sidecar.tables:
         return None
     try:
         # The state first: what is published in between is then visible, and no proof takes it for unpublished.

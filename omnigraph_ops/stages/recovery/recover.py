@@ -15,7 +15,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import sweep_rewrites
 from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_DIR, REMOVALS_DIR, REWRITES_DIR
 from omnigraph_ops.coordination.store_check import clock_problem
-from omnigraph_ops.errors import CorruptGraph, LeaseHeld, OperatorNeeded, OpsError, StalePlan
+from omnigraph_ops.errors import CorruptGraph, GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, new_ulid, now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
@@ -28,10 +28,12 @@ from omnigraph_ops.graph.sidecars import (
     SidecarFile,
     append_audit,
     list_sidecars,
+    open_audit,
     read_sidecar,
     sidecar_names,
 )
-from omnigraph_ops.models.health import RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
+from omnigraph_ops.lance.gateway import LanceFailure
+from omnigraph_ops.models.health import FAILED, RecoverReport, RecoveryOutcome, SidecarClass, SidecarFinding
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
@@ -99,6 +101,8 @@ def _temporary_files(graph: Graph) -> Iterator[str]:
 
 
 RECOVERY_ACTOR = "omnigraph:recovery"
+_OF_ONE = (GraphError, LanceFailure)
+"""What is wrong with one table, branch or dataset, and holds up no other."""
 
 
 def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverReport:
@@ -117,14 +121,16 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         detail = "the schema-apply lock of a run with a fence that was killed is removed"
         outcomes.append(RecoveryOutcome(operation_id="", table_key="", action="fence_lifted", detail=detail))
     with contextlib.suppress(Stopped):
-        files = list_sidecars(graph.storage, graph.format.sidecar_version)
-        for file in files:
-            graph.run.check()
-            outcomes.append(_recover_one(graph, file, grace, files))
+        for outcome in _settle_sidecars(graph, grace):
+            outcomes.append(outcome)
         for finish in (publish_leftovers, roll_back, _straighten_lineage):
             graph.run.check()
-            with contextlib.suppress(LeaseHeld, OperatorNeeded):
+            try:
                 outcomes += finish(graph)
+            except (LeaseHeld, OperatorNeeded):
+                continue
+            except _OF_ONE as error:
+                outcomes.append(RecoveryOutcome(operation_id="", table_key="", action=FAILED, detail=str(error)))
         sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
 
@@ -159,24 +165,39 @@ def _forks(graph: Graph) -> dict[str | None, dict[str, str]]:
     return {branch: parents for branch, parents in found.items() if parents}
 
 
-def _recover_one(graph: Graph, file: SidecarFile, grace: float, beside: Sequence[SidecarFile]) -> RecoveryOutcome:
+def _settle_sidecars(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
+    """What became of each, oldest first. Writes."""
+    files, wait = list_sidecars(graph.storage, graph.format.sidecar_version), None
+    for file in files:
+        graph.run.check()
+        outcome, is_held = _recover_one(graph, file, grace, files, wait)
+        # Whoever has the lease has had it for as long as a committer waits.
+        wait = 0.0 if is_held else None
+        yield outcome
+
+
+def _recover_one(
+    graph: Graph, file: SidecarFile, grace: float, beside: Sequence[SidecarFile], wait: float | None
+) -> tuple[RecoveryOutcome, bool]:
+    """What became of one sidecar, and whether somebody else has the lease. Writes."""
     judgement = judged_sidecar(graph, file, beside=beside)
     finding, sidecar = judgement.finding, file.sidecar
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
-        return _left(finding, "left_to_engine", engines or finding.detail)
-    young = _too_young(graph, sidecar, grace, _rewritten_at(graph, file, judgement))
-    if young is not None:
-        return _left(finding, "deferred", young)
+        return _left(finding, "left_to_engine", engines or finding.detail), False
+    if (young := _too_young(graph, file, sidecar, grace, judgement)) is not None:
+        return _left(finding, "deferred", young), False
     try:
-        with committer_turn(graph, f"recover {sidecar.operation_id}") as keeper:
+        with committer_turn(graph, f"recover {sidecar.operation_id}", wait_seconds=wait) as keeper:
             # The run of a row expiry holds the lease while its engine is at work; the next expiry removes the branch.
             if sidecar.is_of_row_expiry:
                 graph.storage.delete(file.path)
-                return _left(finding, "rolled_back", finding.detail)
-            return _finish(graph, file.path, sidecar, grace, keeper)
+                return _left(finding, "rolled_back", finding.detail), False
+            return _finish(graph, file.path, sidecar, grace, keeper), False
     except LeaseHeld as error:
-        return _left(finding, "deferred", str(error))
+        return _left(finding, "deferred", str(error)), True
+    except _OF_ONE as error:
+        return _left(finding, FAILED, str(error)), False
 
 
 def withdraw_expiry(graph: Graph, branch: str) -> None:
@@ -203,21 +224,27 @@ def _rewritten_at(graph: Graph, file: SidecarFile, judgement: Judgement) -> floa
     """
     if judgement.proof is None:
         return 0.0
-    written = [0.0]
-    for one in judgement.proof.files if isinstance(judgement.proof, Unpublishable) else (file,):
-        with contextlib.suppress(FileNotFoundError):
-            written.append(graph.storage.stat(one.path).modified_at or 0)
-    return max(written)
+    files = judgement.proof.files if isinstance(judgement.proof, Unpublishable) else (file,)
+    return max((_written_at(graph, one) for one in files), default=0.0)
 
 
-def _too_young(graph: Graph, sidecar: Sidecar, grace: float, rewritten_at: float) -> str | None:
-    if guards.operation_of(graph.storage, sidecar.operation_id) is not None:
-        return None  # the lease tells whether its run is at work
-    age = time.time() - max((sidecar.started_at_us or 0) / 1e6, rewritten_at)
+def _written_at(graph: Graph, file: SidecarFile) -> float:
+    with contextlib.suppress(FileNotFoundError):
+        return graph.storage.stat(file.path).modified_at or 0.0
+    return 0.0
+
+
+def _too_young(graph: Graph, file: SidecarFile, sidecar: Sidecar, grace: float, judgement: Judgement) -> str | None:
+    if grace <= 0 or guards.operation_of(graph.storage, sidecar.operation_id) is not None:
+        return None  # without a grace period no age is told; the lease tells whether a run of ours is at work
+    now, armed_at = time.time(), (sidecar.started_at_us or 0) / 1e6
+    if armed_at > now:
+        # By a wrong clock: otherwise it would wait for that date, and all maintenance with it.
+        armed_at = _written_at(graph, file)
+    age = now - max(armed_at, _rewritten_at(graph, file, judgement))
     if age < grace:
         return f"armed {max(age, 0):.0f} s ago, its writer may be at work; deferred for {grace:.0f} s"
-    # Without a grace period no age is told.
-    problem = clock_problem(graph.storage) if grace > 0 else None
+    problem = clock_problem(graph.storage)
     return problem and f"{problem}; its writer may be at work; set the clock that is wrong, then run again"
 
 
@@ -236,8 +263,9 @@ def _finish(graph: Graph, path: str, seen: Sidecar, grace: float, keeper: LeaseK
     engines = _left_to_engine(graph, finding)
     if sidecar is None or engines is not None:
         return _left(finding, "left_to_engine", engines or finding.detail)
-    if (young := _too_young(graph, sidecar, grace, _rewritten_at(graph, file, judgement))) is not None:
+    if (young := _too_young(graph, file, sidecar, grace, judgement)) is not None:
         return _left(finding, "deferred", young)  # somebody wrote while this waited for the lease
+    open_audit(graph)  # what cannot be audited is not begun: each attempt would publish once more
     unit = Unit(
         name=f"recovery of {sidecar.operation_id}",
         stage="recover",
@@ -287,9 +315,9 @@ _Done = tuple[str, tuple[AuditOutcome, ...], Published]
 def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeeper) -> _Done | None:
     """Do what the judgement says; None when a table is not what it was made from: an engine knows no lease. Writes."""
     proof = judgement.proof
-    if proof is None:
-        return _finish_optimize(graph, sidecar, judgement)
     try:
+        if proof is None:
+            return _finish_optimize(graph, sidecar, judgement)
         updates = put_back(graph, proof.tables, operation=new_ulid(), keeper=keeper)
         if updates is None:
             return None
@@ -299,7 +327,7 @@ def _act(graph: Graph, sidecar: Sidecar, judgement: Judgement, keeper: LeaseKeep
             publish(graph, updates, actor=RECOVERY_ACTOR, branch=sidecar.branch)
         return "rolled_forward", proof.outcomes, proof.published
     except StalePlan:
-        return None  # the next run rolls back what was put on top of somebody's publish
+        return None  # somebody published meanwhile; the next run rolls back what was put on top of that
 
 
 def _finish_optimize(graph: Graph, sidecar: Sidecar, judgement: Judgement) -> _Done | None:

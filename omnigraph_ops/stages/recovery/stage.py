@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from omnigraph_ops.models.health import CheckReport, RecoverReport, UnlockReport
+from omnigraph_ops.models.health import FAILED, CheckReport, RecoverReport, UnlockReport
 from omnigraph_ops.progress import Progress
 from omnigraph_ops.requests import Option, Request, Seconds
 from omnigraph_ops.stages.stage import Effect, RunStage
@@ -65,6 +65,17 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
 
     def view(self, value: RecoverReport) -> View:
         return recover_view(value)
+
+    def problem(self, report: RecoverReport) -> str:
+        failed = [outcome for outcome in report.outcomes if outcome.action == FAILED]
+        if not failed:
+            return ""
+        first = failed[0]
+        what = first.table_key or first.operation_id or report.uri
+        return (
+            f"{len(failed)} finding(s) could not be settled, first of {what}: {first.detail}; nothing of them was "
+            "published; run `omnigraph-ops check`"
+        )
 
     def exit_code(self, report: RecoverReport) -> int:
         return 0 if report.status.is_settled else report.status.exit_code

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from omnigraph_ops.errors import GraphError, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, chosen_root
@@ -151,6 +152,12 @@ def _review(detail: str) -> SidecarVerdict:
     )
 
 
+def _unjudged(error: OpsError) -> SidecarVerdict:
+    return SidecarVerdict(
+        classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=f"it cannot be judged: {error}"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """A finding, and what it is about: only this was proven."""
@@ -166,8 +173,7 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
     Args:
         beside: all sidecars of the graph; None to list them here.
     """
-    sidecar = file.sidecar
-    if sidecar is None:
+    if file.sidecar is None:
         stem = file.path.rsplit("/", 1)[-1].removesuffix(".json")
         finding = SidecarFinding(
             operation_id=stem,
@@ -182,6 +188,14 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
             refused_by_engine=True,
         )
         return Judgement(finding=finding)
+    try:
+        return _judged(graph, file, file.sidecar, beside)
+    except (GraphError, LanceFailure) as error:
+        # What it names is damaged: that holds up no other.
+        return Judgement(finding=_finding(file, file.sidecar, _unjudged(error)))
+
+
+def _judged(graph: Graph, file: SidecarFile, sidecar: Sidecar, beside: Sequence[SidecarFile] | None) -> Judgement:
     exists = sidecar.branch is None or sidecar.branch in graph.branches()
     pins = pin_states(graph, sidecar) if exists else ()
     proof = proof_of(graph, file, beside) if exists else None
@@ -192,19 +206,26 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
         branch_exists=exists,
         proven=None if proof is None else _proven(proof),
     )
-    finding = SidecarFinding(
+    verdict = replace(verdict, detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification))
+    keys = tuple(pin.table_key for pin in pins)
+    return Judgement(finding=_finding(file, sidecar, verdict, keys), pins=pins, proof=proof)
+
+
+def _finding(
+    file: SidecarFile, sidecar: Sidecar, verdict: SidecarVerdict, table_keys: tuple[str, ...] = ()
+) -> SidecarFinding:
+    return SidecarFinding(
         operation_id=sidecar.operation_id,
         path=file.path,
         writer_kind=sidecar.writer_kind,
         branch=sidecar.branch,
-        table_keys=tuple(p.table_key for p in (pins or sidecar.tables)),
+        table_keys=table_keys or tuple(pin.table_key for pin in sidecar.tables),
         started_at_us=sidecar.started_at_us,
         classification=verdict.classification,
         recoverable=verdict.recoverable,
-        detail=verdict.detail + _spelling_note(graph, sidecar, verdict.classification),
+        detail=verdict.detail,
         refused_by_engine=verdict.refused_by_engine,
     )
-    return Judgement(finding=finding, pins=pins, proof=proof)
 
 
 def _spelling_note(graph: Graph, sidecar: Sidecar, classification: SidecarClass) -> str:

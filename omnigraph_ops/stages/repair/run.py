@@ -210,8 +210,6 @@ def _isolated(graph: Graph, entry: TableEntry, collector: EvidenceCollector | No
     """The row of a table; one that cannot be opened is unverifiable and holds up no other. Reads."""
     try:
         return _row(graph, entry, collector)
-    except CorruptGraph:
-        raise
     except OpsError as error:
         return RepairRow(
             table_key=entry.table_key,

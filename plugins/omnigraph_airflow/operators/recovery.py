@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from omnigraph_airflow.operators.base import OmnigraphOperator, to_xcom
 from omnigraph_airflow.run_report import run_id_of
 from omnigraph_ops.errors import OpsError, RecoveryPending, TransientError
-from omnigraph_ops.models.health import CheckReport, CheckStatus, RecoveryOutcome
+from omnigraph_ops.models.health import FAILED, CheckReport, CheckStatus, RecoveryOutcome
 from omnigraph_ops.models.history import UnsettledRun
 from omnigraph_ops.models.runs import TaskAttempt
 
@@ -47,7 +47,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
         if drop_stale_fence(graph):
             self.log.info("lifted the fence of a run that was killed")
         report, outcomes = check(graph), tuple[RecoveryOutcome, ...]()
-        if report.status is CheckStatus.PENDING:
+        if report.status is CheckStatus.PENDING or any(sidecar.recoverable for sidecar in report.sidecars):
             outcomes = recover(graph).outcomes
             for outcome in outcomes:
                 self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)
@@ -94,7 +94,7 @@ def _is_idle(context: Context, task: TaskAttempt) -> bool:
 
 def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome], *, passing: bool) -> None:
     """Raise the sentence of what is left, with the reason for which `recover` left it. Pure."""
-    waits = [f"{o.table_key or o.operation_id}: {o.detail}" for o in outcomes if o.action == "deferred"]
+    waits = [f"{o.table_key or o.operation_id}: {o.detail}" for o in outcomes if o.action in {"deferred", FAILED}]
     why = "; ".join((*waits, *report.advice)) or f"{report.uri}: recovery is pending"
     if report.status is CheckStatus.PENDING or passing:
         raise TransientError(why)
