@@ -183,6 +183,8 @@ class StampFormat:
     these as well."""
     engines_lance = ""
     """Writer of the manifests of the engine, as it begins; empty where no engine writes."""
+    lineage_datasets: tuple[str, ...] = ()
+    """Where the lineage is, if not in the graph manifest; graph-relative."""
     deletes_inline = False
     """Whether the engine deletes rows before it arms."""
 

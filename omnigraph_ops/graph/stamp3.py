@@ -118,6 +118,7 @@ class Stamp3(StampFormat):
     paths_by_name = True
     engines_lance = "lance 7."
     deletes_inline = True
+    lineage_datasets = (COMMITS_DIR, ACTORS_DIR)
 
     def read_catalog(self, storage: Storage) -> Catalog:
         return read_catalog(storage, format_version=1, ir_version=1, spec=_spec)

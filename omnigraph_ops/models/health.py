@@ -180,9 +180,9 @@ class BranchFinding:
     table_key: str
     manifest_version: int
     lance_head_version: int | None
-    """None where the published version is gone."""
+    """None where the published version is gone, or the branch was made or deleted by half."""
     recoverable: bool = False
-    """Whether `recover` rolls back what was never published."""
+    """Whether `recover` rolls back what was never published or was made by half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +200,13 @@ class CheckReport:
     branch_findings: tuple[BranchFinding, ...] = ()
     schema_mismatch: tuple[str, ...] = ()
     """Tables that either the accepted schema or the graph manifest does not know."""
+    damaged: tuple[str, ...] = ()
+    """Internal datasets that cannot be read, a sentence each."""
+
+    @property
+    def has_recoverable(self) -> bool:
+        """Whether `recover` settles anything of it, whatever else there is."""
+        return any(s.recoverable for s in self.sidecars) or any(f.recoverable for f in self.branch_findings)
 
 
 FAILED = "failed"

@@ -50,7 +50,7 @@ def test_the_target_line_is_on_stderr_and_quiet_removes_it(cli: Cli, demo_graph:
 FIELDS = {
     "check": {
         *("uri", "stamp", "status", "sidecars", "staging_files", "schema_apply_lock", "drift", "advice"),
-        *("branch_findings", "schema_mismatch"),
+        *("branch_findings", "schema_mismatch", "damaged"),
     },
     "recover": {"uri", "outcomes", "status"},
     "health": {"uri", "stamp", "graph_version", "score", "tables", "internal"},

@@ -34,6 +34,7 @@ from tests.support.sidecars import (
     arm,
     audit_rows,
     commit_rows,
+    make_branch,
     move,
     on_branch,
     pin_of,
@@ -198,7 +199,7 @@ EXPIRY = f"{EXPIRY_BRANCH_PREFIX}x"
 @pytest.mark.parametrize("there", [True, False])
 def test_a_write_on_a_branch_of_row_expiry_is_withdrawn(graph: Graph, there: bool) -> None:
     if there:
-        graph.manifest().create_branch(EXPIRY)
+        make_branch(graph, EXPIRY)
     rows, operation_id = rows_everywhere(graph), arm(graph, change=on_branch(EXPIRY))
     assert _only(graph) == (SidecarClass.ROLL_BACK, True)
     report = recover(graph)
@@ -209,7 +210,7 @@ def test_a_write_on_a_branch_of_row_expiry_is_withdrawn(graph: Graph, there: boo
 
 
 def test_a_branch_that_a_killed_row_expiry_left_is_named(graph: Graph) -> None:
-    graph.manifest().create_branch(EXPIRY)
+    make_branch(graph, EXPIRY)
     report = check(graph)
     assert (report.status, report.branch_findings) == (CheckStatus.CLEAN, ())
     (advice,) = report.advice
@@ -223,7 +224,7 @@ def test_a_branch_that_a_killed_row_expiry_left_is_named(graph: Graph) -> None:
 def test_a_row_expiry_that_ends_while_it_is_looked_at_left_nothing(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph.manifest().create_branch(EXPIRY)
+    make_branch(graph, EXPIRY)
 
     def ends(*_: object) -> None:
         graph.lance.delete_branch(graph.manifest(), EXPIRY)
@@ -233,14 +234,14 @@ def test_a_row_expiry_that_ends_while_it_is_looked_at_left_nothing(
 
 
 def test_a_young_write_on_a_branch_of_row_expiry_is_left_to_its_process(graph: Graph) -> None:
-    graph.manifest().create_branch(EXPIRY)
+    make_branch(graph, EXPIRY)
     operation_id = arm(graph, age_seconds=1, change=on_branch(EXPIRY))
     assert [o.action for o in recover(graph, grace_seconds=900).outcomes] == ["deferred"]
     assert graph.storage.exists(sidecar_path(operation_id))
 
 
 def test_a_write_of_row_expiry_is_left_alone_while_somebody_holds_the_lease(graph: Graph) -> None:
-    graph.manifest().create_branch(EXPIRY)
+    make_branch(graph, EXPIRY)
     operation_id = arm(graph, change=on_branch(EXPIRY))
     graph = graph.with_settings(graph.settings.model_copy(update={"lease_wait_seconds": 0}))
     with committer_lease(graph.storage, purpose="expire rows", ttl_seconds=30, wait_seconds=1):
@@ -249,14 +250,14 @@ def test_a_write_of_row_expiry_is_left_alone_while_somebody_holds_the_lease(grap
 
 
 def test_a_write_that_also_moves_main_is_no_write_of_row_expiry(graph: Graph) -> None:
-    graph.manifest().create_branch(EXPIRY)
+    make_branch(graph, EXPIRY)
     operation_id = arm(graph, change=lambda document: document.update(branch=EXPIRY, writer_kind="Mutation"))
     assert [o.action for o in recover(graph).outcomes] == ["left_to_engine"]
     assert graph.storage.exists(sidecar_path(operation_id))
 
 
 def test_the_first_write_on_a_branch_dies_before_it_made_the_branch_of_the_table(graph: Graph) -> None:
-    graph.manifest().create_branch("lazy")
+    make_branch(graph, "lazy")
     arm(graph, change=on_branch("lazy"))
     (finding,) = check(graph).sidecars
     assert finding.detail == "a Mutation of the engine; its outcome is decided when omnigraph opens the graph"

@@ -11,7 +11,15 @@ from typing import Any
 
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import version_record
-from omnigraph_ops.graph.layout import ACTORS_DIR, COMMITS_DIR, RECOVERIES_DIR, made_at_us, new_ulid, now_us
+from omnigraph_ops.graph.layout import (
+    ACTORS_DIR,
+    COMMITS_DIR,
+    MANIFEST_DIR,
+    RECOVERIES_DIR,
+    made_at_us,
+    new_ulid,
+    now_us,
+)
 from omnigraph_ops.graph.sidecars import ROLLED_BACK, append_audit, list_sidecars, sidecar_path
 from omnigraph_ops.lance.gateway import DatasetMissing
 from tests.support.writers import copies, entry_of, write
@@ -37,6 +45,13 @@ def arm(
     change(document)
     graph.storage.write(sidecar_path(operation_id), json.dumps(document).encode())
     return operation_id
+
+
+def make_branch(graph: Graph, name: str) -> None:
+    """Branch main as the engine does, in every internal dataset that has the branches of the graph. Writes."""
+    for path in (MANIFEST_DIR, *(path for path in graph.format.lineage_datasets if path == COMMITS_DIR)):
+        dataset = graph.lance.open(graph.context.location.uri(path))
+        dataset.create_branch(name, dataset.version)
 
 
 def on_branch(name: str) -> Callable[[Document], None]:

@@ -16,10 +16,12 @@ from omnigraph_ops.graph.sidecars import list_sidecars
 from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.models.health import BranchFinding, CheckReport, CheckStatus, DriftFinding, SidecarFinding
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.recovery.half_made import commit_graph_findings
 from omnigraph_ops.stages.recovery.unhealed import (
     branch_advice,
     branch_findings,
     expiry_advice,
+    internal_damage,
     mismatch_advice,
     schema_mismatch,
 )
@@ -37,17 +39,19 @@ class _Look:
     drift: tuple[DriftFinding, ...]
     on_branches: tuple[BranchFinding, ...]
     mismatch: tuple[str, ...]
+    damaged: tuple[str, ...]
 
     @property
     def is_clean(self) -> bool:
         """Whether there is nothing to report. Pure."""
-        what = (self.sidecars, self.staged, self.locked, self.drift, self.on_branches, self.mismatch)
+        what = (self.sidecars, self.staged, self.locked, self.drift, self.on_branches, self.mismatch, self.damaged)
         return not any(what)
 
     @property
     def is_ahead_recoverably(self) -> bool:
         """Whether `recover` settles a table that is ahead of its published version without a sidecar. Pure."""
-        return any(d.recoverable for d in self.drift) or any(f.recoverable for f in self.on_branches)
+        ahead = (f for f in self.on_branches if f.lance_head_version is not None)
+        return any(d.recoverable for d in self.drift) or any(f.recoverable for f in ahead)
 
     @classmethod
     def at(cls, graph: Graph) -> _Look:
@@ -61,6 +65,7 @@ class _Look:
             drift=_drift(graph, covered=_covered(sidecars)),
             on_branches=_on_branches(graph, covered=_covered_on_branches(sidecars)),
             mismatch=schema_mismatch(graph),
+            damaged=internal_damage(graph, audited=bool(files)),
         )
 
     def lasting(self, later: _Look) -> _Look:
@@ -81,6 +86,7 @@ class _Look:
                 if f in self.on_branches and (f.branch, f.table_key) not in passing_on_branches
             ),
             mismatch=tuple(key for key in later.mismatch if key in self.mismatch),
+            damaged=later.damaged,
         )
 
 
@@ -142,6 +148,7 @@ def _report(graph: Graph, found: _Look) -> CheckReport:
         ),
         branch_findings=found.on_branches,
         schema_mismatch=found.mismatch,
+        damaged=found.damaged,
     )
 
 
@@ -179,11 +186,12 @@ def _on_branches(graph: Graph, covered: set[tuple[str, str]]) -> tuple[BranchFin
         table = recoverable(graph, finding.branch, finding.table_key) if is_ahead else None
         return replace(finding, recoverable=table is not None)
 
-    return tuple(in_parallel(judged, branch_findings(graph, covered=covered), workers=graph.settings.concurrency))
+    found = branch_findings(graph, covered=covered)
+    return (*in_parallel(judged, found, workers=graph.settings.concurrency), *commit_graph_findings(graph))
 
 
 def _status(found: _Look, *, blocked: bool, abandoned: bool) -> CheckStatus:
-    if blocked or any(not f.recoverable for f in found.sidecars):
+    if blocked or found.damaged or any(not f.recoverable for f in found.sidecars):
         return CheckStatus.NEEDS_PERSON
     if found.sidecars or abandoned or found.is_ahead_recoverably:
         return CheckStatus.PENDING
@@ -204,7 +212,8 @@ _DAMAGED = "if its files are damaged, restore the graph from a backup"
 
 
 def _advice(found: _Look) -> Iterable[str]:
-    if any(f.recoverable for f in found.sidecars) or found.is_ahead_recoverably:
+    by_halves = any(f.recoverable for f in found.on_branches)
+    if by_halves or found.is_ahead_recoverably or any(f.recoverable for f in found.sidecars):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
     for left in [f for f in found.sidecars if not f.recoverable]:
         what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"
@@ -218,6 +227,8 @@ def _advice(found: _Look) -> Iterable[str]:
         yield "run `omnigraph-ops repair` to review the drifted tables"
     for unread in (d for d in found.drift if d.problem is not None):
         yield f"{unread.table_key} cannot be read, so its state is unknown: {unread.problem}; {_DAMAGED}"
+    for problem in found.damaged:
+        yield f"{problem}; the engine refuses writes; {_DAMAGED}"
 
 
 def _lock_advice(fence: FenceNote | None, abandoned: bool) -> str:

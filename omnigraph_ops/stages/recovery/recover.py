@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from omnigraph_ops.coordination import guards
 from omnigraph_ops.coordination.fence import drop_stale_fence
@@ -15,7 +16,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import sweep_rewrites
 from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_DIR, REMOVALS_DIR, REWRITES_DIR
 from omnigraph_ops.coordination.store_check import clock_problem
-from omnigraph_ops.errors import CorruptGraph, GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan
+from omnigraph_ops.errors import CorruptGraph, GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, new_ulid, now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
@@ -37,6 +38,7 @@ from omnigraph_ops.models.health import FAILED, RecoverReport, RecoveryOutcome, 
 from omnigraph_ops.models.runs import Unit
 from omnigraph_ops.outcomes.runs import settle
 from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.half_made import drop_half_made
 from omnigraph_ops.stages.recovery.proofs import Unpublishable
 from omnigraph_ops.stages.recovery.put_back import put_back
 from omnigraph_ops.stages.recovery.unpublished import publish_leftovers, roll_back
@@ -123,13 +125,13 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
     with contextlib.suppress(Stopped):
         for outcome in _settle_sidecars(graph, grace):
             outcomes.append(outcome)
-        for finish in (publish_leftovers, roll_back, _straighten_lineage):
+        for finish in (partial(drop_half_made, grace=grace), publish_leftovers, roll_back, _straighten_lineage):
             graph.run.check()
             try:
                 outcomes += finish(graph)
             except (LeaseHeld, OperatorNeeded):
                 continue
-            except _OF_ONE as error:
+            except (GraphError, StorageError) as error:
                 outcomes.append(RecoveryOutcome(operation_id="", table_key="", action=FAILED, detail=str(error)))
         sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)
@@ -161,8 +163,17 @@ def _straighten_lineage(graph: Graph) -> tuple[RecoveryOutcome, ...]:
 
 
 def _forks(graph: Graph) -> dict[str | None, dict[str, str]]:
-    found = {branch: graph.format.lineage_forks(graph.context, branch) for branch in (None, *graph.branches())}
-    return {branch: parents for branch, parents in found.items() if parents}
+    found = dict[str | None, dict[str, str]]()
+    for branch in (None, *graph.branches()):
+        try:
+            parents = graph.format.lineage_forks(graph.context, branch)
+        except LanceFailure:
+            if branch is None:
+                raise
+            continue  # `check` names it
+        if parents:
+            found[branch] = parents
+    return found
 
 
 def _settle_sidecars(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:

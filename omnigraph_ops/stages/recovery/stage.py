@@ -97,7 +97,11 @@ def check_view(report: CheckReport) -> View:
         for d in report.drift
     )
     branches = tuple(
-        (f.branch, f.table_key, f"{f.manifest_version} → {f.lance_head_version or 'gone'}")
+        (
+            f.branch,
+            f.table_key,
+            f"{f.manifest_version} → {f.lance_head_version or 'gone'}" if f.manifest_version else "cannot be read",
+        )
         for f in report.branch_findings
     )
     schema = [(name, "schema staging file") for name in report.staging_files]

@@ -13,8 +13,9 @@ from omnigraph_ops.coordination.state import EXPIRE_ROWS_LEASE_PATH
 from omnigraph_ops.errors import InvalidInput, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
-from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, MANIFEST_DIR, chain_folder
+from omnigraph_ops.graph.layout import EXPIRY_BRANCH_PREFIX, MANIFEST_DIR, RECOVERIES_DIR, chain_folder
 from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.lance.gateway import DatasetMissing, LanceFailure
 from omnigraph_ops.models.health import BranchFinding
 from omnigraph_ops.parallel import in_parallel
 
@@ -83,7 +84,8 @@ def _finding(branch: str, entry: TableEntry, stored: frozenset[int]) -> BranchFi
 def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
     """What to do about each branch. Pure."""
     for branch in sorted({f.branch for f in findings}):
-        gone = sorted(f.table_key for f in findings if f.branch == branch and f.lance_head_version is None)
+        lost = [f for f in findings if f.lance_head_version is None and not f.recoverable]
+        gone = sorted(f.table_key for f in lost if f.branch == branch)
         left = [f for f in findings if f.lance_head_version is not None and not f.recoverable]
         ahead = sorted(f.table_key for f in left if f.branch == branch)
         if gone:
@@ -97,6 +99,23 @@ def branch_advice(findings: Sequence[BranchFinding]) -> Iterator[str]:
                 "write these tables there, and neither it nor `recover` settles that; main is not affected; merge the "
                 "branch or delete it with omnigraph"
             )
+
+
+def internal_damage(graph: Graph, *, audited: bool) -> tuple[str, ...]:
+    """Why internal datasets beside the graph manifest cannot be read, a sentence each. Reads.
+
+    Args:
+        audited: whether something is about to be written into the recovery audit.
+    """
+    found = []
+    for path in (*graph.format.lineage_datasets, *([RECOVERIES_DIR] if audited else [])):
+        try:
+            graph.lance.open(graph.context.location.uri(path))
+        except DatasetMissing:
+            continue
+        except LanceFailure as error:
+            found.append(str(error))
+    return tuple(found)
 
 
 def expiry_advice(graph: Graph) -> Iterator[str]:

@@ -47,7 +47,7 @@ class CheckRecoveryOperator(OmnigraphOperator):
         if drop_stale_fence(graph):
             self.log.info("lifted the fence of a run that was killed")
         report, outcomes = check(graph), tuple[RecoveryOutcome, ...]()
-        if report.status is CheckStatus.PENDING or any(sidecar.recoverable for sidecar in report.sidecars):
+        if report.status is CheckStatus.PENDING or report.has_recoverable:
             outcomes = recover(graph).outcomes
             for outcome in outcomes:
                 self.log.info("%s %s: %s %s", outcome.table_key, outcome.operation_id, outcome.action, outcome.detail)

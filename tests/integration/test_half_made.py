@@ -1,0 +1,176 @@
+"""Branches that a killed engine 0.7.2 made or deleted by half: named, and deleted when no engine is at work on them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.errors import StorageError
+from omnigraph_ops.graph.graph import Graph
+from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.recovery.check import check
+from omnigraph_ops.stages.recovery.recover import recover
+from omnigraph_ops.storage.store import Storage
+from tests.conftest import DemoGraph
+from tests.crash.harness_state import QUICK
+from tests.support.rows import rows_everywhere
+from tests.support.sidecars import arm, make_branch, on_branch
+
+SIDE = "side"
+
+
+@pytest.fixture
+def graph(demo_graph: DemoGraph, stamp: int) -> Graph:
+    return demo_graph(stamp=stamp, loads=3, rows=8, written_branches=1, settings=QUICK)
+
+
+def _unrefer(graph: Graph, dataset: str, branch: str) -> None:
+    """Take away the reference to a branch, and leave its files. Destroys."""
+    Path(graph.uri, dataset, "_refs", "branches", f"{branch}.json").unlink()
+
+
+def _made_by_half(graph: Graph) -> None:
+    graph.manifest().create_branch(SIDE)
+
+
+def _deleted_but_for_the_files(graph: Graph) -> None:
+    make_branch(graph, SIDE)
+    _unrefer(graph, MANIFEST_DIR, SIDE)
+
+
+def _lock_deleted_but_for_the_files(graph: Graph) -> None:
+    make_branch(graph, SCHEMA_APPLY_LOCK)
+    _unrefer(graph, MANIFEST_DIR, SCHEMA_APPLY_LOCK)
+
+
+HALVES = [_made_by_half, _deleted_but_for_the_files, _lock_deleted_but_for_the_files]
+
+
+@pytest.mark.parametrize("stamp", [3])
+@pytest.mark.parametrize("act", HALVES)
+def test_it_is_named_and_goes(graph: Graph, act: Callable[[Graph], None]) -> None:
+    rows, branches = rows_everywhere(graph), graph.branches()
+    act(graph)
+    found = check(graph)
+    assert (found.status, {f.recoverable for f in found.branch_findings}) == (CheckStatus.DRIFTED, {True})
+    assert found.advice == ("run `omnigraph-ops recover` to finish what a crashed run left",)
+    report = recover(graph)
+    assert {o.action for o in report.outcomes} == {"rolled_back"}
+    assert report.status is CheckStatus.CLEAN
+    assert (rows_everywhere(graph), graph.branches()) == (rows, branches)
+    names = {*os.listdir(graph.storage.full(f"{MANIFEST_DIR}/tree"))}
+    assert names.isdisjoint({SIDE, SCHEMA_APPLY_LOCK})
+    make_branch(graph, "other")
+    assert check(graph).status is CheckStatus.CLEAN
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_what_an_engine_may_be_at_work_on_waits(graph: Graph) -> None:
+    _made_by_half(graph)
+    report = recover(graph, grace_seconds=600)
+    (outcome,) = report.outcomes
+    assert (outcome.action, report.status) == ("deferred", CheckStatus.DRIFTED)
+    assert SIDE in graph.branches()
+
+
+def _has_rows(graph: Graph) -> None:
+    """Files without a reference that another branch might read."""
+    (branch,) = graph.branches()
+    folder = Path(graph.uri, MANIFEST_DIR, "tree", *branch.split("/"))
+    shutil.copytree(folder, Path(graph.uri, MANIFEST_DIR, "tree", SIDE))
+    assert Path(graph.uri, MANIFEST_DIR, "tree", SIDE, "data").is_dir()
+
+
+def _is_above_another(graph: Graph) -> None:
+    """The files of a branch `a/b` are below those of `a`."""
+    graph.manifest().create_branch("a")
+    make_branch(graph, "a/b")
+
+
+def _is_whole(graph: Graph) -> None:
+    make_branch(graph, "a/b")
+
+
+def _made_but_for_a_reference(graph: Graph) -> None:
+    """The engine reads and deletes a branch by the files of its commit graph."""
+    make_branch(graph, SIDE)
+    _unrefer(graph, COMMITS_DIR, SIDE)
+
+
+@pytest.mark.parametrize("stamp", [3])
+@pytest.mark.parametrize("act", [_has_rows, _is_above_another, _is_whole, _made_but_for_a_reference])
+def test_what_is_more_than_half_stays(graph: Graph, act: Callable[[Graph], None]) -> None:
+    act(graph)
+    names = sorted(os.listdir(graph.storage.full(f"{MANIFEST_DIR}/tree")))
+    assert [f for f in check(graph).branch_findings if f.recoverable] == []
+    assert recover(graph).outcomes == ()
+    assert sorted(os.listdir(graph.storage.full(f"{MANIFEST_DIR}/tree"))) == names
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_branch_that_a_sidecar_names_stays(graph: Graph) -> None:
+    _made_by_half(graph)
+    arm(graph, change=on_branch(SIDE))
+    recover(graph)
+    assert SIDE in graph.branches()
+
+
+@pytest.mark.parametrize("stamp", [6])
+def test_engine_0_9_0_settles_this_itself(graph: Graph) -> None:
+    _made_by_half(graph)
+    assert check(graph).status is CheckStatus.CLEAN
+    assert recover(graph).outcomes == ()
+    assert SIDE in graph.branches()
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_commit_graph_of_a_branch_that_cannot_be_read_is_named(graph: Graph) -> None:
+    (branch,) = graph.branches()
+    versions = Path(graph.uri, COMMITS_DIR, "tree", *branch.split("/"), "_versions")
+    newest = max(versions.glob("*.manifest"), key=lambda file: file.stat().st_mtime)
+    newest.write_bytes(b"")
+    found = check(graph)
+    (finding,) = found.branch_findings
+    assert (finding.branch, finding.table_key, finding.recoverable) == (branch, COMMITS_DIR, False)
+    assert found.status is CheckStatus.DRIFTED
+    assert recover(graph).outcomes == ()
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_lineage_that_cannot_be_read_needs_a_person(graph: Graph) -> None:
+    versions = Path(graph.uri, COMMITS_DIR, "_versions")
+    max(versions.glob("*.manifest"), key=lambda file: file.stat().st_mtime).write_bytes(b"")
+    found = check(graph)
+    assert found.status is CheckStatus.NEEDS_PERSON
+    assert COMMITS_DIR in found.damaged[0]
+    assert any(COMMITS_DIR in line and "restore the graph from a backup" in line for line in found.advice)
+
+
+def test_the_time_of_a_branch_is_that_of_its_files(graph: Graph) -> None:
+    if graph.stamp == 6:
+        return
+    _made_by_half(graph)
+    old = time.time() - 3600
+    for file in Path(graph.uri, MANIFEST_DIR, "tree", SIDE).rglob("*"):
+        os.utime(file, (old, old))
+    assert [o.action for o in recover(graph, grace_seconds=600).outcomes] == ["rolled_back"]
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_what_may_not_be_deleted_stops_nothing_else(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    _deleted_but_for_the_files(graph)
+    arm(graph, age_seconds=3600)
+
+    def denied(_storage: Storage, path: str) -> None:
+        raise StorageError(f"cannot delete {path}: access denied")
+
+    monkeypatch.setattr(Storage, "delete_tree", denied)
+    report = recover(graph)
+    assert [o.action for o in report.outcomes] == ["rolled_back", "failed"]
+    assert report.status is CheckStatus.DRIFTED
