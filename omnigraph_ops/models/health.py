@@ -134,6 +134,8 @@ class SidecarClass(StrEnum):
     ROLL_BACK = "roll_back"
     STALE = "stale"
     ORPHANED_BRANCH = "orphaned_branch"
+    UNREADABLE = "unreadable"
+    """What it names cannot be read, for now or for good."""
     NEEDS_REVIEW = "needs_review"
 
 
@@ -202,6 +204,11 @@ class CheckReport:
     """Tables that either the accepted schema or the graph manifest does not know."""
     damaged: tuple[str, ...] = ()
     """Internal datasets that cannot be read, a sentence each."""
+
+    @property
+    def has_unreadable(self) -> bool:
+        """Whether something could not be read: another look may, where only the store had trouble."""
+        return bool(self.damaged) or any(s.classification is SidecarClass.UNREADABLE for s in self.sidecars)
 
     @property
     def has_recoverable(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph, open_graph
-from omnigraph_ops.graph.layout import SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.layout import COMMITS_DIR, SCHEMA_APPLY_LOCK
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.models.health import CheckStatus
 from omnigraph_ops.models.runs import Unit
@@ -173,3 +174,13 @@ def test_a_sidecar_that_a_person_has_to_look_at_keeps_recover_from_no_other(demo
     ended = run.execute(operator(run, "check_recovery"))
     assert (ended.state, f"{left}.json" in ended.sentence) == ("failed", True)
     assert (sidecar_names(graph.storage), pins(graph)[PERSON]) == ({f"{left}.json"}, head)
+
+
+def test_what_cannot_be_read_is_looked_at_again(demo_graph: DemoGraph) -> None:
+    """The store may only have been slow."""
+    graph = demo_graph(stamp=3, loads=3, rows=12, node_types=1)
+    versions = Path(graph.uri, COMMITS_DIR, "_versions")
+    max(versions.glob("*.manifest"), key=lambda file: file.stat().st_mtime).write_bytes(b"")
+    run = Run(graph)
+    ended = run.execute(operator(run, "check_recovery"))
+    assert (ended.state, COMMITS_DIR in ended.sentence) == ("retry", True)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, SCHEMA_APPLY_LOCK
+from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.models.health import CheckStatus
+from omnigraph_ops.stages.recovery import half_made
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
-from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.storage.inventory import OpsFault
+from omnigraph_ops.watch import Run
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
 from tests.support.rows import rows_everywhere
-from tests.support.sidecars import arm, make_branch, on_branch
+from tests.support.sidecars import TABLE, arm, make_branch, on_branch
+from tests.support.writers import entry_of
 
 SIDE = "side"
 
@@ -162,15 +166,82 @@ def test_the_time_of_a_branch_is_that_of_its_files(graph: Graph) -> None:
     assert [o.action for o in recover(graph, grace_seconds=600).outcomes] == ["rolled_back"]
 
 
+def _table_forked_by_half(graph: Graph) -> None:
+    """The first write of a branch to a table died before the reference to its Lance branch."""
+    make_branch(graph, SIDE)
+    entry = entry_of(graph, TABLE, SIDE)
+    graph.open_pinned(entry).create_branch(SIDE, entry.version)
+    _unrefer(graph, entry.path, SIDE)
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_branch_of_a_table_goes_and_that_of_the_graph_stays(graph: Graph) -> None:
+    _table_forked_by_half(graph)
+    (finding,) = check(graph).branch_findings
+    assert (finding.branch, finding.table_key, finding.recoverable) == (SIDE, TABLE, True)
+    assert [o.action for o in recover(graph).outcomes] == ["rolled_back"]
+    assert (check(graph).status, SIDE in graph.branches()) == (CheckStatus.CLEAN, True)
+    entry = entry_of(graph, TABLE, SIDE)
+    graph.open_pinned(entry).create_branch(SIDE, entry.version)
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_what_a_branch_publishes_from_it_stays(graph: Graph) -> None:
+    """The engine finds a Lance branch by its files."""
+    _table_forked_by_half(graph)
+    entry = entry_of(graph, TABLE, SIDE)
+    forked = graph.lance.open(f"{graph.table_uri(entry)}/tree/{SIDE}")
+    publish(graph, (table_update(graph, replace(entry, branch=SIDE), forked),), actor=None, branch=SIDE)
+    assert [f for f in check(graph).branch_findings if f.recoverable] == []
+    assert recover(graph).outcomes == ()
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_reference_without_files_goes(graph: Graph) -> None:
+    graph.manifest().create_branch(SIDE)
+    shutil.rmtree(Path(graph.uri, MANIFEST_DIR, "tree", SIDE))
+    assert [o.action for o in recover(graph).outcomes] == ["rolled_back"]
+    assert (check(graph).status, SIDE in graph.branches()) == (CheckStatus.CLEAN, False)
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_a_branch_that_is_made_again_meanwhile_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process deleted it and makes it anew, while this one waits whether that goes on."""
+    _deleted_but_for_the_files(graph)
+
+    def made_again(_run: Run, _seconds: float) -> None:
+        shutil.rmtree(Path(graph.uri, MANIFEST_DIR, "tree", SIDE))
+        graph.manifest().create_branch(SIDE)
+
+    monkeypatch.setattr(Run, "pause", made_again)
+    recover(graph)
+    assert graph.state(SIDE).entries
+
+
+@pytest.mark.parametrize("stamp", [3])
+def test_retries_do_not_keep_it_young_and_what_they_write_stays(graph: Graph) -> None:
+    _deleted_but_for_the_files(graph)
+    tree = Path(graph.uri, MANIFEST_DIR, "tree", SIDE)
+    old = time.time() - 3600
+    for file in tree.rglob("*"):
+        os.utime(file, (old, old))
+    retry = tree / "_transactions" / "9-retry.txn"
+    retry.write_bytes(b"")
+    assert [o.action for o in recover(graph, grace_seconds=600).outcomes] == ["rolled_back"]
+    assert [file for file in tree.rglob("*") if file.is_file()] == [retry]
+    graph.manifest().create_branch(SIDE)
+
+
 @pytest.mark.parametrize("stamp", [3])
 def test_what_may_not_be_deleted_stops_nothing_else(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     _deleted_but_for_the_files(graph)
     arm(graph, age_seconds=3600)
 
-    def denied(_storage: Storage, path: str) -> None:
-        raise StorageError(f"cannot delete {path}: access denied")
+    def denied(_storage: object, paths: Sequence[str]) -> tuple[OpsFault, ...]:
+        return tuple(OpsFault(path=path, reason="access denied") for path in paths)
 
-    monkeypatch.setattr(Storage, "delete_tree", denied)
+    monkeypatch.setattr(half_made, "remove_files", denied)
     report = recover(graph)
-    assert [o.action for o in report.outcomes] == ["rolled_back", "failed"]
+    assert [o.action for o in report.outcomes] == ["rolled_back", "deferred"]
+    assert "access denied" in report.outcomes[-1].detail
     assert report.status is CheckStatus.DRIFTED

@@ -51,7 +51,7 @@ def test_a_sidecar_that_cannot_be_judged_is_left_and_the_others_are_settled(grap
     _lose_pinned(graph, OTHER)
     head = graph.open_head(entry_of(graph, TABLE)).version
     first, second = check(graph).sidecars
-    assert (first.classification, first.recoverable) == (SidecarClass.NEEDS_REVIEW, False)
+    assert (first.classification, first.recoverable) == (SidecarClass.UNREADABLE, False)
     assert f"it cannot be judged: cannot open {graph.uri}" in first.detail
     assert second.recoverable
     report = recover(graph)

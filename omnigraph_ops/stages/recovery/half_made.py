@@ -3,48 +3,61 @@
 That engine makes a branch in the graph manifest first and in the commit graph then, and Lance makes its files first and
 the reference to them then. Killed between the former two, it leaves a branch that is listed and can be neither exported
 nor written nor deleted. Killed between the latter two, or between the same steps of a delete, it leaves files without
-a reference: no branch of that name can be made again, and where it is the schema-apply lock, no schema is applied.
-Nobody was told that such a branch was made, and nobody wrote to it. Engine 0.9.0 settles all of this by itself.
+a reference: no branch of that name can be made again. Where it is the schema-apply lock, no schema is applied. Where it
+is one of a table, that table cannot be written on the graph branch of that name. What is deleted here was never written
+to: nobody was told that it was made, or somebody was at work to delete it. What was written to is left to `orphans`,
+which knows whether others read it. Engine 0.9.0 settles all of this by itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
+from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
 from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, chain_folder
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.health import BranchFinding, RecoveryOutcome
-from omnigraph_ops.storage.inventory import Stored, below_folder, folders_in
+from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.storage.inventory import Stored, below_folder, folders_in, remove_files, remove_folder
 
 _BARE = ("/_versions/", "/_transactions/")
 """A branch to which nothing was written has files in these folders alone, so no other branch reads any of it."""
+_SETTLE_SECONDS = 1.0
+"""How long it must stay as it is: an engine that makes or deletes a branch is at this point for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfMade:
-    """What is left of one branch in one internal dataset."""
+    """What is left of one branch in one dataset."""
 
     branch: str
-    dataset: str
+    table_key: str
+    """Or the folder of an internal dataset."""
+    folder: str
+    files: tuple[Stored, ...]
     changed_at: float
-    """In seconds since the epoch."""
+    """When its versions, or its reference, were written, in seconds since the epoch: a retry adds a transaction."""
     has_reference: bool
     """Whether it is listed; else it is files that nothing refers to."""
 
 
 def half_made(graph: Graph) -> tuple[HalfMade, ...]:
-    """Branches that were made or deleted by half. Reads: a few listings, none where the engine settles this itself."""
+    """Branches that were made or deleted by half. Reads: a listing for each dataset, none for engine 0.9.0."""
     if not _has_commit_graph(graph) or sidecar_names(graph.storage):
         return ()  # one that a sidecar names was written to
-    loose = (half for path in (MANIFEST_DIR, COMMITS_DIR) for half in _without_reference(graph, path))
-    return (*_without_commits(graph), *loose)
+    datasets = [(MANIFEST_DIR, MANIFEST_DIR), (COMMITS_DIR, COMMITS_DIR)]
+    datasets += [(entry.table_key, entry.path) for entry in graph.state().entries]
+    loose = in_parallel(lambda at: _without_reference(graph, *at), datasets, workers=graph.settings.concurrency)
+    return (*_without_commits(graph), *(half for found in loose for half in found))
 
 
 def _has_commit_graph(graph: Graph) -> bool:
@@ -61,22 +74,64 @@ def _without_commits(graph: Graph) -> Iterator[HalfMade]:
             continue
         ref = next((ref for ref in graph.lance_branches() if ref.name == branch), None)
         chain = chain_folder(MANIFEST_DIR, branch)
-        if ref is not None and stored_versions(graph.storage, chain) == {ref.parent_version}:
-            changed_at = _changed_at(_files(graph, chain))
-            yield HalfMade(branch=branch, dataset=MANIFEST_DIR, changed_at=changed_at, has_reference=True)
+        if ref is None or not stored_versions(graph.storage, chain) <= {ref.parent_version}:
+            continue
+        files = _files(graph, chain)
+        changed_at = _changed_at(files) or _referred_at(graph, branch)
+        yield HalfMade(
+            branch=branch,
+            table_key=MANIFEST_DIR,
+            folder=chain,
+            files=files,
+            changed_at=changed_at,
+            has_reference=True,
+        )
 
 
-def _without_reference(graph: Graph, dataset: str) -> Iterator[HalfMade]:
+def _referred_at(graph: Graph, branch: str) -> float:
+    """When the reference of a branch was written, now where that is not known. Reads."""
+    with contextlib.suppress(FileNotFoundError):
+        stat = graph.storage.stat(f"{MANIFEST_DIR}/_refs/branches/{quote(branch, safe='')}.json")
+        return stat.modified_at or time.time()
+    return time.time()
+
+
+def _without_reference(graph: Graph, table_key: str, path: str) -> list[HalfMade]:
     """Files of branches of a dataset that has no such branch, where nobody wrote to it. Reads."""
-    folders = folders_in(graph.storage, f"{dataset}/tree")
-    known = graph.stored_branches(dataset) | graph.stored_branches(MANIFEST_DIR) if folders else frozenset()
+    folders = folders_in(graph.storage, f"{path}/tree")
+    known = graph.stored_branches(path) if folders else frozenset()
+    if path == COMMITS_DIR and folders:
+        known |= graph.stored_branches(MANIFEST_DIR)
+    found = []
     for folder in folders:
         name = folder.rpartition("/")[2]
         if any(branch == name or branch.startswith(f"{name}/") for branch in known):
             continue
         files = _files(graph, folder)
-        if files and all(any(part in file.path for part in _BARE) for file in files):
-            yield HalfMade(branch=name, dataset=dataset, changed_at=_changed_at(files), has_reference=False)
+        is_bare = bool(files) and all(not f.is_special and any(part in f.path for part in _BARE) for f in files)
+        if is_bare and not _is_published(graph, path, name):
+            changed_at = _changed_at(files)
+            half = HalfMade(
+                branch=name,
+                table_key=table_key,
+                folder=folder,
+                files=files,
+                changed_at=changed_at,
+                has_reference=False,
+            )
+            found.append(half)
+    return found
+
+
+def _is_published(graph: Graph, path: str, name: str) -> bool:
+    """Whether a graph branch publishes a table from that Lance branch, or may. Reads: the engine needs only files."""
+    if path in {MANIFEST_DIR, COMMITS_DIR}:
+        return False
+    try:
+        states = [graph.state(branch) for branch in (None, *graph.branches())]
+    except OpsError:
+        return True
+    return any(entry.path == path and entry.branch == name for state in states for entry in state.entries)
 
 
 def _files(graph: Graph, folder: str) -> tuple[Stored, ...]:
@@ -84,15 +139,17 @@ def _files(graph: Graph, folder: str) -> tuple[Stored, ...]:
 
 
 def _changed_at(files: Sequence[Stored]) -> float:
-    return max((file.modified_at or 0.0 for file in files), default=0.0)
+    """When the versions were written, or all there is where there are none; 0 for no files. Pure."""
+    versions = [file for file in files if "/_versions/" in file.path]
+    return max((file.modified_at for file in versions or files), default=0.0)
 
 
 def commit_graph_findings(graph: Graph) -> tuple[BranchFinding, ...]:
     """Branches that were made or deleted by half, and others whose commit graph cannot be read. Reads."""
     halves = half_made(graph)
-    found = [_finding(half.branch, half.dataset, recoverable=True) for half in halves]
-    whole = sorted(set(graph.branches()) - {half.branch for half in halves}) if _has_commit_graph(graph) else ()
-    for branch in whole:
+    found = [_finding(half.branch, half.table_key, recoverable=True) for half in halves]
+    half_listed = {half.branch for half in halves if half.has_reference}
+    for branch in sorted(set(graph.branches()) - half_listed) if _has_commit_graph(graph) else ():
         try:
             graph.lance.open(graph.context.location.uri(COMMITS_DIR), branch=branch)
         except LanceFailure:
@@ -111,35 +168,52 @@ def drop_half_made(graph: Graph, grace: float) -> tuple[RecoveryOutcome, ...]:
     """Delete what is left of branches that were made or deleted by half. Destroys files that nothing refers to.
 
     Args:
-        grace: in seconds; what changed later may be of an engine that is at work.
+        grace: in seconds; what was made later may be of an engine that is at work.
     """
+    latest = time.time() - grace
     halves = half_made(graph)
-    young = [half for half in halves if half.changed_at > time.time() - grace]
-    if not halves or young:
-        return tuple(_outcome(half, "deferred", _YOUNG.format(grace=grace)) for half in young)
+    waiting = tuple(_outcome(half, "deferred", _YOUNG) for half in halves if half.changed_at > latest)
+    old = [half for half in halves if half.changed_at <= latest]
+    if not old:
+        return waiting
     with committer_turn(graph, "recover half-made branches", wait_seconds=0) as keeper:
         refuse_frozen(graph)
-        listed = {half.branch for half in halves if half.has_reference}
-        first = tuple(_drop(graph, keeper, lambda half: half.has_reference and half in halves))
+        graph.run.pause(_SETTLE_SECONDS)
+        dropped = tuple(_drop(graph, keeper, [half for half in half_made(graph) if half in old], latest))
         # The files in the commit graph of a branch that went are without a reference now, too.
-        then = _drop(graph, keeper, lambda half: not half.has_reference and (half in halves or half.branch in listed))
-        return (*first, *then)
+        gone = {half.branch for half in old if half.has_reference}
+        rest = [half for half in half_made(graph) if half.branch in gone and half.changed_at <= latest]
+        return (*dropped, *_drop(graph, keeper, rest, latest), *waiting)
 
 
-_YOUNG = "it changed less than {grace:.0f} s ago, and an engine may be at work on it; deferred"
+_YOUNG = "it was made a moment ago, and an engine may be at work on it; deferred"
 
 
-def _drop(graph: Graph, keeper: LeaseKeeper, is_meant: Callable[[HalfMade], bool]) -> Iterator[RecoveryOutcome]:
-    """Delete what is still there of those that are meant. Destroys."""
-    for half in filter(is_meant, half_made(graph)):
+def _drop(graph: Graph, keeper: LeaseKeeper, halves: Iterable[HalfMade], latest: float) -> Iterator[RecoveryOutcome]:
+    """Delete exactly what was judged, but for what somebody wrote since. Destroys."""
+    for half in halves:
         keeper.assert_held()
-        if half.has_reference:
-            graph.lance.delete_branch(graph.manifest(), half.branch)
-            what = "it was in the graph manifest alone"
+        what = "it was in the graph manifest alone"
+        try:
+            if half.has_reference:
+                graph.lance.delete_branch(graph.manifest(), half.branch)
+            else:
+                what = f"it had files in {half.table_key} without a reference"
+                _remove(graph, half, latest)
+        except StorageError as error:
+            yield _outcome(half, "deferred", f"{error}; it stays, and the next run tries again")
         else:
-            graph.storage.delete_tree(f"{half.dataset}/tree/{half.branch}")
-            what = f"it had files in {half.dataset} without a reference"
-        yield _outcome(half, "rolled_back", f"{what}; it is deleted")
+            yield _outcome(half, "rolled_back", f"{what}; it is deleted")
+
+
+def _remove(graph: Graph, half: HalfMade, latest: float) -> None:
+    if _files(graph, half.folder) != half.files:
+        raise StorageError(f"{half.folder} changed while it was looked at")
+    paths = [file.path for file in half.files if file.modified_at <= latest]
+    for fault in remove_files(graph.storage, paths)[:1]:
+        raise StorageError(f"cannot remove {fault.path}: {fault.reason}")
+    for folder in (*(f"{half.folder}{part.rstrip('/')}" for part in _BARE), half.folder):
+        remove_folder(graph.storage, folder)
 
 
 def _outcome(half: HalfMade, action: str, what: str) -> RecoveryOutcome:

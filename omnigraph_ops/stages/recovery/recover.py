@@ -16,7 +16,7 @@ from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.coordination.rewrites import sweep_rewrites
 from omnigraph_ops.coordination.state import CLONES_DIR, HOLDS_DIR, OPERATIONS_DIR, REMOVALS_DIR, REWRITES_DIR
 from omnigraph_ops.coordination.store_check import clock_problem
-from omnigraph_ops.errors import CorruptGraph, GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan, StorageError
+from omnigraph_ops.errors import CorruptGraph, GraphError, LeaseHeld, OperatorNeeded, OpsError, StalePlan
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.layout import MAINTENANCE_DIR, RECOVERY_DIR, new_ulid, now_us
 from omnigraph_ops.graph.publish import Published, publish, table_update
@@ -131,7 +131,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
                 outcomes += finish(graph)
             except (LeaseHeld, OperatorNeeded):
                 continue
-            except (GraphError, StorageError) as error:
+            except _OF_ONE as error:
                 outcomes.append(RecoveryOutcome(operation_id="", table_key="", action=FAILED, detail=str(error)))
         sweep_litter(graph, grace)
     return RecoverReport(uri=graph.uri, outcomes=tuple(outcomes), status=check(graph).status)

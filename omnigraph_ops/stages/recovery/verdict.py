@@ -154,7 +154,7 @@ def _review(detail: str) -> SidecarVerdict:
 
 def _unjudged(error: OpsError) -> SidecarVerdict:
     return SidecarVerdict(
-        classification=SidecarClass.NEEDS_REVIEW, recoverable=False, detail=f"it cannot be judged: {error}"
+        classification=SidecarClass.UNREADABLE, recoverable=False, detail=f"it cannot be judged: {error}"
     )
 
 

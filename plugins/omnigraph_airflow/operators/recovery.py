@@ -96,7 +96,8 @@ def _refuse_unless_clean(report: CheckReport, outcomes: Sequence[RecoveryOutcome
     """Raise the sentence of what is left, with the reason for which `recover` left it. Pure."""
     waits = [f"{o.table_key or o.operation_id}: {o.detail}" for o in outcomes if o.action in {"deferred", FAILED}]
     why = "; ".join((*waits, *report.advice)) or f"{report.uri}: recovery is pending"
-    if report.status is CheckStatus.PENDING or passing:
+    is_failed = any(outcome.action == FAILED for outcome in outcomes)
+    if report.status is CheckStatus.PENDING or passing or is_failed or report.has_unreadable:
         raise TransientError(why)
     if report.status is CheckStatus.NEEDS_PERSON:
         raise RecoveryPending(why)
