@@ -97,6 +97,7 @@ def test_a_table_on_a_chain_of_the_branch_is_rolled_back(graph: Graph) -> None:
     effects = [pin | {"kind": {"kind": "MultiCommitHead", "planned_transactions": [{"read_version": 1, "uuid": uuid}]}}]
     _arm(graph, kind="BranchMerge", effects=effects)
     (outcome,) = recover(graph, grace_seconds=0).outcomes
+    assert "the same merge fails until a load" in outcome.detail
     assert (outcome.action, outcome.from_version, outcome.to_version) == (
         "rolled_back",
         entry.version + 1,

@@ -271,9 +271,7 @@ def _not_forked(seen: _SeenWrite) -> Unpublishable | None:
         return None
     why = "nothing of it is published, and it was stopped before it made the Lance branches of its tables anew"
     if seen.sidecar.protocol_v4 is not None:
-        why += (
-            "; the same merge fails until a cleanup, or a load to these tables of the branch, has removed the old ones"
-        )
+        why += "; the same merge fails until a load to these tables of the branch has removed the old ones"
     return Unpublishable(tables=tuple(tables), files=(seen.file,), why=why)
 
 
