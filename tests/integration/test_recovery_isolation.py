@@ -19,10 +19,11 @@ from omnigraph_ops.models.repair import RepairAction
 from omnigraph_ops.stages.recovery.check import check
 from omnigraph_ops.stages.recovery.recover import recover
 from omnigraph_ops.stages.repair.run import apply_repair, preview_repair
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.crash.harness_state import QUICK
 from tests.support.sidecars import OTHER, TABLE, arm, audit_rows, commit_rows, move, publish_head
-from tests.support.writers import entry_of
+from tests.support.writers import copies, drift, entry_of
 
 RECOVER = sys.modules["omnigraph_ops.stages.recovery.recover"]
 
@@ -143,3 +144,25 @@ def test_a_head_behind_its_pin_is_never_published_and_the_others_are_repaired(
     rows = {row.table_key: row for row in apply_repair(graph, preview, force=True).tables}
     assert "behind manifest version" in (rows[OTHER].error or "")
     assert (rows[OTHER].action, rows[TABLE].action) == (RepairAction.REFUSED, RepairAction.HEALED)
+
+
+@pytest.mark.slow
+def test_a_look_reads_no_more_of_a_table_with_many_foreign_versions(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = demo_graph(stamp=stamp, loads=3, rows=8, settings=QUICK)
+    chain, read, real = entry_of(graph, TABLE).path, list[str](), Storage.read
+
+    def counted(self: Storage, path: str) -> bytes:
+        read.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(Storage, "read", counted)
+    figures = []
+    for more in (2, 10):
+        for number in range(more):
+            drift(graph, TABLE, copies(f"late-{more}-{number}-", 1))
+        read.clear()
+        assert check(graph).status is CheckStatus.DRIFTED
+        figures.append(sum(path.startswith(f"{chain}/_versions/") for path in read))
+    assert figures[0] == figures[1] > 0

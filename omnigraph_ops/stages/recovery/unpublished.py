@@ -30,7 +30,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from omnigraph_ops.coordination.fence import fenced
 from omnigraph_ops.coordination.freezes import refuse_frozen
@@ -61,14 +62,31 @@ def left_by_us(graph: Graph, entry: TableEntry) -> tuple[str, Dataset] | None:
     """
     try:
         head = graph.open_head(entry)
-        commits = commits_after(graph.storage, entry.path, entry.version, int(head.version))
-        marks = [dict(commit.properties).get(OPERATION_PROPERTY) for commit in commits]
-        ours = all(marks) and CONTENT_PRESERVING.issuperset(commit.operation for commit in commits)
-        if not marks or not ours or wrong_content(graph.open_pinned(entry), head) is not None:
+        commits = _commits_if(_all_ours, graph, entry.path, entry.version, int(head.version))
+        if not commits or wrong_content(graph.open_pinned(entry), head) is not None:
             return None
     except OpsError:
         return None
-    return str(marks[-1]), head
+    return str(_mark_of(commits[-1])), head
+
+
+def _commits_if(
+    are_known: Callable[[Sequence[VersionRecord]], bool], graph: Graph, chain: str, after: int, upto: int
+) -> tuple[VersionRecord, ...]:
+    """The commits after a version, if all are known; of others no more than the first is read. Reads."""
+    for last in sorted({min(after + 1, upto), upto}):
+        commits = commits_after(graph.storage, chain, after, last)
+        if not commits or not are_known(commits):
+            return ()
+    return commits
+
+
+def _all_ours(commits: Sequence[VersionRecord]) -> bool:
+    return all(_mark_of(c) and c.operation in CONTENT_PRESERVING for c in commits)
+
+
+def _mark_of(commit: VersionRecord) -> str | None:
+    return dict(commit.properties).get(OPERATION_PROPERTY)
 
 
 def publish_leftovers(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -119,14 +137,17 @@ def overlaid(graph: Graph, entry: TableEntry) -> Overlaid | None:
         return None
     try:
         table = Overlaid.at(graph, entry)
-        commits = commits_after(graph.storage, table.chain, entry.version, table.head)
-        late = frozenset[int]().union(*(of(graph, commits) for of in _LATE))
-        if not commits or not all(c.version in late or _is_undone(graph, c) for c in commits):
+        if not _commits_if(partial(_all_left, graph), graph, table.chain, entry.version, table.head):
             return None
         graph.open_pinned(entry)  # what is damaged cannot be put on top
     except OpsError:
         return None
     return table
+
+
+def _all_left(graph: Graph, commits: Sequence[VersionRecord]) -> bool:
+    late = frozenset[int]().union(*(of(graph, commits) for of in _LATE))
+    return all(c.version in late or _is_undone(graph, c) for c in commits)
 
 
 _MERGE = "omnigraph-merge-"
