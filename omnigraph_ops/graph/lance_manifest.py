@@ -22,7 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from omnigraph_ops.errors import CorruptGraph
 from omnigraph_ops.graph.layout import any_version_of, chain_folder, manifest_file_name, old_manifest_file_name
-from omnigraph_ops.lance.commits import Manifest
+from omnigraph_ops.lance.commits import OPERATION_PROPERTY, Manifest
 from omnigraph_ops.lance.gateway import SYSTEM_PREFIX
 from omnigraph_ops.lance.messages import BYTES, MANY, NUMBER, TEXT, message_classes
 from omnigraph_ops.storage.store import Storage
@@ -106,6 +106,11 @@ class VersionRecord:
     predicate: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
     transaction_id: str | None = None
+
+    @property
+    def mark(self) -> str | None:
+        """Which operation of this tool made it, None for a commit of anybody else. Pure."""
+        return dict(self.properties).get(OPERATION_PROPERTY)
 
 
 def version_record(storage: Storage, table_path: str, version: int, branch: str | None = None) -> VersionRecord:

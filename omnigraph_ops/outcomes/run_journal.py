@@ -30,7 +30,6 @@ from omnigraph_ops.graph.lance_manifest import (
 from omnigraph_ops.graph.layout import is_ulid, new_ulid, now_us
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.gateway import Dataset, DatasetMissing
 from omnigraph_ops.lance.rows import clock_of, count_below
 from omnigraph_ops.lance.tables import fragment_facts, index_facts
@@ -242,7 +241,7 @@ def _is_ours(graph: Graph, unit: Unit, commit: VersionRecord) -> bool:
     """Whether this tool made a commit: by its mark where it leaves one, else by its kind. Pure."""
     if unit.table_path or not graph.format.publishes:
         return commit.operation in CONTENT_PRESERVING
-    return OPERATION_PROPERTY in dict(commit.properties)
+    return commit.mark is not None
 
 
 def _difference(graph: Graph, path: str, before: int, newest: Dataset, stats: TableStats) -> TableStats:

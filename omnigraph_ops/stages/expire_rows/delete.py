@@ -278,7 +278,7 @@ def lost_renewals(graph: Graph, since: TableEntry, now: Aged, gone: Keys) -> str
         return None
     for version in range(now.entry.version - 1, since.version, -1):
         try:
-            then = replace(now, dataset=graph.open_pinned(replace(now.entry, version=version)))
+            then = replace(now, dataset=graph.open_version(now.entry, version))
         except DatasetMissing:
             continue
         if lost := besides(keys_left(then.dataset, "id", gone), then.keys("id")).to_pylist():

@@ -212,8 +212,8 @@ _DAMAGED = "if its files are damaged, restore the graph from a backup"
 
 
 def _advice(found: _Look) -> Iterable[str]:
-    by_halves = any(f.recoverable for f in found.on_branches)
-    if by_halves or found.is_ahead_recoverably or any(f.recoverable for f in found.sidecars):
+    groups = (found.sidecars, found.drift, found.on_branches)
+    if any(finding.recoverable for group in groups for finding in group):
         yield "run `omnigraph-ops recover` to finish what a crashed run left"
     for left in [f for f in found.sidecars if not f.recoverable]:
         what = f"{left.path} ({', '.join(left.table_keys) or 'tables unknown'}): {left.detail}"

@@ -11,23 +11,27 @@ which knows whether others read it. Engine 0.9.0 settles all of this by itself.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from omnigraph_ops.coordination.freezes import refuse_frozen
 from omnigraph_ops.coordination.lease import LeaseKeeper, committer_turn
 from omnigraph_ops.errors import OpsError, StorageError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import stored_versions
-from omnigraph_ops.graph.layout import COMMITS_DIR, MANIFEST_DIR, chain_folder
+from omnigraph_ops.graph.layout import (
+    COMMITS_DIR,
+    MANIFEST_DIR,
+    branch_reference,
+    chain_folder,
+    is_schema_apply_lock,
+)
 from omnigraph_ops.graph.sidecars import sidecar_names
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.models.health import BranchFinding, RecoveryOutcome
 from omnigraph_ops.parallel import in_parallel
-from omnigraph_ops.storage.inventory import Stored, below_folder, folders_in, remove_files, remove_folder
+from omnigraph_ops.storage.inventory import Stored, below_folder, folders_in, look_again, remove_files, remove_folder
 
 _BARE = ("/_versions/", "/_transactions/")
 """A branch to which nothing was written has files in these folders alone, so no other branch reads any of it."""
@@ -44,10 +48,15 @@ class HalfMade:
     """Or the folder of an internal dataset."""
     folder: str
     files: tuple[Stored, ...]
-    changed_at: float
-    """When its versions, or its reference, were written, in seconds since the epoch: a retry adds a transaction."""
+    """In the folder; of a reference without any, the reference itself."""
     has_reference: bool
     """Whether it is listed; else it is files that nothing refers to."""
+
+    @property
+    def changed_at(self) -> float:
+        """When its versions were written, in seconds since the epoch: a retry adds a transaction. Pure."""
+        versions = [file for file in self.files if "/_versions/" in file.path]
+        return max(file.modified_at for file in versions or self.files)
 
 
 def half_made(graph: Graph) -> tuple[HalfMade, ...]:
@@ -66,34 +75,23 @@ def _has_commit_graph(graph: Graph) -> bool:
 
 def _without_commits(graph: Graph) -> Iterator[HalfMade]:
     """Branches that the commit graph does not have, and to which nothing was published. Reads."""
-    known, names = graph.stored_branches(COMMITS_DIR), graph.branches()
-    for branch in names:
-        # With its files there, the engine reads and deletes it by them. Those of `a/b` are below those of `a`.
-        is_above = any(name.startswith(f"{branch}/") for name in names)
-        if branch in known or is_above or stored_versions(graph.storage, chain_folder(COMMITS_DIR, branch)):
+    known, refs = graph.stored_branches(COMMITS_DIR), graph.lance_branches()
+    for ref in refs:
+        # Those of `a/b` are below those of `a`.
+        is_above = any(other.name.startswith(f"{ref.name}/") for other in refs)
+        if ref.name in known or is_above or is_schema_apply_lock(ref.name):
             continue
-        ref = next((ref for ref in graph.lance_branches() if ref.name == branch), None)
-        chain = chain_folder(MANIFEST_DIR, branch)
-        if ref is None or not stored_versions(graph.storage, chain) <= {ref.parent_version}:
-            continue
-        files = _files(graph, chain)
-        changed_at = _changed_at(files) or _referred_at(graph, branch)
-        yield HalfMade(
-            branch=branch,
-            table_key=MANIFEST_DIR,
-            folder=chain,
-            files=files,
-            changed_at=changed_at,
-            has_reference=True,
-        )
+        # With its files in the commit graph the engine reads and deletes a branch by them.
+        chain, its_commits = chain_folder(MANIFEST_DIR, ref.name), chain_folder(COMMITS_DIR, ref.name)
+        is_written = not stored_versions(graph.storage, chain) <= {ref.parent_version}
+        files = _files(graph, chain) or _reference(graph, ref.name)
+        if files and not is_written and not stored_versions(graph.storage, its_commits):
+            yield HalfMade(branch=ref.name, table_key=MANIFEST_DIR, folder=chain, files=files, has_reference=True)
 
 
-def _referred_at(graph: Graph, branch: str) -> float:
-    """When the reference of a branch was written, now where that is not known. Reads."""
-    with contextlib.suppress(FileNotFoundError):
-        stat = graph.storage.stat(f"{MANIFEST_DIR}/_refs/branches/{quote(branch, safe='')}.json")
-        return stat.modified_at or time.time()
-    return time.time()
+def _reference(graph: Graph, branch: str) -> tuple[Stored, ...]:
+    found = look_again(graph.storage, [branch_reference(MANIFEST_DIR, branch)])
+    return tuple(file for file in found if isinstance(file, Stored))
 
 
 def _without_reference(graph: Graph, table_key: str, path: str) -> list[HalfMade]:
@@ -110,15 +108,7 @@ def _without_reference(graph: Graph, table_key: str, path: str) -> list[HalfMade
         files = _files(graph, folder)
         is_bare = bool(files) and all(not f.is_special and any(part in f.path for part in _BARE) for f in files)
         if is_bare and not _is_published(graph, path, name):
-            changed_at = _changed_at(files)
-            half = HalfMade(
-                branch=name,
-                table_key=table_key,
-                folder=folder,
-                files=files,
-                changed_at=changed_at,
-                has_reference=False,
-            )
+            half = HalfMade(branch=name, table_key=table_key, folder=folder, files=files, has_reference=False)
             found.append(half)
     return found
 
@@ -138,18 +128,14 @@ def _files(graph: Graph, folder: str) -> tuple[Stored, ...]:
     return tuple(file for file in below_folder(graph.storage, folder) if not file.is_folder)
 
 
-def _changed_at(files: Sequence[Stored]) -> float:
-    """When the versions were written, or all there is where there are none; 0 for no files. Pure."""
-    versions = [file for file in files if "/_versions/" in file.path]
-    return max((file.modified_at for file in versions or files), default=0.0)
-
-
 def commit_graph_findings(graph: Graph) -> tuple[BranchFinding, ...]:
     """Branches that were made or deleted by half, and others whose commit graph cannot be read. Reads."""
+    if not _has_commit_graph(graph):
+        return ()
     halves = half_made(graph)
     found = [_finding(half.branch, half.table_key, recoverable=True) for half in halves]
     half_listed = {half.branch for half in halves if half.has_reference}
-    for branch in sorted(set(graph.branches()) - half_listed) if _has_commit_graph(graph) else ():
+    for branch in sorted(set(graph.branches()) - half_listed):
         try:
             graph.lance.open(graph.context.location.uri(COMMITS_DIR), branch=branch)
         except LanceFailure:
@@ -186,7 +172,7 @@ def drop_half_made(graph: Graph, grace: float) -> tuple[RecoveryOutcome, ...]:
         return (*dropped, *_drop(graph, keeper, rest, latest), *waiting)
 
 
-_YOUNG = "it was made a moment ago, and an engine may be at work on it; deferred"
+_YOUNG = "it was made within the grace period, and an engine may be at work on it; deferred"
 
 
 def _drop(graph: Graph, keeper: LeaseKeeper, halves: Iterable[HalfMade], latest: float) -> Iterator[RecoveryOutcome]:

@@ -42,7 +42,6 @@ from omnigraph_ops.graph.layout import MANIFEST_DIR, chain_folder
 from omnigraph_ops.graph.publish import Published
 from omnigraph_ops.graph.sidecars import AuditOutcome, ExactWrite, Sidecar, SidecarFile, SidecarPin, list_sidecars
 from omnigraph_ops.graph.state import BranchState, GraphCommit, TableEntry
-from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.evidence import fragment_prints, unreadable
 from omnigraph_ops.stages.recovery.put_back import Overlaid
 
@@ -178,7 +177,7 @@ def _brings_back(graph: Graph, entry: TableEntry, record: VersionRecord, version
 
 def _is_put_back(record: VersionRecord) -> bool:
     """Whether a commit is one of ours that put the published rows on top. Pure."""
-    return record.operation == "Restore" and OPERATION_PROPERTY in dict(record.properties)
+    return record.operation == "Restore" and record.mark is not None
 
 
 def _refused(seen: _SeenWrite) -> Unpublishable | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from omnigraph_ops.coordination import guards
@@ -124,7 +124,7 @@ def recover(graph: Graph, *, grace_seconds: float | None = None) -> RecoverRepor
         outcomes.append(RecoveryOutcome(operation_id="", table_key="", action="fence_lifted", detail=detail))
     with contextlib.suppress(Stopped):
         for outcome in _settle_sidecars(graph, grace):
-            outcomes.append(outcome)
+            outcomes.append(outcome)  # one by one: what was done by then is reported when the run is stopped
         for finish in (partial(drop_half_made, grace=grace), publish_leftovers, roll_back, _straighten_lineage):
             graph.run.check()
             try:
@@ -181,34 +181,40 @@ def _settle_sidecars(graph: Graph, grace: float) -> Iterator[RecoveryOutcome]:
     files, wait = list_sidecars(graph.storage, graph.format.sidecar_version), None
     for file in files:
         graph.run.check()
-        outcome, is_held = _recover_one(graph, file, grace, files, wait)
+        judgement, is_held = judged_sidecar(graph, file, beside=files), False
+        try:
+            outcome = _recover_one(graph, file, judgement, grace, wait)
+        except LeaseHeld as error:
+            outcome, is_held = _left(judgement.finding, "deferred", str(error)), True
+        except _OF_ONE as error:
+            outcome = _left(judgement.finding, FAILED, str(error))
         # Whoever has the lease has had it for as long as a committer waits.
         wait = 0.0 if is_held else None
         yield outcome
 
 
 def _recover_one(
-    graph: Graph, file: SidecarFile, grace: float, beside: Sequence[SidecarFile], wait: float | None
-) -> tuple[RecoveryOutcome, bool]:
-    """What became of one sidecar, and whether somebody else has the lease. Writes."""
-    judgement = judged_sidecar(graph, file, beside=beside)
-    finding, sidecar = judgement.finding, file.sidecar
-    engines = _left_to_engine(graph, finding)
-    if sidecar is None or engines is not None:
-        return _left(finding, "left_to_engine", engines or finding.detail), False
-    if (young := _too_young(graph, file, sidecar, grace, judgement)) is not None:
-        return _left(finding, "deferred", young), False
-    try:
-        with committer_turn(graph, f"recover {sidecar.operation_id}", wait_seconds=wait) as keeper:
-            # The run of a row expiry holds the lease while its engine is at work; the next expiry removes the branch.
-            if sidecar.is_of_row_expiry:
-                graph.storage.delete(file.path)
-                return _left(finding, "rolled_back", finding.detail), False
-            return _finish(graph, file.path, sidecar, grace, keeper), False
-    except LeaseHeld as error:
-        return _left(finding, "deferred", str(error)), True
-    except _OF_ONE as error:
-        return _left(finding, FAILED, str(error)), False
+    graph: Graph, file: SidecarFile, judgement: Judgement, grace: float, wait: float | None
+) -> RecoveryOutcome:
+    """What became of one sidecar; `LeaseHeld` where somebody else is at work. Writes."""
+    left, sidecar = _why_left(graph, file, judgement, grace), file.sidecar
+    if left is not None or sidecar is None:
+        return left or _left(judgement.finding, "left_to_engine", judgement.finding.detail)
+    with committer_turn(graph, f"recover {sidecar.operation_id}", wait_seconds=wait) as keeper:
+        # The run of a row expiry holds the lease while its engine is at work; the next expiry removes the branch.
+        if sidecar.is_of_row_expiry:
+            graph.storage.delete(file.path)
+            return _left(judgement.finding, "rolled_back", judgement.finding.detail)
+        return _finish(graph, file.path, sidecar, grace, keeper)
+
+
+def _why_left(graph: Graph, file: SidecarFile, judgement: Judgement, grace: float) -> RecoveryOutcome | None:
+    """What is said of a sidecar that stays as it is for now; None where it may be settled. Reads."""
+    if (engines := _left_to_engine(graph, judgement.finding)) is not None:
+        return _left(judgement.finding, "left_to_engine", engines)
+    if (young := _too_young(graph, file, judgement, grace)) is not None:
+        return _left(judgement.finding, "deferred", young)
+    return None
 
 
 def withdraw_expiry(graph: Graph, branch: str) -> None:
@@ -245,10 +251,10 @@ def _written_at(graph: Graph, file: SidecarFile) -> float:
     return 0.0
 
 
-def _too_young(graph: Graph, file: SidecarFile, sidecar: Sidecar, grace: float, judgement: Judgement) -> str | None:
-    if grace <= 0 or guards.operation_of(graph.storage, sidecar.operation_id) is not None:
+def _too_young(graph: Graph, file: SidecarFile, judgement: Judgement, grace: float) -> str | None:
+    if grace <= 0 or guards.operation_of(graph.storage, judgement.finding.operation_id) is not None:
         return None  # without a grace period no age is told; the lease tells whether a run of ours is at work
-    now, armed_at = time.time(), (sidecar.started_at_us or 0) / 1e6
+    now, armed_at = time.time(), (judgement.finding.started_at_us or 0) / 1e6
     if armed_at > now:
         # By a wrong clock: otherwise it would wait for that date, and all maintenance with it.
         armed_at = _written_at(graph, file)
@@ -271,11 +277,9 @@ def _finish(graph: Graph, path: str, seen: Sidecar, grace: float, keeper: LeaseK
         )
     judgement = judged_sidecar(graph, file)
     finding, sidecar = judgement.finding, file.sidecar
-    engines = _left_to_engine(graph, finding)
-    if sidecar is None or engines is not None:
-        return _left(finding, "left_to_engine", engines or finding.detail)
-    if (young := _too_young(graph, file, sidecar, grace, judgement)) is not None:
-        return _left(finding, "deferred", young)  # somebody wrote while this waited for the lease
+    left = _why_left(graph, file, judgement, grace)  # somebody may have written while this waited for the lease
+    if left is not None or sidecar is None:
+        return left or _left(finding, "left_to_engine", finding.detail)
     open_audit(graph)  # what cannot be audited is not begun: each attempt would publish once more
     unit = Unit(
         name=f"recovery of {sidecar.operation_id}",

@@ -73,8 +73,8 @@ class Recover(RunStage[RecoverRequest, RecoverReport]):
         first = failed[0]
         what = first.table_key or first.operation_id or report.uri
         return (
-            f"{len(failed)} finding(s) could not be settled, first of {what}: {first.detail}; nothing of them was "
-            "published; run `omnigraph-ops check`"
+            f"{len(failed)} finding(s) could not be settled, first of {what}: {first.detail}; the others are settled; "
+            "run `omnigraph-ops check`"
         )
 
     def exit_code(self, report: RecoverReport) -> int:

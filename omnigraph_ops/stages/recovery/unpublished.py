@@ -44,7 +44,6 @@ from omnigraph_ops.graph.layout import is_ulid, made_at_us, new_ulid
 from omnigraph_ops.graph.publish import publish, table_update
 from omnigraph_ops.graph.sidecars import rolled_back
 from omnigraph_ops.graph.state import TableEntry
-from omnigraph_ops.lance.commits import OPERATION_PROPERTY
 from omnigraph_ops.lance.evidence import wrong_content
 from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.models.health import RecoveryOutcome
@@ -67,7 +66,7 @@ def left_by_us(graph: Graph, entry: TableEntry) -> tuple[str, Dataset] | None:
             return None
     except OpsError:
         return None
-    return str(_mark_of(commits[-1])), head
+    return str(commits[-1].mark), head
 
 
 def _commits_if(
@@ -82,11 +81,7 @@ def _commits_if(
 
 
 def _all_ours(commits: Sequence[VersionRecord]) -> bool:
-    return all(_mark_of(c) and c.operation in CONTENT_PRESERVING for c in commits)
-
-
-def _mark_of(commit: VersionRecord) -> str | None:
-    return dict(commit.properties).get(OPERATION_PROPERTY)
+    return all(c.mark and c.operation in CONTENT_PRESERVING for c in commits)
 
 
 def publish_leftovers(graph: Graph) -> tuple[RecoveryOutcome, ...]:
@@ -317,6 +312,6 @@ def _is_undone(graph: Graph, commit: VersionRecord) -> bool:
     """Whether a commit past the pin is one that is rolled back, or our own rollback of one. Pure."""
     if commit.operation == "Restore":
         return True
-    if OPERATION_PROPERTY in dict(commit.properties):
+    if commit.mark is not None:
         return False
     return graph.format.deletes_inline and commit.operation == "Delete" and graph.format.is_of_engine(commit.writer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from omnigraph_ops.errors import GraphError, OpsError
+from omnigraph_ops.errors import GraphError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import history
 from omnigraph_ops.graph.sidecars import Sidecar, SidecarFile, SidecarPin, chosen_root
@@ -152,12 +152,6 @@ def _review(detail: str) -> SidecarVerdict:
     )
 
 
-def _unjudged(error: OpsError) -> SidecarVerdict:
-    return SidecarVerdict(
-        classification=SidecarClass.UNREADABLE, recoverable=False, detail=f"it cannot be judged: {error}"
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """A finding, and what it is about: only this was proven."""
@@ -192,7 +186,9 @@ def judged_sidecar(graph: Graph, file: SidecarFile, *, beside: Sequence[SidecarF
         return _judged(graph, file, file.sidecar, beside)
     except (GraphError, LanceFailure) as error:
         # What it names is damaged: that holds up no other.
-        return Judgement(finding=_finding(file, file.sidecar, _unjudged(error)))
+        why = f"it cannot be judged: {error}"
+        unjudged = SidecarVerdict(classification=SidecarClass.UNREADABLE, recoverable=False, detail=why)
+        return Judgement(finding=_finding(file, file.sidecar, unjudged))
 
 
 def _judged(graph: Graph, file: SidecarFile, sidecar: Sidecar, beside: Sequence[SidecarFile] | None) -> Judgement:
