@@ -95,6 +95,18 @@ class InternalHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionGap:
+    """A published version of a table that nobody can read whole."""
+
+    table_key: str
+    branches: tuple[str, ...]
+    """The graph branches that publish it, `main` among them."""
+    version: int
+    lacks: str
+    """What of it is gone, for a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
     """Every maintained table, worst first; those that could not be looked at come before all others."""
 
@@ -106,6 +118,8 @@ class HealthReport:
     tables: tuple[TableHealth, ...]
     internal: tuple[InternalHealth, ...] = ()
     """None where tables were named."""
+    gaps: tuple[VersionGap, ...] | None = None
+    """None where nobody asked whether every file is there."""
 
 
 class CheckStatus(StrEnum):

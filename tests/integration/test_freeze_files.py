@@ -343,7 +343,7 @@ def test_an_index_that_is_not_all_there_is_no_cut(tmp_path: Path, lost: str) -> 
         shutil.rmtree(folder)
     first = "page_lookup" if "." in lost else "page_data"
     with pytest.raises(
-        CorruptGraph, match=rf"id_idx of version \d of c.lance lacks {first}.*; build that index anew, or"
+        CorruptGraph, match=rf"of version \d of c.lance, the index id_idx lacks {first}.*; build that index anew, or"
     ):
         cut_files(graph, freeze)
 

@@ -10,20 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from omnigraph_ops.coordination.freezes import contract_folder, freeze_of_tag
-from omnigraph_ops.errors import CorruptGraph
+from omnigraph_ops.errors import CorruptGraph, OpsError
 from omnigraph_ops.graph.graph import Graph
 from omnigraph_ops.graph.lance_manifest import StoredIndex, stored_indexes
 from omnigraph_ops.graph.layout import branch_reference, chain_folder
 from omnigraph_ops.graph.references import name_marks
 from omnigraph_ops.lance.gateway import LanceFailure
 from omnigraph_ops.lance.versions import TrackedFile, blobs_in_bases, files_of_versions
-from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, FileRow, Freeze, FrozenPin, PinRole
+from omnigraph_ops.models.freeze import CutFile, CutFileKind, CutFiles, CutProblem, FileRow, Freeze, FrozenPin, PinRole
 from omnigraph_ops.parallel import in_parallel
 from omnigraph_ops.progress import SILENT, Progress
 from omnigraph_ops.stages.freeze.observe import lifetimes, lost_branch, stored_manifest
@@ -31,6 +31,7 @@ from omnigraph_ops.stages.freeze.roots import below_root, has_plain_base, place_
 from omnigraph_ops.storage.copying import Pacing
 from omnigraph_ops.storage.inventory import below_folder, files_in, folders_in
 from omnigraph_ops.storage.store import Storage
+from omnigraph_ops.views.markdown import count
 
 _CHUNK = 4 * 1024 * 1024
 
@@ -110,18 +111,21 @@ def cut_files(graph: Graph, freeze: Freeze) -> tuple[CutFile, ...]:
     Raises:
         CorruptGraph: something of the cut is gone, or lies outside of the graph.
     """
-    by_dataset: dict[str, list[FrozenPin]] = {}
-    for pin in freeze.cut.pins:
-        by_dataset.setdefault(pin.path, []).append(pin)
-
-    def one(path: str) -> list[CutFile]:
-        return _Dataset(graph=graph, path=path, pins=by_dataset[path]).files()
-
-    found = in_parallel(one, sorted(by_dataset), workers=graph.settings.concurrency)
-    marks = [] if freeze.tables else _name_marks(graph, by_dataset)
+    datasets = _datasets(graph, freeze.cut.pins)
+    found = in_parallel(_Dataset.files, datasets, workers=graph.settings.concurrency)
+    marks = [] if freeze.tables else _name_marks(graph, [dataset.path for dataset in datasets])
     # A shallow clone and its original list the same files.
     listed = {file.file: file for files in (_contract(graph, freeze), marks, *found) for file in files}
     return tuple(sorted(listed.values(), key=lambda f: f.file))
+
+
+def gaps(graph: Graph, pins: Sequence[FrozenPin]) -> tuple[CutProblem, ...]:
+    """Which of these versions cannot be read whole, and what each lacks; side files of blobs apart. Reads.
+
+    One manifest for each version, and the listings of the folders that they name.
+    """
+    found = in_parallel(_Dataset.gaps, _datasets(graph, pins), workers=graph.settings.concurrency)
+    return tuple(gap for gaps_of_one in found for gap in gaps_of_one)
 
 
 def _contract(graph: Graph, freeze: Freeze) -> list[CutFile]:
@@ -161,11 +165,8 @@ class _Dataset:
         """Its files. Reads."""
         manifests = {pin: self._manifest(pin) for pin in self.pins}
         raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
-        kinds, needed = self._tracked_kinds()
-        for pin in self._read():
-            # Only there blobs may be files of a base: nothing else is worth another open.
-            if has_plain_base(raw[manifests[pin]]):
-                needed |= dict.fromkeys(self._blobs_in_bases(pin), _needs(pin))
+        kinds, needs = self._tracked_kinds(manifests, raw)
+        needed = {path: _needs(pin) for pin, paths in needs.items() for path in paths}
         kinds |= dict.fromkeys(needed.keys() - kinds.keys(), CutFileKind.DATA)
         kinds |= dict.fromkeys(self._indexes(manifests, raw), CutFileKind.INDEX)
         kinds |= dict.fromkeys(self._blobs(kinds), CutFileKind.DATA)
@@ -177,6 +178,29 @@ class _Dataset:
         return [
             CutFile(file=path, source=path, size=size, kind=kinds[path], records_root=path in rooted)
             for path, size in sizes.items()
+        ]
+
+    def gaps(self) -> list[CutProblem]:
+        """What its versions lack, one for each that lacks something. Reads."""
+        try:
+            stored = {pin: stored_manifest(self.graph, pin.path, pin.branch, pin.version) for pin in self.pins}
+            manifests = {pin: path for pin, path in stored.items() if path is not None}
+            raw = {path: self.graph.storage.read(path) for path in sorted(set(manifests.values()))}
+            there = replace(self, pins=tuple(manifests))
+            _, needs = there._tracked_kinds(manifests, raw) if manifests else ({}, {})
+            sizes = _stored_sizes(self.graph.storage, set[str]().union(*needs.values()))
+            indexes = there._index_gaps(manifests, raw, self._stored_indexes(_named(raw)))
+        except OpsError as error:
+            return [_gap(self.pins[0], f"what its versions need cannot be told: {error}")]
+        lost = {pin: sorted(paths - sizes.keys()) for pin, paths in needs.items()}
+        return [
+            *(_gap(pin, "its manifest is gone") for pin, path in stored.items() if path is None),
+            *(
+                _gap(pin, f"{count(len(files), 'file')} gone, {files[0]} for one")
+                for pin, files in lost.items()
+                if files
+            ),
+            *(_gap(pin, what) for pin, what in indexes),
         ]
 
     def _refuse_other_branches(self) -> None:
@@ -203,13 +227,15 @@ class _Dataset:
             raise CorruptGraph(f"version {pin.version}{where} of {pin.table_key} is gone although it was frozen")
         return found
 
-    def _tracked_kinds(self) -> tuple[dict[str, CutFileKind], dict[str, str]]:
-        """What the pinned versions refer to as Lance lists it, and which of it a version needs that is read. Reads."""
+    def _tracked_kinds(
+        self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes]
+    ) -> tuple[dict[str, CutFileKind], dict[FrozenPin, set[str]]]:
+        """What the pinned versions refer to as Lance lists it, and what each needs of that to be read. Reads."""
         kinds: dict[str, CutFileKind] = {}
-        needed: dict[str, str] = {}
+        needs: dict[FrozenPin, set[str]] = {pin: set() for pin in self._read()}
         for branch in {pin.branch for pin in self.pins}:
             pins = [pin for pin in self.pins if pin.branch == branch]
-            read = {pin.version: _needs(pin) for pin in pins if pin.role is not PinRole.FORK}
+            read = {pin.version: pin for pin in pins if pin in needs}
             tracked = self._tracked(branch, {pin.version for pin in pins})
             places = {base: below_root(self.graph, base) for base in {f.base for f in tracked}}
             for file in tracked:
@@ -217,8 +243,12 @@ class _Dataset:
                     path = _joined(places[file.base], file.path)
                     kinds[path] = _KINDS[file.kind]
                     if file.version in read and kinds[path] is not CutFileKind.TRANSACTION:
-                        needed[path] = read[file.version]
-        return kinds, needed
+                        needs[read[file.version]].add(path)
+        for pin, needed in needs.items():
+            # Only there blobs may be files of a base: nothing else is worth another open.
+            if has_plain_base(raw[manifests[pin]]):
+                needed.update(self._blobs_in_bases(pin))
+        return kinds, needs
 
     def _tracked(self, branch: str | None, versions: Collection[int]) -> frozenset[TrackedFile]:
         """What Lance lists for these versions; again, when a newer one was collected meanwhile. Reads."""
@@ -238,18 +268,24 @@ class _Dataset:
         Raises:
             CorruptGraph: one of a version that is read is not all there, or not in this graph.
         """
-        named = {path: stored_indexes(data, path) for path, data in raw.items()}
-        stored = self._stored_indexes({index for indexes in named.values() for index in indexes})
+        stored = self._stored_indexes(_named(raw))
+        for pin, lacks in self._index_gaps(manifests, raw, stored):
+            raise CorruptGraph(
+                f"of {_said(pin)}, {lacks}; the freeze cannot be copied; build that index anew, or remove the tag that "
+                "keeps that version"
+            )
+        return [path for files in stored.values() for path in files]
+
+    def _index_gaps(
+        self, manifests: Mapping[FrozenPin, str], raw: Mapping[str, bytes], stored: Mapping[str, Collection[str]]
+    ) -> Iterator[tuple[FrozenPin, str]]:
+        """What the indexes of the versions that are read lack. Raises `CorruptGraph` for one outside. Reads links."""
         for pin in self._read():
-            for index in named[manifests[pin]]:
+            for index in stored_indexes(raw[manifests[pin]], manifests[pin]):
                 if index.base is not None:
                     below_root(self.graph, index.base)
                 if gone := index.missing([p.partition(f"/{index.uuid}/")[2] for p in stored.get(index.uuid, ())]):
-                    raise CorruptGraph(
-                        f"the index {index.name} of {_said(pin)} lacks {', '.join(sorted(gone))} ({index.uuid}); the "
-                        "freeze cannot be copied; build that index anew, or remove the tag that keeps that version"
-                    )
-        return [path for files in stored.values() for path in files]
+                    yield pin, f"the index {index.name} lacks {', '.join(sorted(gone))} ({index.uuid})"
 
     def _stored_indexes(self, named: Collection[StoredIndex]) -> dict[str, list[str]]:
         """The stored files of these indexes by uuid. Reads.
@@ -284,6 +320,23 @@ class _Dataset:
             tag, path = name.removesuffix(".json"), f"{self.path}/_refs/tags/{name}"
             if name.endswith(".json") and freeze_of_tag(tag) is None and _tagged(self.graph.storage, path) in pinned:
                 yield path
+
+
+def _datasets(graph: Graph, pins: Iterable[FrozenPin]) -> list[_Dataset]:
+    """The datasets of these versions, by path. Pure."""
+    by_path: dict[str, list[FrozenPin]] = {}
+    for pin in pins:
+        by_path.setdefault(pin.path, []).append(pin)
+    return [_Dataset(graph=graph, path=path, pins=by_path[path]) for path in sorted(by_path)]
+
+
+def _named(raw: Mapping[str, bytes]) -> set[StoredIndex]:
+    """The indexes that these manifests name. Pure."""
+    return {index for path, data in raw.items() for index in stored_indexes(data, path)}
+
+
+def _gap(pin: FrozenPin, reason: str) -> CutProblem:
+    return CutProblem(path=pin.path, branch=pin.branch, version=pin.version, reason=reason)
 
 
 def _said(pin: FrozenPin) -> str:
@@ -322,11 +375,16 @@ def _sizes(storage: Storage, paths: Collection[str], needed: Mapping[str, str]) 
     Raises:
         CorruptGraph: one of those is not there.
     """
-    folders = sorted({path.rpartition("/")[0] for path in paths})
-    found = in_parallel(lambda folder: files_in(storage, folder), folders, workers=8)
-    sizes = {file.path: file.size for files in found for file in files if not file.is_special}
+    sizes = _stored_sizes(storage, paths)
     missing = sorted(set(needed) - set(sizes))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise CorruptGraph(f"{missing[0]}{more} of the cut is gone; the freeze cannot be copied; {needed[missing[0]]}")
     return {path: sizes[path] for path in paths if path in sizes}
+
+
+def _stored_sizes(storage: Storage, paths: Collection[str]) -> dict[str, int]:
+    """The sizes of all files in the folders of these, by listing the folders. Reads."""
+    folders = sorted({path.rpartition("/")[0] for path in paths})
+    found = in_parallel(lambda folder: files_in(storage, folder), folders, workers=8)
+    return {file.path: file.size for files in found for file in files if not file.is_special}

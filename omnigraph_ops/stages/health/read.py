@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from omnigraph_ops.coordination import holds
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph.graph import Graph, select_entries, spec_of
 from omnigraph_ops.graph.layout import any_version_of
@@ -15,10 +16,12 @@ from omnigraph_ops.lance.gateway import Dataset
 from omnigraph_ops.lance.index_entries import limited_kinds, shown_dead_entries, with_dead_entries
 from omnigraph_ops.lance.tables import TableFacts, table_facts
 from omnigraph_ops.lance.vector_indexes import Answers, VectorFacts, answers, vector_facts
-from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth
+from omnigraph_ops.models.freeze import FrozenPin, PinRole
+from omnigraph_ops.models.health import HealthReport, InternalHealth, TableHealth, VectorHealth, VersionGap
 from omnigraph_ops.models.history import Measured
 from omnigraph_ops.outcomes.results import Snapshot
 from omnigraph_ops.parallel import in_parallel
+from omnigraph_ops.stages.freeze.files import gaps
 from omnigraph_ops.stages.optimize.budget import last_run
 from omnigraph_ops.stages.optimize.index_plan import foreign_note
 from omnigraph_ops.stages.optimize.observe import columns_without_values, policy_of, text_state
@@ -93,13 +96,14 @@ def report_of(uri: str, stamp: int, graph_version: int, tables: Sequence[TableHe
 _DRIFTED = "drifted, nothing is optimized: omnigraph-ops check says what settles it"
 
 
-def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0) -> HealthReport:
+def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0, files: bool = False) -> HealthReport:
     """The score of every maintained table (or of those named), worst first. Reads.
 
     A table that cannot be looked at carries its error in its row.
 
     Args:
         recall: how many queries each vector index is asked; none by default, which reads metadata only.
+        files: whether to look for every file that published versions need, of main and of all branches.
     """
     state = graph.state()
     entries = select_entries(graph, state, tables)
@@ -117,7 +121,42 @@ def health(graph: Graph, *, tables: Sequence[str] = (), recall: int = 0) -> Heal
 
     rows = in_parallel(one, entries, workers=graph.settings.concurrency)
     report = report_of(graph.uri, graph.stamp, state.manifest_version, rows)
+    report = replace(report, gaps=_gaps(graph, [entry.table_key for entry in entries]) if files else None)
     return report if tables else replace(report, internal=_internal(graph))
+
+
+def _gaps(graph: Graph, tables: Collection[str]) -> tuple[VersionGap, ...]:
+    """Published versions that are not all there; only what two looks find is no work of somebody else. Reads."""
+    found = _look_for_gaps(graph, tables)
+    return tuple(gap for gap in _look_for_gaps(graph, tables) if gap in found) if found else ()
+
+
+def _look_for_gaps(graph: Graph, tables: Collection[str]) -> tuple[VersionGap, ...]:
+    view = holds.look(graph)
+    publishers: dict[tuple[str, str | None, int], list[str]] = {}
+    pins: dict[tuple[str, str | None, int], FrozenPin] = {}
+    for state in (view.main, *view.branches):
+        for entry in (e for e in state.entries if e.table_key in tables):
+            version = entry.path, entry.branch, entry.version
+            publishers.setdefault(version, []).append(state.branch or "main")
+            pins[version] = FrozenPin(
+                role=PinRole.TABLE,
+                table_key=entry.table_key,
+                path=entry.path,
+                branch=entry.branch,
+                version=entry.version,
+                tag="",
+            )
+    return tuple(
+        VersionGap(
+            table_key=pins[version].table_key,
+            branches=tuple(publishers[version]),
+            version=gap.version,
+            lacks=gap.reason,
+        )
+        for gap in gaps(graph, tuple(pins.values()))
+        for version in [(gap.path, gap.branch, gap.version)]
+    )
 
 
 def _internal(graph: Graph) -> tuple[InternalHealth, ...]:

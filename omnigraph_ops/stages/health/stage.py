@@ -9,6 +9,7 @@ from omnigraph_ops.progress import Progress
 from omnigraph_ops.quantities import human_bytes, moment
 from omnigraph_ops.requests import Count, Option, TablesRequest
 from omnigraph_ops.stages.stage import Effect, RunStage, not_read
+from omnigraph_ops.views.markdown import some
 from omnigraph_ops.views.view import Section, View, filled
 
 if TYPE_CHECKING:
@@ -24,11 +25,17 @@ _VECTOR_HEADER = (
 )
 
 
+_SHOWN = 3
+"""Branches that are named for one version."""
+
+
 class HealthRequest(TablesRequest):
     """Score tables."""
 
     recall: Annotated[Count, Option(metavar="QUERIES")] = 0
     """Ask every vector index this many queries, for its recall and what they read. Reads samples of the vectors."""
+    files: bool = False
+    """Look whether every file is there that the published versions of main and of all branches need. Lists folders."""
 
 
 class Health(RunStage[HealthRequest, HealthReport]):
@@ -47,13 +54,20 @@ class Health(RunStage[HealthRequest, HealthReport]):
         """Score. Reads."""
         from omnigraph_ops.stages.health.read import health
 
-        return health(graph, tables=request.tables, recall=request.recall)
+        return health(graph, tables=request.tables, recall=request.recall, files=request.files)
 
     def view(self, value: HealthReport) -> View:
         return health_view(value)
 
     def problem(self, report: HealthReport) -> str:
-        return not_read([table.table_key for table in report.tables if table.error is not None])
+        unread = not_read([table.table_key for table in report.tables if table.error is not None])
+        return "; ".join(filter(None, (unread, _GAPS if report.gaps else "")))
+
+
+_GAPS = (
+    "files of published versions are gone, see the table: reads there fail; nothing was changed; restore the graph "
+    "from a backup, or delete the branch if no other one publishes that version"
+)
 
 
 def health_view(report: HealthReport) -> View:
@@ -72,9 +86,15 @@ def health_view(report: HealthReport) -> View:
             for t in report.internal
         ),
     )
+    gone = Section(
+        title="Published and not all there",
+        header=("Table", "Version", "Published on", "What is gone"),
+        rows=tuple((g.table_key, str(g.version), some(g.branches, _SHOWN), g.lacks) for g in report.gaps or ()),
+    )
+    whole = ", every file of what is published is there" if report.gaps == () else ""
     return View(
-        title=f"health {report.uri} — {len(report.tables)} tables, {overall}, worst first",
-        sections=filled([section, vectors, stored]),
+        title=f"health {report.uri} — {len(report.tables)} tables, {overall}, worst first{whole}",
+        sections=filled([gone, section, vectors, stored]),
     )
 
 

@@ -1,0 +1,139 @@
+"""`health --files` names every published version that nobody can read whole, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.state import TableEntry
+from omnigraph_ops.models.health import VersionGap
+from omnigraph_ops.stages.health.read import health
+from omnigraph_ops.stages.optimize.run import optimize_all
+from omnigraph_ops.storage.store import Storage
+from tests.conftest import DemoGraph
+from tests.support.rows import tree_of
+from tests.support.shell import Cli
+from tests.support.writers import delete_first, entry_of, write
+
+PERSON = "node:Person"
+SMALL = {"node_types": 1, "loads": 2, "rows": 8}
+
+
+def gaps_of(graph: Graph, *tables: str) -> tuple[VersionGap, ...]:
+    """What `--files` finds. Reads."""
+    found = health(graph, tables=tables, files=True).gaps
+    assert found is not None
+    return found
+
+
+def written_branch(graph: Graph) -> tuple[str, TableEntry]:
+    """A graph branch with a table of its own. Reads."""
+    for branch in graph.branches():
+        for entry in graph.state(branch).entries:
+            if entry.branch is not None:
+                return branch, entry
+    raise AssertionError("no branch was written to")
+
+
+def one_of(folder: Path, pattern: str) -> Path:
+    """The first file, by name. Reads."""
+    return min(path for path in folder.glob(pattern) if path.is_file())
+
+
+def test_a_whole_graph_has_none_and_nobody_looks_unasked(demo_graph: DemoGraph, stamp: int, cli: Cli) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, blobs=True, written_branches=1, lazy_branches=1)
+    tree = tree_of(graph.uri)
+    assert gaps_of(graph) == ()
+    assert health(graph).gaps is None
+    shown = cli("health --files", graph.uri)
+    assert (shown.code, "every file of what is published is there" in shown.out) == (0, True)
+    assert "is there" not in cli("health", graph.uri).out
+    assert tree_of(graph.uri) == tree
+
+
+def test_a_file_that_a_branch_alone_reads(demo_graph: DemoGraph, stamp: int, cli: Cli) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1)
+    branch, entry = written_branch(graph)
+    lost = one_of(Path(graph.uri, entry.path, "tree", entry.branch or ""), "data/*.lance")
+    lost.unlink()
+    (gap,) = gaps_of(graph)
+    assert (gap.table_key, gap.branches, gap.version) == (entry.table_key, (branch,), entry.version)
+    assert gap.lacks == f"1 file gone, {lost.relative_to(graph.uri)} for one"
+    shown = cli("health --files", graph.uri)
+    assert shown.code == 1
+    assert lost.name in shown.out
+    assert "nothing was changed; restore the graph from a backup" in " ".join(shown.err.split())
+    assert cli("health", graph.uri).code == 0
+
+
+def test_a_file_that_main_and_branches_read(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=1, lazy_branches=1)
+    oldest = graph.open_pinned(entry_of(graph, PERSON, "lazy-1")).get_fragments()[0].data_files()[0].path
+    Path(graph.table_uri(entry_of(graph, PERSON)), "data", oldest).unlink()
+    found = [gap for gap in gaps_of(graph) if gap.table_key == PERSON]
+    readers = {branch: graph.state(branch).get(PERSON) for branch in (None, *graph.branches())}
+    assert {name for gap in found for name in gap.branches} == {branch or "main" for branch in readers}
+    assert {gap.version for gap in found} == {entry.version for entry in readers.values() if entry is not None}
+    assert gaps_of(graph, "edge:Knows") == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lacks"),
+    [
+        ("_deletions/*", "1 file gone, "),
+        ("_versions/*.manifest", "its manifest is gone"),
+        ("_indices/*/*", "the index "),
+    ],
+)
+def test_each_kind_of_file(demo_graph: DemoGraph, stamp: int, pattern: str, lacks: str) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    optimize_all(graph)
+    write(graph, PERSON, delete_first(1))
+    entry = entry_of(graph, PERSON)
+    folder = Path(graph.table_uri(entry))
+    used = {part.uuid for index in graph.open_head(entry).describe_indices() for part in index.segments}
+    doomed = [p for p in sorted(folder.glob(pattern)) if p.parent.parent.name != "_indices" or p.parent.name in used]
+    doomed[0].unlink()
+    (gap,) = gaps_of(graph, PERSON)
+    assert (gap.branches, gap.version) == (("main",), entry.version)
+    assert lacks in gap.lacks
+
+
+def test_a_file_that_only_old_versions_name_is_none(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL)
+    before = set(Path(graph.table_uri(entry_of(graph, PERSON)), "data").iterdir())
+    optimize_all(graph)
+    for path in before:
+        path.unlink()
+    assert gaps_of(graph) == ()
+
+
+def test_a_branch_whose_files_are_gone_hides_no_other(demo_graph: DemoGraph, stamp: int) -> None:
+    graph = demo_graph(stamp=stamp, **SMALL, written_branches=2)
+    branch, entry = written_branch(graph)
+    shutil.rmtree(Path(graph.uri, entry.path, "tree", entry.branch or ""))
+    assert [(gap.branches, gap.lacks) for gap in gaps_of(graph)] == [((branch,), "its manifest is gone")]
+
+
+def test_what_comes_and_goes_between_two_looks_is_none(demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = demo_graph(**SMALL)
+    lost = one_of(Path(graph.table_uri(entry_of(graph, PERSON))), "data/*.lance")
+    content, folder = lost.read_bytes(), str(lost.parent.relative_to(graph.uri))
+    lost.unlink()
+    looks = []
+    translated = Storage.translated
+
+    def later(storage: Storage, what: str, path: str) -> AbstractContextManager[None]:
+        if path == folder:
+            looks.append(path)
+            if len(looks) == 2:
+                lost.write_bytes(content)
+        return translated(storage, what, path)
+
+    monkeypatch.setattr(Storage, "translated", later)
+    assert gaps_of(graph, PERSON) == ()
+    assert len(looks) == 2
