@@ -1,6 +1,6 @@
 """Claim: two executors of one core do the work of a job on Spark at least 1.6 times as fast as one.
 
-`index` is the exception: an index is one task, so the largest one bounds it.
+`index` is the exception: what is folded is one task, so the largest index bounds it. `build` makes one anew in parts.
 
 A standalone cluster of real processes, first with one worker, then with two. Each worker is pinned to its own core,
 because Lance takes every core that it sees. The start of the session is part of the time; both runs have equal input.
@@ -41,6 +41,7 @@ from omnigraph_ops.stages.expire_rows.apply import DeletesDone
 from omnigraph_ops.stages.orphans.stage import OrphansRequest
 from omnigraph_ops.stages.repair.comparison import Compared
 from tests.support.spark_cluster import Cluster, cluster
+from tests.support.writers import write
 
 LOAD_ROWS, CATEGORIES, COLUMNS = 100_000, 200, 10
 Run = Callable[[Submitter], object]
@@ -120,6 +121,21 @@ def index(folder: Path, share: float) -> Run:
     return run
 
 
+def build(folder: Path, share: float) -> Run:
+    """One text index, made of nothing: its parts are the tasks."""
+    write_demo_graph(str(folder), DemoSpec(node_types=1, loads=2, rows=int(4_000_000 * share)))
+    write(open_graph(str(folder)), "node:Person", lambda table: table.drop_index("bio_idx"))
+
+    def run(submitter: Submitter) -> None:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as other:
+            shutil.copytree(folder, other, dirs_exist_ok=True)
+            words = ("--graph", other, "--table", "node:Person")
+            report = submitter("rewrite", words, OptimizeReport, lambda: None)
+        assert "bio_idx" in report.tables[0].indexes_built, report
+
+    return run
+
+
 JOBS: dict[str, Callable[[Path, float], Run]] = {
     "rewrite": rewrite,
     "copy": copy,
@@ -127,6 +143,7 @@ JOBS: dict[str, Callable[[Path, float], Run]] = {
     "orphans": orphans,
     "expire": expire,
     "index": index,
+    "build": build,
 }
 
 

@@ -1,14 +1,16 @@
 """Write full-text indexes with whatever pylance this interpreter finds first; run as a script, never imported.
 
 Reads one JSON request a line from standard input, each with an `id`, and answers each with one line:
-`{"id": 1, "version": 7}` or `{"id": 1, "error": "..."}`. Requests run in threads of their own. The process ends with
-its standard input.
+`{"id": 1, "version": 7}`, with a description under `part` where it made a part of an index, or
+`{"id": 1, "error": "..."}`. Requests run in threads of their own. The process ends with its standard input.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -45,18 +47,27 @@ sys.meta_path.insert(0, _NoPandas)
 import lance  # noqa: E402 - after what it would import
 
 
-def work(request: dict[str, Any]) -> int:
-    """Fold or build one index; the version that is open afterwards. Writes."""
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    """Fold or build one index, or a part of one, or join such parts; what to answer. Writes."""
     dataset = lance.dataset(
         request["uri"], version=request["version"], storage_options=request["storage_options"] or None
     )
-    name = request["name"]
-    if request["kind"] == "fold":
-        dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=max(request["segments"], 1))
-    else:
-        parameters = request.get("parameters", {})
-        dataset.create_scalar_index(request["column"], "INVERTED", name=name, replace=True, **parameters)
-    return int(dataset.version)
+    name, column, parameters = request["name"], request.get("column", ""), request.get("parameters", {})
+    match request["kind"]:
+        case "fold":
+            dataset.optimize.optimize_indices(index_names=[name], num_indices_to_merge=max(request["segments"], 1))
+        case "part":
+            part = dataset.create_index_uncommitted(
+                column, "INVERTED", name=name, replace=True, fragment_ids=request["fragments"], **parameters
+            )
+            return {"version": int(dataset.version), "part": base64.b64encode(pickle.dumps(part)).decode()}
+        case "join":
+            parts = [pickle.loads(base64.b64decode(part)) for part in request["parts"]]
+            joined = dataset.merge_existing_index_segments(parts)
+            dataset.commit_existing_index_segments(name, column, [joined])
+        case _:
+            dataset.create_scalar_index(column, "INVERTED", name=name, replace=True, **parameters)
+    return {"version": int(dataset.version)}
 
 
 def adopt(environment: dict[str, str]) -> None:
@@ -79,7 +90,7 @@ def main() -> None:
 
     def answer(request: dict[str, Any]) -> None:
         try:
-            said: dict[str, Any] = {"version": work(request)}
+            said = work(request)
         except BaseException as error:
             # Panics of the native library are no `Exception`.
             said = {"error": str(error) or type(error).__name__}

@@ -191,8 +191,8 @@ class TextIndexProcess:
                 "no row was changed; run `omnigraph-ops install-text-indexer --again`"
             )
 
-    def ask(self, action: str, request: Mapping[str, object], progress: Progress) -> int:
-        """Let the child do one request; the version of the dataset afterwards. Writes.
+    def ask(self, action: str, request: Mapping[str, object], progress: Progress) -> Mapping[str, Any]:
+        """Let the child do one request; its answer, see there. Writes.
 
         Raises:
             LanceFailure: or one of its kinds, from the text that the child reports.
@@ -211,7 +211,7 @@ class TextIndexProcess:
         if "error" in said:
             failure = LanceFailure(str(said["error"]))
             raise classify(failure)(f"cannot {action}: {reason_of(failure)}")
-        return int(said["version"])
+        return said
 
     def stop(self) -> None:
         """End the child. Kills it."""

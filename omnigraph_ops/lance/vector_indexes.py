@@ -353,18 +353,37 @@ def retrain(dataset: Dataset, name: str) -> bool:
         Whether it was built; False, and nothing is written, when its vectors allow no such partitions, as with copies
         of one vector, or when queries would find less.
     """
-    (facts,) = [f for f in vector_facts(dataset) if f.name == name]
+    facts = facts_of(dataset, name)
     centroids = centroids_for(dataset, facts)
     if centroids is None:
         return False
     _build(dataset, facts, centroids)
-    # The sample told the sizes nearly; what it got wrong goes to the next centroid.
-    (built,) = [f for f in vector_facts(dataset) if f.name == name]
+    refine(dataset, name, centroids)
+    return True
+
+
+def facts_of(dataset: Dataset, name: str) -> VectorFacts:
+    """A vector index that is there. Reads."""
+    (found,) = [facts for facts in vector_facts(dataset) if facts.name == name]
+    return found
+
+
+def refine(dataset: Dataset, name: str, centroids: Vectors) -> None:
+    """Build an index that has these centroids once more where they are unfit; at most one commit. Writes.
+
+    The sample told the sizes nearly; what it got wrong goes to the next centroid.
+    """
+    built = facts_of(dataset, name)
     sizes = np.asarray(built.sizes)
     if len(sizes) > 1 and sizes.min() < FEWEST_ROWS:
         kept = centroids[sizes >= FEWEST_ROWS]
-        _build(dataset, facts, kept if len(kept) else centroids.mean(axis=0, keepdims=True))
-    return True
+        _build(dataset, built, kept if len(kept) else centroids.mean(axis=0, keepdims=True))
+
+
+def centre_of(dataset: Dataset, column: str) -> Vectors | None:
+    """The centroid of a vector index with one partition, as the engine makes it; None without vectors. Reads."""
+    sample = _sampled(dataset, column, _SAMPLE_PER_PARTITION)
+    return sample.mean(axis=0, keepdims=True) if len(sample) else None
 
 
 def _build(dataset: Any, facts: VectorFacts, centroids: Vectors) -> None:

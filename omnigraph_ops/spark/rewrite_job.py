@@ -1,6 +1,7 @@
 """The job `rewrite`: optimize a table whose rewrites fill the cluster, or many small ones, each in one worker.
 
-One Lance task is one Spark task, and so is one index: it is folded or built on the clone of the run."""
+One Lance task is one Spark task. Indexes are made in tasks, too: `index_tasks`.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +18,14 @@ from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome, p
 from omnigraph_ops.errors import OpsError
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.graph.sidecars import sidecar_names
-from omnigraph_ops.lance.commits import segment_ids
 from omnigraph_ops.lance.gateway import Dataset, LanceGateway
 from omnigraph_ops.lance.rewrites import TaskLimits
-from omnigraph_ops.lance.tables import index_facts
 from omnigraph_ops.models.optimize import Executor, OptimizeReport, TablePlan, TableStats
 from omnigraph_ops.parallel import Lot, deal, in_parallel
-from omnigraph_ops.progress import SILENT, About, Lines, Progress
+from omnigraph_ops.progress import About, Lines, Progress
 from omnigraph_ops.requests import from_words
-from omnigraph_ops.spark.job import Job, attempt, in_tasks, spark_errors, tries_of
+from omnigraph_ops.spark.index_tasks import work_in_tasks
+from omnigraph_ops.spark.job import Job, attempt, in_tasks, tries_of
 from omnigraph_ops.stages.optimize.index_work import IndexWriter, fold
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from omnigraph_ops.stages.optimize.stage import OptimizeRequest
@@ -137,7 +137,7 @@ class SparkExecutor:
         yield from self._context.parallelize(orders, numSlices=max(len(orders), 1)).map(work).collect()
 
     def index(self, graph: Graph, clone: Dataset, plan: TablePlan, effort: Effort, progress: Progress) -> None:
-        """Each index in a task, where there are several; what no task did, here. Writes index files in the clone."""
+        """Each index in a task, or in several; what no task did, here. Writes index files in the clone."""
         done = work_in_tasks(self._context, graph, clone, plan, progress)
         effort.folded += [index.name for index in plan.folds if index.name in done]
         effort.built += [index.name for index in plan.builds if index.name in done]
@@ -162,68 +162,3 @@ def execute_on_worker(uri: str, version: int, limits: TaskLimits, tries: int, or
         if attempt() + 1 < tries:
             raise
         return TaskOutcome(index=order.index, attempt=None, error=str(error))
-
-
-def work_in_tasks(
-    context: SparkContext, graph: Graph, clone: Dataset, plan: TablePlan, progress: Progress
-) -> frozenset[str]:
-    """Do the index work of a plan in tasks, where it is of several indexes; names of those done. Commits to the clone.
-
-    Args:
-        clone: of the table, which executors reach; afterwards it is open at its newest version.
-    """
-    single = [*(replace(plan, folds=(index,), builds=()) for index in plan.folds)]
-    single += [replace(plan, folds=(), builds=(build,)) for build in plan.builds]
-    if len(single) < 2:
-        return frozenset()
-    progress(f"folding and building {len(single)} indexes in tasks")
-    work = in_tasks(partial(index_on_worker, graph.target, graph.settings, str(clone.uri), int(clone.version)))
-    try:
-        with spark_errors():
-            errors = context.parallelize(single, len(single)).map(work).collect()
-    except OpsError as error:
-        # A worker that was lost too often, say. What its tasks committed to the clone is done once more, here.
-        errors = [str(error)] * len(single)
-    done = {_name(index): error for index, error in zip(single, errors, strict=True)}
-    for name, problem in done.items():
-        if problem is not None:
-            progress(f"index {name} was not done in its task, it is done here: {problem}")
-    clone.checkout_latest()  # type: ignore[no-untyped-call]
-    return frozenset(name for name, problem in done.items() if problem is None)
-
-
-def index_on_worker(target: str, settings: Settings, uri: str, since: int, plan: TablePlan) -> str | None:
-    """Fold or build one index in the clone, in this worker; why not, if not. Commits to the clone, never to the table.
-
-    An attempt of this task that was lost, or another one at work right now, may have done it: one commit is enough.
-    """
-    name, graph = _name(plan), open_graph(target, settings)
-    try:
-        clone = graph.lance.open(uri)
-        if not _is_done(graph, clone, since, name):
-            fold(IndexWriter.of(graph), clone, plan, lambda: None, Effort(), SILENT)
-    except OpsError as error:
-        return None if _has_been_done(graph, uri, since, name) else str(error)
-    return None
-
-
-def _has_been_done(graph: Graph, uri: str, since: int, name: str) -> bool:
-    try:
-        return _is_done(graph, graph.lance.open(uri), since, name)
-    except OpsError:
-        return False
-
-
-def _is_done(graph: Graph, clone: Dataset, since: int, name: str) -> bool:
-    """Whether a commit to the clone left the index in one segment that covers all fragments. Reads."""
-    before = graph.lance.open(str(clone.uri), version=since)
-    if segment_ids(clone, (name,)) == segment_ids(before, (name,)):
-        return False
-    found = next((index for index in index_facts(clone) if index.name == name), None)
-    fragments = {f.fragment_id for f in clone.get_fragments()}
-    return found is not None and found.segments == 1 and fragments <= found.covered
-
-
-def _name(plan: TablePlan) -> str:
-    (name,) = (*(index.name for index in plan.folds), *(index.name for index in plan.builds))
-    return name

@@ -16,7 +16,7 @@ import pytest
 from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.models.cleanup import RetentionPolicy
-from omnigraph_ops.models.optimize import OptimizeReport
+from omnigraph_ops.models.optimize import OptimizeReport, TableStats
 from omnigraph_ops.stages.cleanup.apply import cleanup_all
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
 from omnigraph_ops.stages.optimize.run import optimize_all, plan_optimize
@@ -154,16 +154,20 @@ def _optimize(settings: Settings, graph: Path) -> None:
     assert not report.failed, report.failed
 
 
-def _in_tasks(graph: Path) -> None:
+def in_tasks(graph: Path, **conf: str) -> tuple[TableStats, ...]:
     """By the Spark application: rewrites and indexes in Python workers."""
     keys = [table.table_key for table in plan_optimize(open_graph(str(graph))).productive()]
     words = [word for key in keys for word in ("--table", key)]
-    with pytest.MonkeyPatch.context() as patch, local_spark() as spark:
+    with pytest.MonkeyPatch.context() as patch, local_spark(**conf) as spark:
         patch.setenv("OMNIGRAPH_OPS_SMALL_TABLE_BYTES", "0")
         patch.setenv("OMNIGRAPH_OPS_EXCLUSIVE", "1")
         report = submit_in(spark)("rewrite", ("--graph", str(graph), *words), OptimizeReport, lambda: None)
     assert [row.error for row in report.tables] == [None] * len(keys)
-    assert max(len(row.indexes_folded) for row in report.tables) > 1
+    return report.tables
+
+
+def _in_tasks(graph: Path) -> None:
+    assert max(len(row.indexes_folded) for row in in_tasks(graph)) > 1
 
 
 def _repair(graph: Path) -> None:

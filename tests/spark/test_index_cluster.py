@@ -22,7 +22,7 @@ from tests.support.held import HELD_APPLICATION, Held
 from tests.support.rewrites import clones, unreferenced_files
 from tests.support.spark_cluster import Cluster
 from tests.support.tables import PERSON, rows_by_id
-from tests.support.writers import entry_of
+from tests.support.writers import entry_of, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.night, pytest.mark.slow, pytest.mark.xdist_group("spark-standalone")]
 _LONGEST_SECONDS = 300
@@ -30,14 +30,23 @@ _LONGEST_SECONDS = 300
 
 @pytest.fixture
 def graph(demo_graph: DemoGraph) -> Graph:
-    return demo_graph(node_types=1, loads=4, rows=20)
+    """All indexes but two are folded."""
+    graph = demo_graph(node_types=1, loads=4, rows=20)
+    for name in ("id_idx", "bio_idx"):
+        write(graph, PERSON, lambda dataset, name=name: dataset.drop_index(name))  # type: ignore[misc]
+    return graph
 
 
 def submit(spark: Cluster, graph: Graph, held: Held, result: Path) -> subprocess.Popen[bytes]:
+    """With as many cores, by Spark's word, that an index that is made anew is made in parts."""
+    conf = result.parent / "conf"
+    conf.mkdir(exist_ok=True)
+    (conf / "spark-defaults.conf").write_text("spark.default.parallelism 20\n")
     return spark.submit(
         str(HELD_APPLICATION),
         *("rewrite", "--graph", graph.uri, "--table", PERSON, "--result-uri", str(result)),
         OMNIGRAPH_OPS_SMALL_TABLE_BYTES="0",
+        SPARK_CONF_DIR=str(conf),
         **held.environment,
     )
 
@@ -75,6 +84,7 @@ def test_a_lost_driver_publishes_nothing_and_a_lost_worker_costs_no_index(
     held.open()
     assert process.wait(_LONGEST_SECONDS) == 0, spark.log("driver")[-3000:]
     spark.add_worker("worker-2")
+    assert "2 of them in " in spark.log("driver")
     assert_done(graph, result, before)
     assert clones(graph) <= {left}, "the second submit leaves none"
     assert not unreferenced_files(graph, entry_of(graph, PERSON))

@@ -7,24 +7,34 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from omnigraph_ops.graph import Graph
+from omnigraph_ops.config.settings import Settings
+from omnigraph_ops.graph import Graph, open_graph
 from omnigraph_ops.lance.gateway import Dataset
+from omnigraph_ops.lance.index_parts import NewIndex, groups_of
 from omnigraph_ops.lance.tables import IndexFacts, index_facts
 from omnigraph_ops.models.optimize import Executor, IndexBuild, OptimizeReport, TablePlan
 from omnigraph_ops.progress import Lines
-from omnigraph_ops.spark.rewrite_job import index_on_worker, work_in_tasks
+from omnigraph_ops.spark.index_tasks import (
+    IndexPart,
+    IndexTaskOutcome,
+    JoinedParts,
+    WholeIndex,
+    index_on_worker,
+    work_in_tasks,
+)
 from omnigraph_ops.stages.optimize.run import optimize_table, plan_optimize
 from tests.conftest import DemoGraph
 from tests.support.converged import assert_no_leftovers, assert_pins_are_heads
 from tests.support.rewrites import clones
 from tests.support.spark_session import submit_in
 from tests.support.tables import PERSON, rows_by_id
-from tests.support.writers import entry_of
+from tests.support.writers import Change, entry_of, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-local")]
 SPEC = {"node_types": 2, "loads": 4, "rows": 20}
@@ -69,6 +79,7 @@ def test_what_tasks_do_is_what_one_process_does(
     ]
     assert [facts(there, key) for key in keys] == [facts(here, key) for key in keys]
     assert f"{PERSON}: folding and building" in said
+    assert "parts" not in said, "each core has an index"
     assert f"{PERSON}: folding index" not in said, "the driver did none itself"
     assert rows_by_id(there) == before == rows_by_id(here)
     assert not plan_optimize(there).productive()
@@ -79,11 +90,12 @@ def test_what_tasks_do_is_what_one_process_does(
 def test_an_attempt_that_comes_after_another_does_nothing(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SPEC)
     (index, *_), plan = plan_of(graph).folds, plan_of(graph)
-    one = replace(plan, folds=(index,), builds=())
+    one = WholeIndex(name=index.name, plan=replace(plan, folds=(index,), builds=()))
+    done = IndexTaskOutcome(name=index.name)
     with cloned(graph, tmp_path) as clone:
         since = int(clone.version)
         for _ in range(2):
-            assert index_on_worker(graph.target, graph.settings, clone.uri, since, one) is None
+            assert index_on_worker(graph.target, graph.settings, clone.uri, since, one) == done
         clone.checkout_latest()
         assert int(clone.version) == since + 1
 
@@ -91,13 +103,14 @@ def test_an_attempt_that_comes_after_another_does_nothing(demo_graph: DemoGraph,
 def test_of_two_attempts_at_once_both_are_done_and_one_segment_is_left(demo_graph: DemoGraph, tmp_path: Path) -> None:
     graph = demo_graph(**SPEC)
     plan = plan_of(graph)
-    one = replace(plan, folds=plan.folds[:1], builds=())
+    index = plan.folds[0]
+    one = WholeIndex(name=index.name, plan=replace(plan, folds=(index,), builds=()))
     with cloned(graph, tmp_path) as clone, ThreadPoolExecutor(2) as pool:
         since = int(clone.version)
         twins = [pool.submit(index_on_worker, graph.target, graph.settings, clone.uri, since, one) for _ in range(2)]
-        assert [twin.result() for twin in twins] == [None, None]
+        assert [twin.result() for twin in twins] == [IndexTaskOutcome(name=index.name)] * 2
         clone.checkout_latest()
-        (found,) = (i for i in index_facts(clone) if i.name == one.folds[0].name)
+        (found,) = (i for i in index_facts(clone) if i.name == index.name)
         assert found.segments == 1
         assert found.covered >= {f.fragment_id for f in clone.get_fragments()}
 
@@ -135,6 +148,71 @@ def test_a_job_that_spark_gives_up_is_left_to_the_driver(
             over.set()
             canceller.join()
     assert sum("was not done in its task, it is done here" in line for line in said) == len(plan.folds)
+
+
+def _drop(name: str) -> Change:
+    return lambda dataset: dataset.drop_index(name)
+
+
+@pytest.mark.parametrize("name", ["id_idx", "bio_idx"])
+def test_what_is_made_anew_is_made_in_parts_and_joined(
+    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path, name: str
+) -> None:
+    graph, said = demo_graph(**SPEC, settings=Settings(small_table_bytes=0)), list[str]()
+    write(graph, PERSON, _drop(name))
+    plan = replace(plan_of(graph), folds=())
+    with cloned(graph, tmp_path) as clone:
+        before = {path.name for path in (tmp_path / "clone.lance").glob("_indices/*")}
+        done = work_in_tasks(session.sparkContext, graph, clone, plan, Lines(said.append))
+        assert done == {name} == {build.name for build in plan.builds}
+        assert said == ["folding and building 1 index in tasks, 1 of them in 2 parts"]
+        (made,) = (index for index in index_facts(clone) if index.name == name)
+        assert (made.segments, made.covered) == (1, {f.fragment_id for f in clone.get_fragments()})
+        for where in ("id >= 'person-1'", "id = 'person-7'"):
+            asked, scanned = (clone.to_table(filter=where, use_scalar_index=used) for used in (True, False))
+            assert asked.sort_by("id") == scanned.sort_by("id")
+        assert len({path.name for path in (tmp_path / "clone.lance").glob("_indices/*")} - before) == 3
+
+
+@pytest.mark.parametrize(("least_bytes", "parts"), [(0, 2), (1, 2), (10**6, 0)])
+def test_a_part_has_so_many_bytes_of_its_column(
+    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path, least_bytes: int, parts: int
+) -> None:
+    graph, said = demo_graph(**SPEC, settings=Settings(small_table_bytes=least_bytes)), list[str]()
+    write(graph, PERSON, _drop("id_idx"))
+    plan = replace(plan_of(graph), folds=())
+    with cloned(graph, tmp_path) as clone:
+        done = work_in_tasks(session.sparkContext, graph, clone, plan, Lines(said.append))
+    assert (len(done), sum(f"in {parts} parts" in line for line in said)) == ((1, 1) if parts else (0, 0))
+
+
+def test_parts_are_joined_once(demo_graph: DemoGraph, tmp_path: Path) -> None:
+    graph = demo_graph(**SPEC)
+    index = NewIndex(name="id_idx", column="id", index_type="BTREE")
+    with cloned(graph, tmp_path) as clone:
+        since = int(clone.version)
+        perform = partial(index_on_worker, graph.target, graph.settings, clone.uri, since)
+        groups = groups_of(clone, most=2)
+        parts = [perform(IndexPart(index=index, fragments=group)) for group in groups]
+        assert [part.error for part in parts] == [None, None]
+        joint = JoinedParts(index=index, parts=tuple(part.part for part in parts))
+        assert int(graph.lance.open(clone.uri).version) == since, "no part is committed"
+        for _ in range(2):
+            assert perform(joint) == IndexTaskOutcome(name="id_idx")
+        assert int(graph.lance.open(clone.uri).version) == since + 1
+
+
+def test_an_index_with_a_part_that_no_task_made_is_left_to_the_driver(
+    session: SparkSession, demo_graph: DemoGraph, tmp_path: Path
+) -> None:
+    settings = Settings(small_table_bytes=0, text_indexers=str(tmp_path / "none"))
+    graph, said = demo_graph(**SPEC), list[str]()
+    write(graph, PERSON, _drop("bio_idx"))
+    plan, there = replace(plan_of(graph), folds=()), open_graph(graph.uri, settings)
+    with cloned(graph, tmp_path) as clone:
+        assert not work_in_tasks(session.sparkContext, there, clone, plan, Lines(said.append))
+        assert "bio_idx" not in {index.name for index in index_facts(clone)}
+    assert sum("index bio_idx was not done in its task, it is done here: " in line for line in said) == 1
 
 
 def test_nothing_stays_of_clones(session: SparkSession, demo_graph: DemoGraph) -> None:

@@ -23,13 +23,21 @@ from omnigraph_ops.config.settings import Settings
 from omnigraph_ops.coordination.rewrite_journal import TaskOrder, TaskOutcome
 from omnigraph_ops.lance.rewrites import TaskLimits
 from omnigraph_ops.models.backup import CopyDone, CopyOrder
-from omnigraph_ops.models.optimize import TablePlan
 from omnigraph_ops.models.runs import SubmitOutcome
-from omnigraph_ops.spark import application, backup_jobs, evidence_job, expire_job, orphans_job, rewrite_job
+from omnigraph_ops.spark import (
+    application,
+    backup_jobs,
+    evidence_job,
+    expire_job,
+    index_tasks,
+    orphans_job,
+    rewrite_job,
+)
 from omnigraph_ops.spark.backup_jobs import Restoring, copy_on_worker, restore_on_worker
 from omnigraph_ops.spark.expire_job import delete_on_worker
+from omnigraph_ops.spark.index_tasks import IndexTaskOutcome, Order, index_on_worker
 from omnigraph_ops.spark.orphans_tasks import Judging, Source, judge_rows, rows_of_sources
-from omnigraph_ops.spark.rewrite_job import execute_on_worker, index_on_worker
+from omnigraph_ops.spark.rewrite_job import execute_on_worker
 from omnigraph_ops.stages.backup import parts
 from omnigraph_ops.stages.backup.transfer import CopyPace
 from omnigraph_ops.stages.expire_rows.apply import TaskDone
@@ -64,11 +72,11 @@ def _rewrite(uri: str, version: int, limits: TaskLimits, tries: int, order: Task
     return execute_on_worker(uri, version, limits, tries, order)
 
 
-def _index(target: str, settings: Settings, uri: str, since: int, plan: TablePlan) -> str | None:
+def _index(target: str, settings: Settings, uri: str, since: int, order: Order) -> IndexTaskOutcome:
     """As when a speculative copy of the task comes second: the index is committed to the clone, and nobody told."""
-    index_on_worker(target, settings, uri, since, plan)
+    index_on_worker(target, settings, uri, since, order)
     _come("index")
-    return index_on_worker(target, settings, uri, since, plan)
+    return index_on_worker(target, settings, uri, since, order)
 
 
 def _read(
@@ -138,7 +146,7 @@ def _die() -> None:
 
 _JOBS: dict[str, tuple[ModuleType, dict[str, object]]] = {
     "rewrite": (rewrite_job, {"execute_on_worker": _rewrite}),
-    "index": (rewrite_job, {"index_on_worker": _index}),
+    "index": (index_tasks, {"index_on_worker": _index}),
     "read": (evidence_job, {"_read_all": _read}),
     "source": (orphans_job, {"rows_of_sources": _source, "judge_rows": _judge}),
     "judge": (orphans_job, {"rows_of_sources": _source, "judge_rows": _judge}),

@@ -8,10 +8,11 @@ long the work takes. One small commit of the table follows. On plain Lance each 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from omnigraph_ops.coordination.holds import Hold
 from omnigraph_ops.coordination.state import CLONES_DIR
@@ -27,6 +28,7 @@ from omnigraph_ops.lance.gateway import (
     LanceGateway,
     lance_errors,
 )
+from omnigraph_ops.lance.index_parts import Fragments, NewIndex, join_parts, write_part
 from omnigraph_ops.lance.tables import (
     build_index,
     build_text_again,
@@ -36,9 +38,10 @@ from omnigraph_ops.lance.tables import (
     text_parameters,
 )
 from omnigraph_ops.lance.text_indexer import COMMAND, begin, home_of, is_installed, process_of
-from omnigraph_ops.lance.vector_indexes import retrain
+from omnigraph_ops.lance.vector_indexes import centre_of, centroids_for, facts_of, retrain
 from omnigraph_ops.models.optimize import IndexBuild, IndexFold, TablePlan
-from omnigraph_ops.progress import Progress
+from omnigraph_ops.progress import SILENT, Progress
+from omnigraph_ops.stages.optimize.index_plan import INVERTED
 from omnigraph_ops.stages.optimize.units import Effort, Guard, noted
 from omnigraph_ops.storage.inventory import below_folder, move_files
 
@@ -85,9 +88,27 @@ class IndexWriter:
         request = {"kind": "build", "column": column, "parameters": dict(parameters)}
         self._ask(dataset, release, f"build index {name} of {dataset.uri}", name, request, progress)
 
+    def part(self, dataset: Dataset, index: NewIndex, fragments: Fragments) -> str:
+        """The description of a part of an index, which nothing refers to; raises as `fold_text`. Writes files."""
+        if index.release is None:
+            return write_part(dataset, index, fragments)
+        what = {"column": index.column, "parameters": dict(index.parameters), "fragments": fragments}
+        request: dict[str, object] = {"kind": "part", **what}
+        action = f"build a part of index {index.name} of {dataset.uri}"
+        return str(self._ask(dataset, index.release, action, index.name, request, SILENT)["part"])
+
+    def join(self, dataset: Dataset, index: NewIndex, parts: Sequence[str]) -> None:
+        """Join the parts of an index to one segment, in its place; raises as `fold_text`. Writes."""
+        if index.release is None:
+            join_parts(dataset, index, parts)
+            return
+        request = {"kind": "join", "column": index.column, "parts": list(parts)}
+        action = f"join the parts of index {index.name} of {dataset.uri}"
+        self._ask(dataset, index.release, action, index.name, request, SILENT)
+
     def _ask(  # noqa: PLR0917 - one request
         self, dataset: Dataset, release: str, action: str, name: str, request: Mapping[str, object], progress: Progress
-    ) -> None:
+    ) -> Mapping[str, Any]:
         if not is_installed(self.home, release):
             raise LanceFailure(
                 f"cannot {action}: pylance {release} is not installed in {self.home}; no row was changed; "
@@ -100,9 +121,10 @@ class IndexWriter:
             "name": name,
             **request,
         }
-        process_of(self.home / release).ask(action, whole, progress)
+        answer = process_of(self.home / release).ask(action, whole, progress)
         with lance_errors(f"open {dataset.uri}"):
             dataset.checkout_latest()  # type: ignore[no-untyped-call]
+        return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,3 +277,39 @@ def _fold_or_rebuild(writer: IndexWriter, dataset: Dataset, index: IndexFold, gu
     guard()
     anew = IndexBuild(column=index.columns[0], index_type=kind, name=index.name, release=index.release)
     _build(writer, dataset, anew, progress)
+
+
+def made_anew(writer: IndexWriter, dataset: Dataset, index: IndexFold | IndexBuild) -> NewIndex | None:
+    """What `fold` makes anew from all rows, so that it can be made in parts; None for what it folds. Reads.
+
+    Samples the vectors of a vector index: all parts need the same centroids.
+    """
+    if isinstance(index, IndexBuild):
+        return _new(dataset, index.name, index.column, index.index_type, index.release)
+    if index.retrain:
+        facts = facts_of(dataset, index.name)
+        centroids = centroids_for(dataset, facts)
+        if centroids is None:
+            return None
+        return NewIndex(
+            name=index.name, column=facts.column, index_type="IVF_FLAT", metric=facts.metric, centroids=centroids
+        )
+    if not index.rebuild or len(index.columns) != 1 or not writer.lance.may_rebuild_indexes:
+        return None
+    if index.purge and index.release is not None:
+        column, parameters = text_parameters(dataset, index.name)
+        return NewIndex(
+            name=index.name, column=column, index_type=INVERTED, release=index.release, parameters=parameters
+        )
+    found = next((i for i in index_facts(dataset) if i.name == index.name), None)
+    kind = index_type_of(found) if found is not None and not index.purge else None
+    return None if kind is None else _new(dataset, index.name, index.columns[0], kind, index.release)
+
+
+def _new(dataset: Dataset, name: str, column: str, kind: str, release: str | None) -> NewIndex | None:
+    if kind == INVERTED and release is None:
+        return None
+    centroids = centre_of(dataset, column) if kind == "IVF_FLAT" else None
+    if kind == "IVF_FLAT" and centroids is None:
+        return None
+    return NewIndex(name=name, column=column, index_type=kind, release=release, centroids=centroids)
