@@ -53,7 +53,7 @@ FIELDS = {
         *("branch_findings", "schema_mismatch", "damaged"),
     },
     "recover": {"uri", "outcomes", "status"},
-    "health": {"uri", "stamp", "graph_version", "score", "tables", "internal"},
+    "health": {"uri", "stamp", "graph_version", "score", "tables", "internal", "gaps"},
     "plan": {"uri", "stamp", "graph_version", "tables", "not_after_us", "left"},
     "optimize": {"uri", "tables", "bytes_rewritten", "bytes_planned", "bytes_ingested", "write_amplification"},
     "audit": {"uri", "entries", "unreadable"},
