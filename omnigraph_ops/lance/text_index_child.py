@@ -8,6 +8,7 @@ Reads one JSON request a line from standard input, each with an `id`, and answer
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import pickle
@@ -15,6 +16,8 @@ import signal
 import sys
 import threading
 import types
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -40,6 +43,25 @@ class _NoPandas:
             raise ModuleNotFoundError("hidden: nothing here needs it", name=name)
 
 
+_CORES_LEFT = 2
+"""What Lance leaves to input and output."""
+
+
+def threads(environment: Mapping[str, str], control_group: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Threads for computing: as many as Lance takes, but never one. Reads.
+
+    With one, which is what Lance 8 takes on up to three cores, it waits forever for itself once an index has some
+    hundred thousand texts. Two are enough, however many indexes are written at once.
+    """
+    given = environment.get("LANCE_CPU_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = control_group.read_text(encoding="utf-8").split()
+        cores = min(cores, -(-int(quota) // int(period)))
+    return max(2, int(given) if given.isdecimal() else cores - _CORES_LEFT)
+
+
+os.environ["LANCE_CPU_THREADS"] = str(threads(os.environ))
 for _name in ("lance_namespace", "lance_namespace.errors", "lance_namespace_urllib3_client"):
     sys.modules[_name] = _Unused(_name)
 sys.meta_path.insert(0, _NoPandas)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -37,6 +40,44 @@ def dataset(folder: Path, name: str = "t.lance") -> str:
 def request(uri: str, **fields: Any) -> dict[str, Any]:
     whole = {"kind": "build", "uri": uri, "version": None, "storage_options": None, "name": "t_idx", "column": "t"}
     return {**whole, **fields}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stamp", [3, 6])
+def test_a_machine_of_few_cores_writes_an_index_of_many_texts(
+    tmp_path: Path, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What pylance 8.0.1 takes by itself on up to three cores: with it, this never ends.
+    monkeypatch.setenv("LANCE_CPU_THREADS", "1")
+    monkeypatch.setattr(text_indexer, "_LONGEST_SECONDS", 120.0)
+    draw, words = np.random.default_rng(0), np.array([f"word{number:05}" for number in range(30_000)])
+    texts = [" ".join(row) for row in words[draw.zipf(1.3, (400_000, 12)) % len(words)]]
+    table = lance.write_dataset(pa.table({"t": texts}), str(tmp_path / "t.lance"), enable_stable_row_ids=True)
+    child = text_indexer.TextIndexProcess(home_of(None) / text_release(stamp))
+    try:
+        child.started()
+        child.ask("build", request(table.uri), silent)
+    finally:
+        child.stop()
+    (index,) = lance.dataset(table.uri).describe_indices()
+    assert index.name == "t_idx"
+
+
+@pytest.mark.parametrize(
+    ("given", "quota", "threads"),
+    [
+        ("1", "max 100000", 2),
+        ("5", "max 100000", 5),
+        ("many", "200000 100000", 2),
+        ("", "150000 100000", 2),
+        ("", "nonsense", None),
+        ("", "100000000 100000", None),
+    ],
+)
+def test_threads_are_those_of_lance_but_never_one(tmp_path: Path, given: str, quota: str, threads: int | None) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
+    said = runpy.run_path(str(text_indexer._CHILD))["threads"]({"LANCE_CPU_THREADS": given}, tmp_path / "cpu.max")
+    assert said == (threads or max(2, len(os.sched_getaffinity(0)) - 2))
 
 
 @pytest.mark.parametrize("stamp", [3, 6])
