@@ -76,7 +76,7 @@ PLACES = (
     (rf"{RUNS_DIR}/lease{LEASE_FILE}", Kept.ALWAYS),  # lease of who settles runs; the next holder
     (re.escape(FENCE_PATH), Kept.ALWAYS),  # note of a fence; its holder, unlock
     (re.escape(RESTORING_PATH), Kept.ALWAYS),  # note of a restore at work; restore
-    (rf"{PROBE_PREFIX}[0-9a-f]{{32}}", Kept.ALWAYS),  # probe of the store; the process that tries it
+    (rf"{PROBE_PREFIX}[0-9a-f]{{32}}", Kept.NEVER),  # probe of the store; the process that tries it, orphans
     # operation whose sidecar is ours; its process, recover, orphans. Nothing is planned or applied beside a sidecar
     (rf"{OPERATIONS_DIR}/{_ULID}\.json", Kept.NEVER),
     (rf"{OPERATIONS_DIR}/{_JSON}", Kept.ALWAYS),  # operation with a name of another release; a person

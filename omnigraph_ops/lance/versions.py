@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,9 +98,19 @@ def _outer(blobs: Any) -> Iterator[tuple[int, str]]:
 
 
 def create_tag(dataset: Dataset, name: str, *, branch: str | None, version: int) -> None:
-    """Tag a version of the main chain or of a branch; `DatasetMissing` when that version is gone. Writes."""
-    with lance_errors(f"tag version {version} of {dataset.uri}"):
-        dataset.tags.create(name, (branch, version) if branch is not None else version)
+    """Tag a version of the main chain or of a branch; `DatasetMissing` when that version is gone. Writes.
+
+    Args:
+        name: nobody else uses it: where it is on that version, the reply to an attempt of ours was lost.
+    """
+    try:
+        with lance_errors(f"tag version {version} of {dataset.uri}"):
+            dataset.tags.create(name, (branch, version) if branch is not None else version)
+    except LanceFailure:
+        with lance_errors(f"list the tags of {dataset.uri}"):
+            found: Mapping[str, Any] = dataset.tags.list().get(name, {})
+        if (found.get("branch"), found.get("version")) != (branch, version):
+            raise
 
 
 _AS_THEY_ARE = "/ !$&'()+,-.:;=@_"

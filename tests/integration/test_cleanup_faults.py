@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 from omnigraph_ops.coordination.lease import LeaseKeeper
 from omnigraph_ops.errors import StorageError
 from omnigraph_ops.graph import Graph
+from omnigraph_ops.graph.layout import version_path
+from omnigraph_ops.graph.state import TableEntry
 from omnigraph_ops.lance.gateway import Dataset, LanceFailure
 from omnigraph_ops.lance.versions import Removed
-from omnigraph_ops.models.cleanup import RetentionPolicy
+from omnigraph_ops.models.cleanup import CleanupReport, CleanupStats, RetentionPolicy
 from omnigraph_ops.stages.cleanup import apply
 from omnigraph_ops.stages.cleanup.plan import plan_cleanup
+from omnigraph_ops.stages.cleanup.view import report_view
 from tests.conftest import DemoGraph
 from tests.support.rows import rows_everywhere
 from tests.support.shell import runner
@@ -25,6 +29,11 @@ PERSON, KNOWS = "node:Person", "edge:Knows"
 
 def versions(graph: Graph, key: str) -> int:
     return len(graph.open_head(entry_of(graph, key)).versions())
+
+
+def version_file(graph: Graph, entry: TableEntry) -> Path:
+    """The manifest of a published version."""
+    return Path(graph.uri, version_path(entry.path, entry.version, entry.branch))
 
 
 @pytest.mark.slow
@@ -53,6 +62,53 @@ def test_a_deletion_that_fails_is_one_row_and_forks_still_go(
     assert rows_everywhere(graph) == rows
     again = cli("cleanup --keep 1 --confirm --json", graph.uri)
     assert (again.code, versions(graph, KNOWS)) == (0, 1)
+
+
+def test_a_branch_that_somebody_deletes_meanwhile_is_no_damage(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, real = demo_graph(stamp=stamp, **SMALL, lazy_branches=1), apply.remove_versions
+    write(graph, PERSON, copies("later"))
+    pinned = entry_of(graph, PERSON, "lazy-1")
+
+    def beside(dataset: Dataset, doomed: tuple[int, ...], **options: Any) -> Removed:
+        done = real(dataset, doomed, **options)
+        graph.manifest().branches.delete("lazy-1")
+        version_file(graph, pinned).unlink()
+        return done
+
+    plan = plan_cleanup(graph, RetentionPolicy(keep_versions=1))
+    monkeypatch.setattr(apply, "remove_versions", beside)
+    stats = apply.cleanup_table(graph, plan, PERSON)
+    assert (stats.error, stats.old_versions_removed > 0) == (None, True)
+
+
+def test_a_version_that_is_published_and_gone_is_damage(
+    demo_graph: DemoGraph, stamp: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, real = demo_graph(stamp=stamp, **SMALL, lazy_branches=1), apply.remove_versions
+    write(graph, PERSON, copies("later"))
+    pinned = entry_of(graph, PERSON, "lazy-1")
+
+    def too_much(dataset: Dataset, doomed: tuple[int, ...], **options: Any) -> Removed:
+        done = real(dataset, doomed, **options)
+        if pinned.path in dataset.uri:
+            version_file(graph, pinned).unlink()
+        return done
+
+    monkeypatch.setattr(apply, "remove_versions", too_much)
+    outcome = runner(capsys)("cleanup --keep 1 --confirm --json", graph.uri)
+    assert outcome.code == 1
+    row = next(t for t in outcome.json["tables"] if t["table_key"] == PERSON)
+    assert f"branch lazy-1 cannot open version {pinned.version}" in row["error"]
+    assert "stop cleanups of this graph and restore it" in row["error"]
+    assert row["old_versions_removed"] > 0
+
+
+def test_what_went_of_a_table_that_failed_is_counted() -> None:
+    failed = CleanupStats(table_key=PERSON, old_versions_removed=6, bytes_removed=100, error="it failed")
+    report = CleanupReport.of("g", RetentionPolicy(keep_versions=1), [failed], ())
+    assert "removed 6 versions (100 bytes) across 0 tables" in report_view(report).title
 
 
 def test_a_lease_that_cannot_be_released_hides_nothing_that_was_removed(

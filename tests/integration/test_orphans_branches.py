@@ -10,9 +10,11 @@ from omnigraph_ops.models.orphans import OrphanKind
 from omnigraph_ops.stages.orphans import apply
 from omnigraph_ops.stages.orphans.apply import apply_orphans
 from omnigraph_ops.stages.orphans.plan import plan_orphans
+from omnigraph_ops.storage.store import Storage
 from tests.conftest import DemoGraph
 from tests.support.orphans import PERSON, age, assert_nothing_left, below, every_version, planned, put, run
 from tests.support.rows import rows_everywhere
+from tests.support.shell import Cli
 from tests.support.writers import copies, entry_of
 
 SMALL = {"loads": 2, "rows": 6, "node_types": 1}
@@ -38,6 +40,31 @@ def test_the_tree_of_a_branch_that_lance_forgot_goes(demo_graph: DemoGraph, stam
     assert not Path(graph.uri, tree).exists()
     assert (rows_everywhere(graph), every_version(graph)) == (rows, versions)
     assert_nothing_left(graph)
+
+
+def test_files_that_an_engine_makes_anew_before_they_go_stay(
+    demo_graph: DemoGraph, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    graph = demo_graph(**SMALL)
+    entry = entry_of(graph, PERSON)
+    copies("dead-")(graph.open_head(entry).create_branch("old"))
+    Path(graph.uri, entry.path, "_refs/branches/old.json").unlink()
+    age(graph.uri)
+    write, again = Storage.write, list[Path]()
+
+    def beside(storage: Storage, path: str, data: bytes) -> None:
+        """When the batch is in the journal of the run, a branch of that name is made and written to."""
+        write(storage, path, data)
+        if "/runs/" in path and "batch 1 " in data.decode() and not again:
+            again.append(min(Path(graph.uri, entry.path, "tree/old/_versions").iterdir()))
+            again[0].write_bytes(b"of somebody who was told that it is there")
+
+    monkeypatch.setattr(Storage, "write", beside)
+    said = cli("orphans --older-than 7d --confirm --json", graph.uri).json
+    assert again[0].read_bytes().startswith(b"of somebody")
+    assert [(s["path"], s["reason"]) for s in said["spared"]] == [
+        (str(again[0].relative_to(graph.uri)), "it changed since the plan")
+    ]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from omnigraph_ops.stages.freeze.observe import verify_cut
 from omnigraph_ops.stages.freeze.roots import relocation
 from omnigraph_ops.stages.freeze.take import freeze_graph, list_holds
 from omnigraph_ops.stages.optimize.run import optimize_all
+from tests.support.fault_proxy import losing_one_reply
 from tests.support.rows import rows_everywhere
 
 pytestmark = pytest.mark.s3
@@ -52,3 +53,19 @@ def test_a_copy_under_another_prefix_is_the_graph_at_the_freeze(
     assert not optimize_all(opened).failed
     cleanup_all(opened, plan_cleanup(opened, RetentionPolicy(keep_versions=1)))
     assert rows_everywhere(opened).keys() == rows.keys()
+
+
+@pytest.mark.parametrize("status", [None, 503])
+def test_a_lost_reply_to_a_tag_costs_no_freeze(
+    s3: str, s3_graph: Callable[[DemoSpec], str], monkeypatch: pytest.MonkeyPatch, status: int | None
+) -> None:
+    uri = s3_graph(DemoSpec(node_types=1, loads=1, rows=5))
+    with losing_one_reply(s3, "^PUT .*/_refs/tags/", 2, status) as proxy, monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        freeze = freeze_graph(open_graph(uri), reason="backup")
+    assert len(proxy.lost) == 1
+    graph = open_graph(uri)
+    assert verify_cut(graph, freeze) == ()
+    assert sorted(name for tags in stored_tags(graph).values() for _, name in tags) == sorted(
+        pin.tag for pin in freeze.cut.pins
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -41,6 +41,8 @@ from omnigraph_ops.stages.cleanup.policy import InternalTables, files_to_go, int
 from omnigraph_ops.watch import Stopped
 
 _SHOWN = 5
+_MORE_LOOKS = 2
+"""After which what cannot be opened is no work of somebody else."""
 
 
 def cleanup_all(graph: Graph, plan: CleanupPlan, *, progress: Progress = SILENT) -> CleanupReport:
@@ -362,14 +364,26 @@ def _same_table(graph: Graph, view: GraphView, table: TableCleanupPlan) -> Table
 
 
 def _prove_readable(graph: Graph, entry: TableEntry, view: GraphView) -> None:
-    """Open every version of this table that a branch publishes. Reads."""
+    """Open every version of this table that a branch publishes. Reads.
+
+    Somebody may have deleted a branch since, or published and cleaned up: only what another look finds counts.
+    """
+    lost = next(_unreadable(graph, entry, view), None)
+    for _ in range(_MORE_LOOKS):
+        lost = next(_unreadable(graph, entry, look(graph)), None) if lost is not None else None
+    if lost is not None:
+        branch, version, error = lost
+        raise CorruptGraph(
+            f"after the cleanup of {entry.table_key} branch {branch or 'main'} cannot open version {version}: {error}; "
+            "stop cleanups of this graph and restore it"
+        ) from error
+
+
+def _unreadable(graph: Graph, entry: TableEntry, view: GraphView) -> Iterator[tuple[str | None, int, OpsError]]:
     for state in (view.main, *view.branches):
         for other in state.entries:
             if other.path == entry.path:
                 try:
                     graph.open_pinned(other)
                 except OpsError as error:
-                    raise CorruptGraph(
-                        f"after the cleanup of {entry.table_key} branch {state.branch or 'main'} cannot open "
-                        f"version {other.version}: {error}; stop cleanups of this graph and restore it"
-                    ) from error
+                    yield state.branch, other.version, error

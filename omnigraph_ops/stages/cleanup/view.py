@@ -112,7 +112,9 @@ def report_view(report: CleanupReport) -> View:
     """What was removed, and what failed. Pure."""
     done = [t for t in report.tables if t.error is None]
     removed, failed = report.orphaned_forks_removed, report.orphaned_forks_failed
-    versions, size = sum(t.old_versions_removed for t in done), sum(t.bytes_removed for t in done)
+    # Of a table that failed, too: its versions may be gone.
+    versions = sum(t.old_versions_removed for t in report.tables)
+    size = sum(t.bytes_removed for t in report.tables)
     return View(
         title=f"cleanup {report.uri} ({engine_policy(report.policy)}) — removed {versions} versions ({size} bytes) "
         f"across {len(done)} tables",

@@ -37,6 +37,8 @@ from omnigraph_ops.watch import Stopped
 
 _NOTHING = "nothing was deleted"
 _CHANGED = "it changed since the plan"
+_MADE_ANEW = frozenset({OrphanKind.DEAD_BRANCH, OrphanKind.DROPPED_TABLE})
+"""Kinds of files whose names an engine uses again."""
 
 
 def apply_orphans(graph: Graph, plan: OrphansPlan, *, progress: Progress = SILENT) -> OrphansReport:
@@ -198,6 +200,9 @@ class _Run:
         unit = self._unit(good)
         self.graph.run.begins(unit)
         self.keeper.assert_held()
+        # An engine may have made a dead branch anew since, with files of the same names: the less time the better.
+        named_again = [f for f in good if f.kind in _MADE_ANEW]
+        good = [f for f in good if f.kind not in _MADE_ANEW] + list(self._unchanged(named_again))
         faults = {f.path: f.reason for f in self._effect([f.path for f in good])}
         self.failed += [SparedFile(path=path, reason=reason) for path, reason in faults.items()]
         done = [f for f in good if f.path not in faults]
@@ -238,6 +243,10 @@ class _Run:
                 self.spared.append(SparedFile(path=file.path, reason="it is not older than what is held"))
             else:
                 candidates.append(file)
+        yield from self._unchanged(candidates)
+
+    def _unchanged(self, candidates: Sequence[OrphanFile]) -> Iterator[OrphanFile]:
+        """Those that are still what the plan saw. Reads."""
         for file, now in zip(candidates, look_again(self.graph.storage, [f.path for f in candidates]), strict=True):
             if now is None:
                 self.gone += 1

@@ -22,7 +22,7 @@ KNOWN = {
     f"runs/lease{LEASE}": (Kept.ALWAYS, ""),
     "fence.json": (Kept.ALWAYS, ""),
     "restoring.json": (Kept.ALWAYS, ""),
-    f"probe-{'0' * 32}": (Kept.ALWAYS, ""),
+    f"probe-{'0' * 32}": (Kept.NEVER, ""),
     f"operations/{ULID}.json": (Kept.NEVER, ""),
     "operations/not-an-id.json": (Kept.ALWAYS, ""),
     f"holds/{ULID}.json": (Kept.BY_HOLD, ULID),
