@@ -47,11 +47,10 @@ def pip_options(listed: str) -> dict[str, str]:
 
 
 def uv_environment(pip: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """An environment that tells uv what pip is told; `own` variables win. Reads."""
+    """An environment that tells uv what pip is told; `own` variables win, but for the environment. Reads."""
     found = {
         # The interpreter that make found is the one to use.
         "UV_PYTHON_DOWNLOADS": "never",
-        "VIRTUAL_ENV": sys.prefix,
         "UV_DEFAULT_INDEX": "" if "UV_INDEX_URL" in own else pip.get("index-url", ""),
         "UV_INDEX": " ".join(pip.get("extra-index-url", "").split()),
         "UV_FIND_LINKS": ",".join(filter(_is_there, pip.get("find-links", "").split())),
@@ -67,7 +66,8 @@ def uv_environment(pip: Mapping[str, str], own: Mapping[str, str]) -> dict[str, 
     if not found["SSL_CERT_FILE"] and ssl.create_default_context().cert_store_stats()["x509_ca"]:
         # Newer releases of pip trust what the system trusts.
         found["UV_SYSTEM_CERTS"] = "true"
-    return {**{name: value for name, value in found.items() if value}, **own}
+    # This environment, whichever one is active in the shell of the person.
+    return {**{name: value for name, value in found.items() if value}, **own, "VIRTUAL_ENV": sys.prefix}
 
 
 def _is_there(place: str) -> bool:

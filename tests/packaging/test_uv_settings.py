@@ -53,7 +53,8 @@ def test_a_variable_wins_over_the_file_and_uvs_own_over_both(pip_conf: Path, mon
 
 
 def test_without_an_index_uv_keeps_its_default() -> None:
-    found = uv_environment(pip_options(""), {})
+    found = uv_environment(pip_options(""), {"VIRTUAL_ENV": "/one/that/is/active"})
+    assert found["VIRTUAL_ENV"] == sys.prefix
     assert not {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_STRATEGY", "UV_FIND_LINKS"} & set(found)
 
 
